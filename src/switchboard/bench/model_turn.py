@@ -1,9 +1,10 @@
 """What a turn with a model costs beyond the model: beside the bare SDK with the same request, against a scripted model.
 
 Called by `switchboard bench model-turn`, and by a test that asserts everything but the times. A message without tools,
-one whose turn calls a tool, and the bare SDK take turns, so that what else happens on the machine happens to all three;
-so do one whose reply is read while it is written, and the stream of the bare SDK. Measured from before the POST of the
-message to its reply, read over the API: so acceptance, decision, journal and commit are in it.
+one whose turn calls a tool, the bare SDK, one whose reply is read while it is written, and the stream of the bare SDK
+take turns in an order that changes, so that what else happens on the machine, and what the one before has left in its
+caches, happens to all of them. Measured from before the POST of the message to its reply, read over the API: so
+acceptance, decision, journal and commit are in it.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from random import Random
 from secrets import token_urlsafe
 from time import perf_counter
 from typing import Final
@@ -22,7 +24,7 @@ import aiohttp
 
 from switchboard.bench import lab
 from switchboard.bench.classify import Ask, last_request, sdk
-from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.json_values import JsonObject
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Slow
 
@@ -89,7 +91,7 @@ async def measure(messages: int) -> Result:
         _, line, _ = await stack.enter_async_context(lab.program(os.environ, *scripted))
         llm = json.loads(line)["url"]
         timed = _Timed()
-        teller = await stack.enter_async_context(ScriptedLlm(timed.answer))
+        teller, shuffle = await stack.enter_async_context(ScriptedLlm(timed.answer)), Random(0)
         models = [
             {"name": name, "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1"}
             for name, url in (("scripted", llm), ("timed", teller.url))
@@ -99,22 +101,21 @@ async def measure(messages: int) -> Result:
         http = await stack.enter_async_context(aiohttp.ClientSession())
         ask = await stack.enter_async_context(sdk("openai", llm))
         tell = await stack.enter_async_context(sdk("openai", teller.url))
-        plain, with_a_tool, bare, deltas, bare_deltas = [], [], [], [], []
-        for number in range(-_WARMING, messages):
-            took = await _answered(http, up, "Good morning!"), await _answered(http, up, _WITH_A_TOOL)
-            body = await last_request(http, llm)
-            began = perf_counter()
-            async for _ in await ask(body):
-                pass
-            ended = perf_counter()
-            told = await _first_delta(http, up, timed), await _bare_delta(tell, teller.requests[-1].body, timed)
-            if number >= 0:
-                bare.append((ended - began) * 1000)
-                plain.append(took[0])
-                with_a_tool.append(took[1])
-                deltas.append(told[0])
-                bare_deltas.append(told[1])
-    return Result(tuple(plain), tuple(with_a_tool), tuple(bare), tuple(deltas), tuple(bare_deltas))
+        acts: tuple[Callable[[], Awaitable[float]], ...] = (
+            lambda: _answered(http, up, "Good morning!"),
+            lambda: _answered(http, up, _WITH_A_TOOL),
+            lambda: _bare(ask, http, llm),
+            lambda: _first_delta(http, up, timed),
+            lambda: _bare_delta(tell, teller, timed),
+        )
+        for _ in range(_WARMING):
+            for act in acts:
+                await act()
+        took: list[list[float]] = [[] for _ in acts]
+        for _ in range(messages):
+            for place in shuffle.sample(range(len(acts)), len(acts)):
+                took[place].append(await acts[place]())
+    return Result(*map(tuple, took))
 
 
 class _Timed:
@@ -146,10 +147,19 @@ async def _first_delta(http: aiohttp.ClientSession, up: lab.Running, timed: _Tim
     return took
 
 
-async def _bare_delta(ask: Ask, body: JsonMapping, timed: _Timed) -> float:
-    """The same from the SDK."""
+async def _bare(ask: Ask, http: aiohttp.ClientSession, llm: str) -> float:
+    """Milliseconds of the last request, from the SDK."""
+    body = await last_request(http, llm)
+    began = perf_counter()
+    async for _ in await ask(body):
+        pass
+    return (perf_counter() - began) * 1000
+
+
+async def _bare_delta(tell: Ask, teller: ScriptedLlm, timed: _Timed) -> float:
+    """Milliseconds until the first text of a reply, from the SDK."""
     took: float | None = None
-    async for chunk in await ask(body):
+    async for chunk in await tell(teller.requests[-1].body):
         if took is None and chunk.choices and chunk.choices[0].delta.content:
             took = timed.since_ms()
     if took is None:
