@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from switchboard.domain.llm import Request
@@ -90,8 +91,13 @@ def token_ceiling(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def asked_tokens(request: Request) -> int:
-    """The approximate number of tokens of a request."""
-    tools = (estimate_tokens(str(dict(tool.parameters))) + _TOOL_WORDS for tool in request.tools)
+def asked_tokens(request: Request, count: Callable[[str], int] = estimate_tokens) -> int:
+    """The approximate number of tokens of a request, those of a text by `count`."""
+    tools = (count(str(dict(tool.parameters))) + _TOOL_WORDS for tool in request.tools)
     images = sum(len(message.images) for message in request.messages)
-    return estimate_tokens(request.text) + sum(tools) + images * _IMAGE
+    return count(request.text) + sum(tools) + images * _IMAGE
+
+
+def fits(request: Request, tokens: float) -> bool:
+    """Whether a request has at most so many tokens: for most of them their length says so."""
+    return asked_tokens(request, token_ceiling) <= tokens or asked_tokens(request) <= tokens

@@ -27,12 +27,12 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.ports.channel import Channel, Receipt
-from switchboard.ports.engine import Fenced, Turn
+from switchboard.ports.engine import Fenced, Readers, Turn
 from switchboard.ports.facts import Reader
 from switchboard.store import outbox as store
 from switchboard.store.accounts import require_free, require_lease
 from switchboard.store.database import Database
-from switchboard.store.history import Readers
+from switchboard.store.history import Readers as StoredReaders
 from switchboard.store.inbox import get_raw
 from switchboard.store.lanes import Work
 from switchboard.store.outbox import pull_pool
@@ -53,13 +53,22 @@ class Callback(Protocol):
 
 
 class ReplyWays:
-    """Whether and where a reply to a message waits, and who reads it; `callbacks` by `api` endpoint."""
+    """Whether and where a reply to a message waits, and who reads it; `callbacks` by `api` endpoint.
 
-    def __init__(self, database: Database, callbacks: Mapping[str, Callback], channels: Channels = CHANNELS) -> None:
+    `readers`: those that engines ask as well, who have found out once per turn then.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        callbacks: Mapping[str, Callback],
+        channels: Channels = CHANNELS,
+        readers: Readers | None = None,
+    ) -> None:
         self._database = database
         self._callbacks = callbacks
         self._channels = channels
-        self._readers = Readers(database, channels)
+        self._readers = readers or StoredReaders(database, channels)
 
     def pool(self, work: Work) -> str | None:
         """The pool in which the reply waits; None: the mailbox that is read over the API."""

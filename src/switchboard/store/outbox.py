@@ -16,7 +16,7 @@ from switchboard.core.storable import storable_text
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
 from switchboard.ports.channel import Receipt
-from switchboard.store.database import Database, query, row_as, rows_as, seconds
+from switchboard.store.database import Database, part_as, query, row_as, rows_as, seconds
 
 MAX_SENDS: Final = 8
 """Attempts to send before a reply is given up (and can be sent again by an operator)."""
@@ -114,6 +114,12 @@ async def list_replies(
     """The newest `limit` replies (None: all) in the order of their ids; of one message, or in some states."""
     rows = await database.rows(query("outbox.list"), list(states) if states else None, request_id, limit)
     return rows_as(OutboxRow, rows)
+
+
+async def replies_of(database: Database, request_id: UUID) -> tuple[str, list[OutboxRow]]:
+    """The state of a message, and all replies to it at that moment, in the order of their ids."""
+    rows = await database.rows(query("outbox.of_message"), request_id)
+    return rows[0]["message_state"], [part_as(OutboxRow, row) for row in rows if row["outbox_id"] is not None]
 
 
 async def page_of_replies(

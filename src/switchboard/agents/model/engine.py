@@ -154,7 +154,8 @@ class ModelEngine:
 
     async def prompt_for(self, turn: Turn) -> str:
         """What the butler is told about its work in a turn. Raises `EngineFailure`."""
-        return await asyncio.to_thread(self.prompt_of, turn.member)
+        options = read_options(ModelOptions, turn.member)
+        return options.prompt if options.prompt_file is None else await asyncio.to_thread(_prompt, turn.member, options)
 
     async def models_for(self, turn: Turn) -> Sequence[str]:
         """The names of the models that are asked in a turn, in this order. Raises `EngineFailure`."""

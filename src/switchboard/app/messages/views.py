@@ -264,7 +264,7 @@ class Views:
         try:
             while True:
                 ring.clear()
-                now = await self._came_back(request_id)
+                now = await self._replies(request_id)
                 left = deadline - asyncio.get_running_loop().time()
                 if now.settled or len(now.replies) > seen or left <= 0 or gone.is_set():
                     return now
@@ -279,21 +279,14 @@ class Views:
         await announce(self._database, self._runtime.notifier, stopped)
         return Stopping(request_id, len(stopped))
 
-    async def _came_back(self, request_id: UUID) -> Replies:
-        found = await self._look(request_id)
-        # A reply that came between its two reads may have been the last one: then the state says so by now.
-        return await self._look(request_id) if found.replies and not found.settled else found
-
-    async def _look(self, request_id: UUID) -> Replies:
-        # The state first: what is settled by then has its replies.
-        stored = await inbox.get_message(self._database, request_id)
-        state = "in_flight" if stored is None else stored.state
-        return Replies(state != "in_flight", state, await self.replies_so_far(request_id))
+    async def _replies(self, request_id: UUID) -> Replies:
+        state, rows = await outbox.replies_of(self._database, request_id)
+        replies = [ReplyView(r.outbox_id, r.system_id, r.text, r.state, r.created_at) for r in rows]
+        return Replies(state != "in_flight", state, replies)
 
     async def replies_so_far(self, request_id: UUID) -> list[ReplyView]:
         """All replies to a message, the oldest first."""
-        rows = await outbox.list_replies(self._database, request_id=request_id, limit=None)
-        return [ReplyView(r.outbox_id, r.system_id, r.text, r.state, r.created_at) for r in rows]
+        return list((await self._replies(request_id)).replies)
 
     async def find(self, start: str) -> list[Found]:
         """What has an id that begins so, with or without hyphens; at most a few of each kind. Raises InvalidInput."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from switchboard.core.tokens import asked_tokens, estimate_tokens
+from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.domain.llm import ChatMessage, Request, ToolResult
 
 _FULL: Final = 0.8
@@ -36,10 +36,9 @@ def fit(
 
     `request` is what would be sent, `window` the tokens of question and answer together. Nothing changes below 80 %.
     """
-    used = asked_tokens(request) + request.max_tokens
-    if used <= _FULL * window:
+    if fits(request, _FULL * window - request.max_tokens):
         return tuple(turn), []
-    return _referring(turn, used - _LEFT * window, folder)
+    return _referring(turn, asked_tokens(request) + request.max_tokens - _LEFT * window, folder)
 
 
 def shorter(request: Request, keep: int, tokens: int, folder: str) -> tuple[Request, list[Moved]]:
@@ -48,9 +47,9 @@ def shorter(request: Request, keep: int, tokens: int, folder: str) -> tuple[Requ
     First the oldest results of its last `keep` messages, which are those of this turn, become references; then the
     history goes, from its beginning. What a person has said in this turn always stays.
     """
-    over = asked_tokens(request) - tokens
-    if over <= 0:
+    if fits(request, tokens):
         return request, []
+    over = asked_tokens(request) - tokens
     history = request.messages[: len(request.messages) - keep]
     turn, moved = _referring(request.messages[len(history) :], over, folder)
     while history and asked_tokens(replace(request, messages=(*history, *turn))) > tokens:

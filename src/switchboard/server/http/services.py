@@ -123,10 +123,14 @@ def needs(action: Action) -> Callable[[Request], Awaitable[Principal]]:
     return check
 
 
-Parts = Annotated[Services, Depends(services_of)]
+async def _services(request: Request) -> Services:  # FastAPI would run one that is not async in a thread
+    return services_of(request)
 
 
-def _within(request: Request) -> Reach:
+Parts = Annotated[Services, Depends(_services)]
+
+
+async def _within(request: Request) -> Reach:
     return reach_of(services_of(request).switchboard.runtime, caller_of(request))
 
 

@@ -52,6 +52,13 @@ from (
 ) o join lane l on l.key = o.lane join conversation c using (conversation)
 order by o.outbox_id;
 
+-- name: of_message
+-- The state of a message, and all its replies; one row without a reply if there is none.
+select s.message_state, r.* from (select message_state($1) as message_state) s
+left join ({{shown}} from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
+           where o.request_id = $1) r on true
+order by r.outbox_id;
+
 -- name: page
 -- Planned each time (`planned`): what is not sent yet has an index of its own.
 {{shown}}
