@@ -1,17 +1,34 @@
-"""Real servers of mail for tests: pymap for IMAP, aiosmtpd for SMTP. Both listen on loopback and forget everything."""
+"""Real servers of mail for tests: pymap and Dovecot for IMAP, aiosmtpd and Postfix for SMTP.
+
+All listen on loopback and forget everything.
+"""
 
 from __future__ import annotations
 
 import imaplib
+import json
+import os
+import shutil
+import signal
+import smtplib
 import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from email import message_from_bytes
+from email.message import Message
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
+import pytest
 from aiosmtpd.controller import Controller
 
 OWN = "bot@home.example"
@@ -31,16 +48,16 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Imap:
-    """A server that runs; `user` and PASSWORD open its only mailbox."""
+    """A server that runs; `user` and PASSWORD open the mailbox of OWN."""
 
     port: int
     user: str
     announces: bool = True
     """Whether it announces what came between a search and IDLE; if not, the poll finds it."""
 
-    def login(self) -> imaplib.IMAP4:
+    def login(self, user: str = "") -> imaplib.IMAP4:
         client = imaplib.IMAP4("127.0.0.1", self.port)
-        client.login(self.user, PASSWORD)
+        client.login(user or self.user, PASSWORD)
         return client
 
     def deliver(self, *mails: bytes, folder: str = "INBOX") -> None:
@@ -51,6 +68,39 @@ class Imap:
         client.logout()
 
 
+@dataclass(frozen=True)
+class Dovecot(Imap):
+    """The same with TLS, for any user; `tokens` are those that open a mailbox, with its user."""
+
+    tls_port: int = 0
+    auth: int = 0
+    """Where Postfix asks whether somebody may send."""
+    home: Path = Path()
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def certificate(self) -> Path:
+        return self.home / "cert.pem"
+
+    def mails(self, user: str, folder: str = "INBOX") -> list[Message]:
+        """What is in a folder, the oldest first."""
+        client = self.login(user)
+        client.select(folder, readonly=True)
+        numbers = client.search(None, "ALL")[1][0].split()
+        found = [client.fetch(number.decode(), "(BODY.PEEK[])")[1][0] for number in numbers]
+        client.logout()
+        return [message_from_bytes(one[1]) for one in found if isinstance(one, tuple)]
+
+
+def write(dovecot: Dovecot, postfix: int, *names: str) -> None:
+    """Ada writes to us: a mail of each name."""
+    with smtplib.SMTP("127.0.0.1", postfix) as client:
+        client.starttls(context=ssl.create_default_context(cafile=dovecot.certificate))
+        client.login("ada", PASSWORD)
+        for name in names:
+            client.sendmail("ada@x.example", [OWN], MAIL.format(name=name).encode())
+
+
 def once_up(process: subprocess.Popen[bytes], port: int) -> None:
     """Wait until it listens."""
     while True:
@@ -58,6 +108,236 @@ def once_up(process: subprocess.Popen[bytes], port: int) -> None:
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)) == 0:
                 return
+
+
+DOVECOT: Final = """
+base_dir = {home}/run
+state_dir = {home}/state
+log_path = {home}/log
+protocols = imap
+listen = 127.0.0.1
+ssl = yes
+ssl_cert = <{home}/cert.pem
+ssl_key = <{home}/key.pem
+disable_plaintext_auth = no
+auth_mechanisms = plain login xoauth2
+auth_failure_delay = 0
+mail_location = maildir:{home}/mail/%u
+mail_uid = nobody
+mail_gid = nogroup
+first_valid_uid = 0
+first_valid_gid = 0
+default_internal_user = nobody
+default_internal_group = nogroup
+default_login_user = nobody
+passdb {{
+  driver = oauth2
+  mechanisms = xoauth2
+  args = {home}/oauth2
+}}
+passdb {{
+  driver = static
+  mechanisms = plain login
+  args = password={password}
+}}
+userdb {{
+  driver = static
+  args = uid=nobody gid=nogroup home={home}/mail/%u
+}}
+service auth {{
+  inet_listener {{
+    address = 127.0.0.1
+    port = {auth}
+  }}
+}}
+service imap-login {{
+  chroot =
+  inet_listener imap {{
+    address = 127.0.0.1
+    port = {imap}
+  }}
+  inet_listener imaps {{
+    address = 127.0.0.1
+    port = {imaps}
+  }}
+}}
+service anvil {{
+  chroot =
+  unix_listener anvil-auth-penalty {{
+    mode = 0
+  }}
+}}
+service stats {{
+  chroot =
+}}
+namespace inbox {{
+  inbox = yes
+  mailbox Sent {{
+    auto = create
+    special_use = \\Sent
+  }}
+  mailbox Work {{
+    auto = create
+  }}
+}}
+"""
+OAUTH2: Final = """
+introspection_mode = get
+introspection_url = http://127.0.0.1:{tokens}/?token=
+username_attribute = user
+active_attribute = active
+active_value = yes
+"""
+POSTFIX: Final = """
+compatibility_level = 3.6
+queue_directory = {home}/queue
+data_directory = {home}/data
+maillog_file = {home}/log
+maillog_file_prefixes = {home}
+inet_interfaces = 127.0.0.1
+inet_protocols = ipv4
+myhostname = mx.home.example
+mydestination =
+alias_maps =
+virtual_mailbox_domains = home.example, x.example
+virtual_mailbox_base = {mail}
+virtual_mailbox_maps = inline:{{ {{bot@home.example=bot/}}, {{ada@x.example=ada/}} }}
+virtual_uid_maps = static:65534
+virtual_gid_maps = static:65534
+recipient_delimiter = +
+smtpd_sasl_type = dovecot
+smtpd_sasl_path = inet:127.0.0.1:{auth}
+smtpd_sasl_auth_enable = yes
+smtpd_tls_security_level = may
+smtpd_tls_auth_only = yes
+smtpd_tls_cert_file = {certificate}
+smtpd_tls_key_file = {key}
+smtpd_relay_restrictions = permit_sasl_authenticated, reject
+"""
+SERVICES: Final = """
+127.0.0.1:{submission} inet n - n - - smtpd
+cleanup unix n - n - 0 cleanup
+qmgr unix n - n 300 1 qmgr
+tlsmgr unix - - n 1000? 1 tlsmgr
+rewrite unix - - n - - trivial-rewrite
+bounce unix - - n - 0 bounce
+defer unix - - n - 0 bounce
+error unix - - n - - error
+retry unix - - n - - error
+proxymap unix - - n - - proxymap
+anvil unix - - n - 1 anvil
+smtp unix - - n - - smtp
+virtual unix - n n - - virtual
+postlog unix-dgram n - n - 1 postlogd
+"""
+
+
+def program(name: str, package: str) -> str:
+    """Where a server is; the test is skipped if it cannot be started."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
+    if found is None:
+        pytest.skip(f"{name} is not installed: apt-get install {package}")
+    if os.getuid() != 0:
+        pytest.skip(f"this test starts {name} as root")
+    return found
+
+
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A server of several processes, all of which end with it."""
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+            with suppress(ProcessLookupError):
+                while True:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    time.sleep(0.01)
+
+
+@contextmanager
+def running_dovecot() -> Iterator[Dovecot]:
+    """Dovecot, with a mailbox for each user; it asks `tokens` about access tokens."""
+    started = program("dovecot", "dovecot-imapd")
+    # A directory of pytest is closed to the user that Dovecot becomes.
+    with TemporaryDirectory(dir="/tmp") as made, running_tokens() as (tokens, asked):
+        home = Path(made)
+        home.chmod(0o755)
+        certify(home)
+        (home / "mail").mkdir()
+        shutil.chown(home / "mail", "nobody", "nogroup")
+        ports = {name: free_port() for name in ("imap", "imaps", "auth")}
+        (home / "oauth2").write_text(OAUTH2.format(tokens=asked))
+        (home / "conf").write_text(DOVECOT.format(home=home, password=PASSWORD, **ports))
+        with running([started, "-F", "-c", str(home / "conf")]) as process:
+            once_up(process, ports["imap"])
+            yield Dovecot(ports["imap"], "bot", tls_port=ports["imaps"], auth=ports["auth"], home=home, tokens=tokens)
+
+
+@contextmanager
+def running_postfix(dovecot: Dovecot) -> Iterator[int]:
+    """Postfix, which lets users of this Dovecot send and delivers to its mailboxes; the port for submission."""
+    started = program("postfix", "postfix")
+    with TemporaryDirectory(dir="/tmp") as made:
+        home = Path(made)
+        home.chmod(0o755)
+        (home / "conf").mkdir()
+        for name, owner in (("queue", "root"), ("data", "postfix")):
+            (home / name).mkdir()
+            shutil.chown(home / name, owner)
+        port, mine = free_port(), dovecot.home
+        (home / "conf/main.cf").write_text(
+            POSTFIX.format(
+                home=home, mail=mine / "mail", auth=dovecot.auth, certificate=mine / "cert.pem", key=mine / "key.pem"
+            )
+        )
+        (home / "conf/master.cf").write_text(SERVICES.format(submission=port))
+        subprocess.run([started, "-c", str(home / "conf"), "check"], check=True, capture_output=True)
+        with running(["/usr/lib/postfix/sbin/master", "-s", "-c", str(home / "conf")]) as process:
+            once_up(process, port)
+            yield port
+
+
+def certify(home: Path) -> None:
+    """A certificate for this machine that signs itself, as `cert.pem` and `key.pem`."""
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    files = ["-keyout", str(home / "key.pem"), "-out", str(home / "cert.pem")]
+    kind = ["-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+    about = ["-subj", "/CN=localhost", "-addext", names]
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    subprocess.run([openssl, "req", *kind, *files, *about], check=True, capture_output=True)
+
+
+@contextmanager
+def running_tokens() -> Iterator[tuple[dict[str, str], int]]:
+    """Says whose an access token is; its tokens with their users, and its port."""
+    tokens: dict[str, str] = {}
+
+    class Introspection(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            user = tokens.get(parse_qs(urlsplit(self.path).query).get("token", [""])[0])
+            told = json.dumps({"active": "yes", "user": user} if user else {"active": "no"}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(told)))
+            self.end_headers()
+            self.wfile.write(told)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Introspection) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield tokens, server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager

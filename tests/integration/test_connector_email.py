@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import imaplib
-import os
-import shutil
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -36,7 +31,7 @@ from switchboard.ports.connector import (
     Uncertain,
     Unreadable,
 )
-from tests.mail_servers import MAIL, OWN, PASSWORD, Imap, Postbox, free_port, once_up, running_pymap, running_smtp
+from tests.mail_servers import MAIL, OWN, PASSWORD, Imap, Postbox, running_dovecot, running_pymap, running_smtp
 
 pytestmark = pytest.mark.slow
 
@@ -47,78 +42,10 @@ def pymap() -> Iterator[Imap]:
         yield server
 
 
-DOVECOT = """
-base_dir = {home}/run
-state_dir = {home}/state
-log_path = {home}/log
-protocols = imap
-listen = 127.0.0.1
-ssl = no
-disable_plaintext_auth = no
-mail_location = maildir:{home}/mail
-mail_uid = {uid}
-mail_gid = {gid}
-first_valid_uid = 0
-first_valid_gid = 0
-default_internal_user = {user}
-default_internal_group = {group}
-default_login_user = {user}
-passdb {{
-  driver = static
-  args = password={password}
-}}
-userdb {{
-  driver = static
-  args = uid={uid} gid={gid} home={home}/mail
-}}
-service imap-login {{
-  chroot =
-  inet_listener imap {{
-    address = 127.0.0.1
-    port = {port}
-  }}
-  inet_listener imaps {{
-    port = 0
-  }}
-}}
-service anvil {{
-  chroot =
-}}
-service stats {{
-  chroot =
-}}
-namespace inbox {{
-  inbox = yes
-  mailbox Sent {{
-    auto = create
-    special_use = \\Sent
-  }}
-  mailbox Work {{
-    auto = create
-  }}
-}}
-"""
-
-
 @pytest.fixture
 def dovecot() -> Iterator[Imap]:
-    program = shutil.which("dovecot", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        pytest.skip("dovecot is not installed: apt-get install dovecot-imapd")
-    if os.getuid() != 0:
-        pytest.skip("this test starts dovecot as root")
-    port = free_port()
-    with TemporaryDirectory() as made:  # tmp_path is closed to the user that Dovecot becomes
-        home = Path(made)
-        home.chmod(0o755)
-        (home / "mail").mkdir()
-        shutil.chown(home / "mail", "nobody", "nogroup")
-        names = {"user": "nobody", "group": "nogroup", "uid": "nobody", "gid": "nogroup"}
-        (home / "conf").write_text(DOVECOT.format(home=home, port=port, password=PASSWORD, **names))
-        with subprocess.Popen([program, "-F", "-c", str(home / "conf")]) as process:
-            once_up(process, port)
-            yield Imap(port, "bot")
-            process.terminate()
+    with running_dovecot() as server:
+        yield server
 
 
 @pytest.fixture(params=["pymap", "dovecot"])

@@ -41,6 +41,11 @@ class SignIn:
     secret: str
     token: bool = False
 
+    @property
+    def what_to_do(self) -> str:
+        """For a person, where it is refused."""
+        return "sign in again, for a new access token" if self.token else "check the user and the password"
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -93,7 +98,7 @@ class Mailbox:
         except (MailboxLoginError, imaplib.IMAP4.error) as error:
             if _FOR_NOW.search(str(error)):
                 raise ConnectionError("the mail server takes no sign-ins at the moment") from None
-            raise SignInRefused("the mail server refuses the sign-in: check the user and the password") from None
+            raise SignInRefused(f"the mail server refuses the sign-in: {sign_in.what_to_do}") from None
 
     def open(self, folder: str) -> Opened:
         """For reading only. Raises FileNotFoundError if there is no such folder."""

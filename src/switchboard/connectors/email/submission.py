@@ -81,7 +81,8 @@ def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, outgoing: Outgoing)
         client.send(_DOT.sub(b"..", mail) + (b"" if mail.endswith(b"\r\n") else b"\r\n"))
         _wait_until(client, by)
     except smtplib.SMTPAuthenticationError:
-        return Later(_SIGN_IN_S, "the SMTP server refuses the sign-in: check the user and the password")
+        what_to_do = sign_in.what_to_do if sign_in else "it wants one"
+        return Later(_SIGN_IN_S, f"the SMTP server refuses the sign-in: {what_to_do}")
     except (OSError, smtplib.SMTPException) as error:
         return Later(_UNREACHED_S, f"the SMTP server broke off: {error}"[:200])
     return _ended(client, outgoing.answered_by)
