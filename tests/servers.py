@@ -80,12 +80,16 @@ async def open_server(
     tree: Tree = (TEAMS, RULES),
     mail_limits: MailLimits | None = None,
     policies: Mapping[str, Policy] | None = None,
+    more: Mapping[str, Any] | None = None,
     **accept: Any,
 ) -> AsyncIterator[Opened]:
-    """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptSettings."""
+    """Migrate, seed, serve on a free port of loopback; with `worker`, answer too. `accept` are AcceptSettings,
+
+    `more` other settings.
+    """
     sizes = AcceptSettings(**accept)
     endpoints = {name: EndpointSettings(strangers=one) for name, one in (policies or {}).items()}
-    settings = Settings(data_dir=data_dir, accept=sizes, endpoints=endpoints)
+    settings = Settings(data_dir=data_dir, accept=sizes, endpoints=endpoints, **(more or {}))
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(
             lab(

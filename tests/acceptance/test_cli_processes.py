@@ -93,7 +93,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 NOUNS = (
     "messages teams agents dlq tokens outbox lanes db rules sops models connectors "
-    "pairing quarantine audit bench memory"
+    "pairing quarantine webhooks audit bench memory"
 )
 GROUPS = {(noun,) for noun in NOUNS.split()}
 

@@ -37,6 +37,8 @@ MODELS: Final = {
     "connectors/kernel/accounts.py",
     "connectors/kernel/intake.py",
     "connectors/telegram/manifest.py",
+    "connectors/webhook/manifest.py",
+    "connectors/webhook/mapping.py",
     "core/remote_agents.py",
     "server/contracts/messages.py",
     "testing/connectors/platform.py",

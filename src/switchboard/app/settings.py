@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from switchboard.app.ownership import read_ours
@@ -278,6 +278,10 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 8470
     public_names: tuple[str, ...] = ()
     """Further host names by which the server is called, as by a proxy before it; `*`: any."""
+    public_url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$")] | None = None
+    """Where the world reaches the server, as through a proxy before it; webhooks are entered below it."""
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = ()
+    """Proxies whose `X-Forwarded-For` says who the client is."""
     database_url: SecretStr | None = None
     database_direct_url: SecretStr | None = None
     """Where PostgreSQL itself answers, if `database_url` is a pooler in transaction mode."""

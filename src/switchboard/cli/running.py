@@ -24,6 +24,7 @@ import structlog
 from switchboard import __version__
 from switchboard.app.access import remember_address
 from switchboard.app.logs import set_up_logs
+from switchboard.app.ownership import read_ours
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.app.supervisor import supervise
@@ -31,6 +32,7 @@ from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.client import url_of
 from switchboard.cli.output import errors, out, print_json, program
 from switchboard.cli.parts import Parts, stop_with_stdin
+from switchboard.connectors.kernel.accounts import connects
 from switchboard.embedded import supervisor as embedded
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
@@ -223,6 +225,7 @@ def _connectors(
 ) -> list[Coroutine[object, object, None]]:
     """A process for each account; they are told where the server really listens."""
     place = {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
-    accounts = sorted(file.stem for file in settings.channels_dir.glob("*.toml"))
+    files = settings.channels_dir.glob("*.toml")
+    accounts = sorted(file.stem for file in files if connects(file, read_ours))
     command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin"]
     return [supervise([*command, name], name, stop, place) for name in accounts]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, Protocol
 
 from pydantic import BaseModel
@@ -248,6 +249,26 @@ class Session(Protocol):
         """Leave no connection open."""
 
 
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """What was posted to `/hooks/{account}`; names of headers are in lower case."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """How a platform posts its events to the server. The functions are pure and raise nothing; times have a zone."""
+
+    endpoint: str
+    """Our own account at the platform, as in `Identity`."""
+    verify: Callable[[Account, Posted, datetime], str | None]
+    """Why it is not from the platform, without any secret; None: it is. The body is byte for byte as it came."""
+    read: Callable[[Account, Posted, datetime], Inbound | Unreadable]
+    """The event, once it is verified."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """What a connector package declares; importing it imports no SDK."""
@@ -263,3 +284,7 @@ class Manifest:
     capabilities: Capabilities
     open: Callable[[Account], Awaitable[Session]]
     """Signs in. Raises SignInRefused, OSError."""
+    hook: Callable[[Account], Hook | None] | None = None
+    """For platforms that can post events to the server; None for an account whose events are fetched."""
+    connects: bool = True
+    """Whether a connector runs for an account; not where everything arrives by `hook`."""

@@ -76,6 +76,14 @@ def configured(file: Path, read: ReadFile) -> Configured:
     return Configured(manifest, Account(file.stem, settings, secrets), parsed.handling)
 
 
+def connects(file: Path, read: ReadFile) -> bool:
+    """Whether a connector runs for the account of a file; also for one that cannot be read, to say what is wrong."""
+    try:
+        return manifest_of(str(tomllib.loads(read(file)).get("channel"))).connects
+    except (OSError, ValueError, ConfigurationError):
+        return True
+
+
 def manifest_of(name: str) -> Manifest:
     """The manifest that an installed package names so. Raises ConfigurationError."""
     found = {entry.name: entry for entry in entry_points(group=GROUP)}

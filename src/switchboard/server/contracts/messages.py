@@ -207,6 +207,17 @@ class AcceptedBody(Answer):
     triage_target: str = Field(default="")
 
 
+class HookAnswer(Answer):
+    """What became of a webhook.
+
+    `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for us.
+    """
+
+    status: Literal["accepted", "duplicate", "quarantined", "ignored"]
+    request_id: UUID | None
+    quarantine_id: UUID | None
+
+
 class BatchAnswer(Answer):
     """A result or an error per envelope, in the order of the request."""
 

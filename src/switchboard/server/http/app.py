@@ -30,6 +30,7 @@ from switchboard.server.http import (
     blobs,
     dead_letters,
     health,
+    hooks,
     ingest,
     ledger,
     memory,
@@ -70,7 +71,7 @@ _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
 _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 """Where it may be larger: an event in base64."""
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
-_CONNECTORS: Final = (blobs, outbox, accounts, quarantine)
+_CONNECTORS: Final = (blobs, outbox, accounts, quarantine, hooks)
 _BEFORE_RULES: Final = (messages, streams, *_CONNECTORS, ledger, dead_letters, rule_history, replays)
 PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing)
 

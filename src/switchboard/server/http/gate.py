@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from switchboard.app.access import Access, AnyRole, Principal
+from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.domain.errors import TooLarge
 from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
@@ -29,6 +30,8 @@ PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
 LINKS: Final = "/v1/files/"
 """A link is its own token."""
+HOOKS: Final = "/hooks/"
+"""Below it are webhooks, which are verified in other ways."""
 _HEALTH: Final = "/health"
 """What looks here may call us anything: a load balancer does."""
 _PUBLIC_BYTES: Final = 65_536
@@ -55,12 +58,17 @@ class Limits:
     def of(self, path: str, role: AnyRole | None) -> int:
         """The limit for a caller; None: a stranger."""
         if role is None:
-            return _PUBLIC_BYTES
+            return MAX_RAW if path.startswith(HOOKS) else _PUBLIC_BYTES
         if role == "session":
             return _SESSION_BYTES
         if path in self.streamed:
             return self.streamed[path]
         return self.by_path.get(path, self.large) if role in self.paths.get(path, ()) else self.other
+
+
+def is_public(path: str) -> bool:
+    """Whether it needs no token of ours."""
+    return path in PUBLIC or path.startswith((HOOKS, LINKS))
 
 
 class LargeBodies:
@@ -120,7 +128,7 @@ class Gate:
             await self._app(scope, body.receive, send)
 
     async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
-        """The name of the token, how many bytes it may send, and how many it announces.
+        """The name of the token, else the path, how many bytes it may send, and how many it announces.
 
         Raises what `authenticate` raises, UnknownHost and TooLarge.
         """
@@ -135,14 +143,13 @@ class Gate:
                 chunked = True
             elif name == b"host" and scope["path"] != _HEALTH:
                 self._hosts.check(value)
-        public = scope["path"] in PUBLIC or scope["path"].startswith(LINKS)
-        principal = None if public else await self._access.authenticate(authorization)
+        principal = None if is_public(scope["path"]) else await self._access.authenticate(authorization)
         if principal is not None:
             _count(scope, principal)
         limit = self._limits.of(scope["path"], principal.role if principal else None)
         if announced is not None and announced > limit:
             raise _too_large(limit)
-        return principal.name if principal else "", limit, None if chunked else announced
+        return principal.name if principal else scope["path"], limit, None if chunked else announced
 
 
 async def _refuse(error: Exception, scope: Scope, receive: Receive, send: Send) -> None:

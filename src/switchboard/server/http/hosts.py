@@ -28,7 +28,8 @@ class UnknownHost(SwitchboardError):
 def names_of(settings: Settings) -> frozenset[str]:
     """The names of this server in lower case; `*` among them stands for any."""
     called = urlsplit(settings.classify.mcp_url or "").hostname or ""
-    names = {"localhost", settings.host, socket.gethostname(), called, *settings.public_names}
+    public = urlsplit(settings.public_url or "").hostname or ""
+    names = {"localhost", settings.host, socket.gethostname(), called, public, *settings.public_names}
     return frozenset(name.lower() for name in names if name)
 
 

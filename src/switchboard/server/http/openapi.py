@@ -14,7 +14,7 @@ import msgspec
 
 from switchboard.app.messages.intake import ingest_schema
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.server.http.gate import PUBLIC
+from switchboard.server.http.gate import is_public
 from switchboard.server.http.schema_names import TAGS, published_name
 from switchboard.server.http.services import SENTENCES
 
@@ -33,7 +33,7 @@ def completed(document: JsonObject) -> JsonObject:
     for path, operations in document["paths"].items():
         for operation in operations.values():
             _complete(operation, examples.get(operation["operationId"], {}))
-            if path in PUBLIC:
+            if is_public(path):
                 operation["security"] = []
     document["paths"] = _published(document["paths"])
     components["schemas"] = _named(_published(components["schemas"]))

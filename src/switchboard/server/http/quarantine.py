@@ -58,8 +58,9 @@ async def get(caller: Caller, parts: Parts, quarantine_id: UUID) -> Response:
 
 @router.post("/{quarantine_id}/replay", **operation("replay_quarantined", "Replay an event", Replayed, 404))
 async def replay(caller: Caller, parts: Parts, quarantine_id: UUID) -> Response:
-    """Its connector submits it again, and discards it here when that has succeeded."""
+    """Its connector submits it again, and discards it here when that has succeeded; a webhook is submitted at once."""
     await parts.quarantine.replay(caller, quarantine_id)
+    await parts.hooks.replay(caller, quarantine_id)
     return answer({"quarantine_id": quarantine_id, "replay": True})
 
 

@@ -14,6 +14,7 @@ TAGS: Final[Mapping[str, str]] = {
     "messages": "Read messages, their replies, and the reasons for their routing.",
     "blobs": "Files of messages: upload them before the message, read them after it.",
     "connectors": "For connectors: lease replies, send them, report the outcome; and heartbeats.",
+    "webhooks": "Where other programs post their events. Each is verified as its account says, without a token.",
     "operations": "Watch deliveries, lanes, the balance of all messages and metrics.",
     "dead letters": "Messages that could not be delivered: read, reroute or close them.",
     "rules": "Routing rules, their versions, tests and standard operating procedures (SOPs).",

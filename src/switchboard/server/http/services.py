@@ -21,6 +21,8 @@ from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.messages.connectors import ConnectorService
+from switchboard.app.messages.hook_accounts import HookAccounts
+from switchboard.app.messages.hooks import HookService
 from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.pairing import PairingService
 from switchboard.app.messages.quarantine import QuarantineService
@@ -50,6 +52,7 @@ class Services:
     accounts: AccountService
     blobs: BlobService
     quarantine: QuarantineService
+    hooks: HookService
     views: Views
     streams: StreamService
     remote_agents: RemoteAgentService
@@ -71,7 +74,9 @@ class Services:
         runtime = switchboard.runtime
         access, metrics = Access(runtime.database), Metrics()
         records, replays = RuleRecords(runtime), Replays(runtime)
-        views = Views(runtime, access)
+        views, quarantine = Views(runtime, access), QuarantineService(runtime.database, access)
+        intake = Intake(switchboard.accept, switchboard.mails, access, metrics)
+        accounts = HookAccounts(runtime.settings.channels_dir)
 
         def members() -> Iterable[Member]:
             return runtime.rule_book.rules.members.values()
@@ -80,11 +85,14 @@ class Services:
         return cls(
             switchboard,
             access,
-            Intake(switchboard.accept, switchboard.mails, access, metrics),
+            intake,
             ConnectorService(runtime.database, switchboard.replies, access),
             AccountService(runtime.database, access),
             BlobService(runtime.database, access, runtime.settings.blobs, runtime.settings.data_dir),
-            QuarantineService(runtime.database, access),
+            quarantine,
+            HookService(
+                accounts, intake, quarantine, runtime.settings.accept.message_bytes, runtime.settings.trusted_proxies
+            ),
             views,
             StreamService(runtime, views),
             RemoteAgentService(runtime, access),

@@ -1,0 +1,187 @@
+"""Webhooks at the server's door: verified, made into messages, and accepted or put into quarantine before the answer.
+
+`server/http/hooks.py` calls `HookService` with what was posted. Next: `hook_accounts.py`, and
+`connectors/webhook/manifest.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal
+from uuid import UUID
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from switchboard.app.access import Principal
+from switchboard.app.messages.hook_accounts import HookAccount, HookAccounts
+from switchboard.app.messages.intake import Accepted, Intake
+from switchboard.app.messages.quarantine import MAX_RAW, BadEvent, QuarantineService
+from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
+from switchboard.core.posted import Network, client_of, read_record, recorded, unpacked
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import InvalidInput, Overloaded, TooLarge, Unauthenticated
+from switchboard.ports.connector import Inbound, Posted, Unreadable
+
+log = structlog.get_logger(__name__)
+
+ANSWER_S: Final = 2.0
+"""Seconds in which a webhook is answered once its body is here."""
+_BODY_S: Final = 30.0
+_MOST_AT_ONCE: Final = 64
+_AGAIN_S: Final = 5.0
+
+
+class NotVerified(Unauthenticated):
+    """It is not signed by who may post it, or too long ago."""
+
+    code = "not_verified"
+
+
+class HookBusy(Overloaded):
+    """As those who post webhooks know it: they try again after a 5xx."""
+
+    status = 503
+
+
+@dataclass(frozen=True, slots=True)
+class HookResult:
+    """What became of a webhook. `quarantined` ones could not be made into a message; operators can replay them."""
+
+    status: Literal["accepted", "duplicate", "quarantined", "ignored"]
+    request_id: UUID | None = None
+    quarantine_id: UUID | None = None
+
+
+class HookService:
+    """Takes what is posted to accounts; a message may have `message_bytes`.
+
+    `trusted`: the proxies whose word about the client counts.
+    """
+
+    def __init__(
+        self,
+        accounts: HookAccounts,
+        intake: Intake,
+        quarantine: QuarantineService,
+        message_bytes: int,
+        trusted: Sequence[Network] = (),
+    ) -> None:
+        self._accounts = accounts
+        self._intake = intake
+        self._quarantine = quarantine
+        self._message_bytes = message_bytes
+        self._trusted = trusted
+        self._arriving = 0
+        self._late: set[asyncio.Task[HookResult]] = set()
+
+    async def receive(
+        self, name: str, headers: Mapping[str, str], body: Callable[[], Awaitable[bytes]], peer: str
+    ) -> HookResult:
+        """Answered within `ANSWER_S` of the last byte; what is stored later is a duplicate when it comes again.
+
+        Raises NotFound, NotVerified, InvalidInput, TooLarge, HookBusy, Unavailable.
+        """
+        account = self._accounts.find(name)
+        if self._arriving >= _MOST_AT_ONCE:
+            raise HookBusy(f"{_MOST_AT_ONCE} webhooks are arriving already", retry_after=_AGAIN_S)
+        self._arriving += 1
+        try:
+            async with asyncio.timeout(_BODY_S):
+                posted = Posted(await body(), headers)
+        except TimeoutError:
+            raise HookBusy(f"the body did not arrive within {_BODY_S:.0f} s", retry_after=_AGAIN_S) from None
+        finally:
+            self._arriving -= 1
+        plain = self._verified(account, posted, peer)
+        read = account.hook.read(account.configured.account, plain, datetime.now(UTC))
+        return await self._in_time(self._settle(account, plain, read, account.configured.handling))
+
+    async def replay(self, caller: Principal, quarantine_id: UUID) -> None:
+        """Submit a webhook in quarantine again, and discard it; if it fails again it stays, with the new reason.
+
+        Events that a connector submits again are left to it. Raises NotFound, HookBusy, Unavailable.
+        """
+        event = await self._quarantine.get(caller, quarantine_id)
+        found = read_record(b64decode(event.raw))
+        if found is None:
+            return
+        account, posted = self._accounts.find(found[0]), found[1]
+        if (account.caller.channel, account.caller.endpoint) != (event.channel, event.endpoint):
+            return
+        read = account.hook.read(account.configured.account, posted, datetime.now(UTC))
+        handling = account.configured.handling.model_copy(update={"on_stale": "answer"})
+        if (await self._settle(account, posted, read, handling)).status != "quarantined":
+            await self._quarantine.discard(caller, quarantine_id)
+
+    def _verified(self, account: HookAccount, posted: Posted, peer: str) -> Posted:
+        """What was posted, unpacked: some sign it as it is, some before they pack it."""
+        plain, now = unpacked(posted, MAX_RAW), datetime.now(UTC)
+        why = account.hook.verify(account.configured.account, posted, now)
+        if why is not None and plain is not posted:
+            why = account.hook.verify(account.configured.account, plain, now)
+        if why is not None:
+            client = client_of(peer, posted.headers.get("x-forwarded-for", ""), self._trusted)
+            log.warning("a webhook was refused", account=account.name, client=client, why=why)
+            raise NotVerified(f"this webhook cannot be verified: {why}")
+        return plain
+
+    async def _settle(
+        self, account: HookAccount, posted: Posted, read: Inbound | Unreadable, handling: Handling
+    ) -> HookResult:
+        if isinstance(read, Unreadable):
+            return await self._set_aside(account, posted, read.event_id, read.reason)
+        envelope = prepared(read, handling, datetime.now(UTC))
+        if isinstance(envelope, LeftOut):
+            return HookResult("ignored")
+        try:
+            accepted = await self._submitted(account.caller, envelope)
+        except (InvalidInput, TooLarge) as error:
+            return await self._set_aside(account, posted, envelope.event.external_event_id, error.message)
+        except Overloaded as error:
+            raise HookBusy(error.message, retry_after=error.retry_after) from error
+        return HookResult("duplicate" if accepted.duplicate else "accepted", accepted.request_id)
+
+    async def _submitted(self, caller: Principal, envelope: Envelope) -> Accepted:
+        """Without the original JSON where that is too large or too deep for a message."""
+        whole = msgspec.json.encode(envelope)
+        if len(whole) <= self._message_bytes:
+            try:
+                return await self._intake.message(caller, whole)
+            except InvalidInput as error:
+                if error.code != "too_deep":
+                    raise
+        return await self._intake.message(caller, msgspec.json.encode(_without_raw(envelope)))
+
+    async def _set_aside(self, account: HookAccount, posted: Posted, event_id: str, reason: str) -> HookResult:
+        channel, raw = account.configured.manifest.channel, recorded(account.name, posted)
+        event = BadEvent(channel, account.hook.endpoint, event_id, reason[:4000], raw)
+        put = await self._quarantine.put(account.caller, event)
+        log.warning("a webhook is in quarantine", account=account.name, event_id=event_id, why=reason)
+        return HookResult("quarantined", quarantine_id=put.quarantine_id)
+
+    async def _in_time(self, settling: Awaitable[HookResult]) -> HookResult:
+        task = asyncio.ensure_future(settling)
+        done, _ = await asyncio.wait([task], timeout=ANSWER_S)
+        if done:
+            return task.result()
+        self._late.add(task)
+        task.add_done_callback(self._ended_late)
+        raise HookBusy(f"it was not stored within {ANSWER_S:.0f} s", retry_after=_AGAIN_S)
+
+    def _ended_late(self, task: asyncio.Task[HookResult]) -> None:
+        self._late.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("a webhook failed after it was answered with 503", why=str(error))
+
+
+def _without_raw(envelope: Envelope) -> Envelope:
+    control = envelope.control
+    if control.ingestion_tier == "full":
+        control = replace(control, ingestion_tier="metadata")
+    return replace(envelope, payload=replace(envelope.payload, raw=None), control=control)

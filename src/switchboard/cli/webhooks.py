@@ -1,0 +1,91 @@
+"""`switchboard webhooks`: accounts that take webhooks, and a dry run of their mapping. Called by `main.py`.
+
+Reads the files of `channels_dir`; asks no server. Next: `connectors/webhook/mapping.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.output import AsJson, clean, show, table
+from switchboard.connectors.kernel.accounts import Configured, configured
+from switchboard.core.envelope.read import parse_envelope
+from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Hook, Posted, Unreadable
+
+app = typer.Typer(help="Webhooks of other programs: list their accounts, try how they become messages.")
+
+
+@app.command("list")
+def list_accounts(*, as_json: AsJson = False) -> None:
+    """List the accounts that take webhooks, with the address to enter at the sender."""
+    settings = load_settings()
+    rows = [_row(settings, file) for file in sorted(settings.channels_dir.glob("*.toml"))]
+    found = [row for row in rows if row is not None]
+    names = ("name", "channel", "endpoint", "url")
+    shown = table(*names, rows=[[row[name] for name in names] for row in found], keep=names)
+    show({"accounts": found}, shown if found else "no account takes webhooks", as_json=as_json)
+
+
+@app.command("try")
+def try_mapping(
+    name: Annotated[str, typer.Argument(help="The account: its file is NAME.toml in the directory channels.d.")],
+    file: Annotated[Path, typer.Argument(help="The body of a webhook; - reads stdin.")],
+    *,
+    header: Annotated[list[str] | None, typer.Option(help="A header: 'X-GitHub-Event: push'. Repeatable.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the message that a webhook would become. Nothing is submitted, and no signature is needed."""
+    settings = load_settings()
+    account = configured(settings.channels_dir / f"{name}.toml", read_ours)
+    hook = _hook(account)
+    if hook is None:
+        raise InvalidInput(f"the account {name!r} takes no webhooks")
+    now = datetime.now(UTC)
+    found = hook.read(account.account, Posted(_body(file), _headers(header or [])), now)
+    if isinstance(found, Unreadable):
+        raise InvalidInput(f"it would go to quarantine: {found.reason}")
+    written = msgspec.json.encode(found.envelope)
+    parse_envelope(written, now=now)
+    envelope: JsonObject = msgspec.json.decode(written)
+    show(envelope, clean(msgspec.json.format(written, indent=2).decode()), as_json=as_json)
+
+
+def _row(settings: Settings, file: Path) -> dict[str, str] | None:
+    try:
+        account = configured(file, read_ours)
+    except ConfigurationError as error:
+        return {"name": file.stem, "channel": "?", "endpoint": "?", "url": error.message}
+    hook = _hook(account)
+    if hook is None:
+        return None
+    base = (settings.public_url or "").rstrip("/")
+    url = f"{base}/hooks/{file.stem}"
+    return {"name": file.stem, "channel": account.manifest.channel, "endpoint": hook.endpoint, "url": url}
+
+
+def _hook(account: Configured) -> Hook | None:
+    return account.manifest.hook(account.account) if account.manifest.hook else None
+
+
+def _body(file: Path) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _headers(lines: list[str]) -> dict[str, str]:
+    pairs = [line.partition(":") for line in lines]
+    if wrong := [line for line, sign, _ in pairs if not sign]:
+        raise InvalidInput(f"a header is written 'Name: value', not {wrong[0]!r}")
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}

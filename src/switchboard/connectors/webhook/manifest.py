@@ -1,0 +1,157 @@
+"""Webhooks as a channel: how an account verifies what is posted to it, and makes messages of it.
+
+The entry point `webhook`. No connector runs: the server takes the events (`app/messages/hooks.py`), and replies wait in
+the outbox of the endpoint. Next: `signatures.py`, `mapping.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+from switchboard.connectors.webhook.mapping import MessageMap, Seen
+from switchboard.connectors.webhook.signatures import Scheme, stripe_fields, verify
+from switchboard.core.lenient import clean
+from switchboard.domain.envelope import MAX_TEXT, Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import (
+    Account,
+    Capabilities,
+    Hook,
+    Inbound,
+    Manifest,
+    Posted,
+    Secret,
+    Session,
+    SignInRefused,
+    Unreadable,
+)
+from switchboard.ports.raw import integer, word
+
+
+class Settings(BaseModel):
+    """Of one sender of webhooks. `endpoint`: what rules and tokens know it as; else the name of the account."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    verify: Scheme
+    endpoint: str | None = Field(default=None, min_length=1, max_length=512)
+    map: MessageMap = MessageMap()
+
+
+_PROVIDER: Final[dict[Scheme, str]] = {"standard": "http", "github": "github", "stripe": "stripe", "bearer": "http"}
+_EVENT_ID: Final[dict[Scheme, str]] = {
+    "standard": "{headers.webhook-id}",
+    "github": "{headers.x-github-delivery}",
+    "stripe": "{body.id}",
+    "bearer": "{headers.idempotency-key|headers.webhook-id|body.id}",
+}
+"""The sender's own id of the event: sent again, it is the same event."""
+
+
+def settings_of(account: Account) -> Settings:
+    """The settings of an account of this channel."""
+    if not isinstance(account.settings, Settings):
+        raise TypeError("these are not the settings of a webhook")
+    return account.settings
+
+
+def _hook(account: Account) -> Hook:
+    return Hook(_endpoint(account), _verify, read)
+
+
+def _endpoint(account: Account) -> str:
+    return settings_of(account).endpoint or account.name
+
+
+def _verify(account: Account, posted: Posted, now: datetime) -> str | None:
+    secrets = [found for name in ("secret", "second") if (found := account.secrets.get(name))]
+    return verify(settings_of(account).verify, posted.body, posted.headers, secrets, now)
+
+
+def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadable:
+    """The message that an account makes of what was posted to it."""
+    digest = f"sha256:{hashlib.sha256(posted.body).hexdigest()}"
+    try:
+        body = clean(msgspec.json.decode(posted.body))
+    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        seen = Seen(None, posted.headers)
+        return Unreadable(_event_id(account, seen) or digest, posted.body, f"the body is not JSON: {error}")
+    seen = Seen(body, posted.headers)
+    envelope = _envelope(account, seen, now, _event_id(account, seen) or digest)
+    return Inbound(envelope=envelope, raw=posted.body, direct=True)
+
+
+def _event_id(account: Account, seen: Seen) -> str:
+    settings = settings_of(account)
+    return seen.filled(settings.map.event_id or _EVENT_ID[settings.verify]).strip()[:512]
+
+
+def _envelope(account: Account, seen: Seen, now: datetime, event_id: str) -> Envelope:
+    settings = settings_of(account)
+    mapped, endpoint = settings.map, _endpoint(account)
+    return Envelope(
+        schema_version="ingest.v1",
+        source=Source(channel="webhook", provider=_PROVIDER[settings.verify], endpoint_identity=endpoint),
+        event=Event(
+            external_event_id=event_id,
+            external_thread_id=seen.filled(mapped.thread).strip() or None,
+            observed_at=now,
+            sent_at=_sent_at(settings.verify, seen),
+        ),
+        sender=Sender(
+            identity=seen.filled(mapped.sender).strip() or endpoint,
+            display_name=seen.filled(mapped.sender_name).strip() or None,
+        ),
+        payload=Payload(raw=_object(seen.body), normalized_text=seen.filled(mapped.text).strip()[:MAX_TEXT]),
+        control=Control(addressed=True, ingestion_tier="full" if seen.fits(mapped.only) else "history"),
+    )
+
+
+def _object(body: object) -> JsonObject:
+    return body if isinstance(body, dict) else {"body": body}
+
+
+def _sent_at(scheme: Scheme, seen: Seen) -> datetime | None:
+    match scheme:
+        case "standard":
+            seconds = integer(seen.headers.get("webhook-timestamp"))
+        case "stripe":
+            seconds = word(stripe_fields(seen.headers.get("stripe-signature", "")).get("t", [""])[0])
+        case _:
+            return None
+    try:
+        return datetime.fromtimestamp(int(seconds), UTC) if seconds else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+async def _open(account: Account) -> Session:
+    raise SignInRefused(f"nothing connects a webhook: it arrives at the server, at /hooks/{account.name}")
+
+
+MANIFEST: Final = Manifest(
+    name="webhook",
+    channel="webhook",
+    provider="http",
+    settings=Settings,
+    secrets=(
+        Secret("secret", "what the sender signs with, such as whsec_…, or the token that it sends"),
+        Secret(
+            "second", "a second one that is valid too, while the sender changes from one to the other", optional=True
+        ),
+    ),
+    steps=(
+        "Set public_url in switchboard.toml to the address at which the world reaches your server.",
+        "Enter that address and /hooks/NAME at the sender of the webhooks, with JSON as the type.",
+        "The sender shows you a secret, or asks for one: copy it.",
+    ),
+    capabilities=Capabilities(text_limit=MAX_TEXT),
+    open=_open,
+    hook=_hook,
+    connects=False,
+)

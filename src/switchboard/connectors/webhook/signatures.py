@@ -1,0 +1,104 @@
+"""Whether a webhook is from whom it says: Standard Webhooks, GitHub, Stripe, or a bearer token. Pure.
+
+`manifest.py` calls `verify`. In: the bytes as they came, headers by names in lower case, the secrets; out: None, or why
+not. Nothing raises, and comparing takes equally long wherever the difference is. Next: `mapping.py`.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+Scheme = Literal["standard", "github", "stripe", "bearer"]
+
+TOLERANCE_S: Final = 300
+"""How far the time of a signature may be from ours."""
+_SECONDS: Final = re.compile(r"[0-9]{1,12}")
+_MOST_SIGNATURES: Final = 20
+
+
+def verify(scheme: Scheme, raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
+    """None if one of the secrets has signed it; else a sentence without secrets that says what is wrong."""
+    match scheme:
+        case "standard":
+            return _standard(raw, headers, secrets, now)
+        case "github":
+            given = headers.get("x-hub-signature-256", "")
+            return _compared("X-Hub-Signature-256", [given], [f"sha256={_hex(s.encode(), raw)}" for s in secrets])
+        case "stripe":
+            return _stripe(raw, headers, secrets, now)
+        case "bearer":
+            kind, _, token = headers.get("authorization", "").partition(" ")
+            given = token.strip() if kind.lower() == "bearer" else ""
+            return _compared("Authorization", [given], secrets)
+
+
+def stripe_fields(header: str) -> dict[str, list[str]]:
+    """`t=…,v1=…,v1=…` by name."""
+    fields: dict[str, list[str]] = {}
+    for name, _, value in (one.strip().partition("=") for one in header.split(",")[:_MOST_SIGNATURES]):
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+def _standard(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
+    event_id, sent = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not event_id:
+        return "the header webhook-id is missing"
+    if wrong := _time_is_wrong(sent, now):
+        return wrong
+    keys = [key for secret in secrets if (key := _key(secret)) is not None]
+    if not keys:
+        return "the secret is not base64 after whsec_"
+    signed = f"{event_id}.{sent}.".encode("utf-8", "replace") + raw
+    right = [f"v1,{b64encode(_digest(key, signed)).decode()}" for key in keys]
+    return _compared("webhook-signature", headers.get("webhook-signature", "").split()[:_MOST_SIGNATURES], right)
+
+
+def _stripe(raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
+    fields = stripe_fields(headers.get("stripe-signature", ""))
+    sent = fields.get("t", [""])[0]
+    if wrong := _time_is_wrong(sent, now):
+        return wrong
+    right = [_hex(secret.encode(), f"{sent}.".encode() + raw) for secret in secrets]
+    return _compared("Stripe-Signature", fields.get("v1", []), right)
+
+
+def _time_is_wrong(sent: str, now: datetime) -> str | None:
+    if not _SECONDS.fullmatch(sent):
+        return "it has no time of its signature"
+    away = int(sent) - now.timestamp()
+    return None if abs(away) <= TOLERANCE_S else f"its time is {abs(away):.0f} s {'ahead' if away > 0 else 'ago'}"
+
+
+def _compared(header: str, given: Sequence[str], right: Iterable[str]) -> str | None:
+    """Every one with every one: stopping at the first hit would tell which it was."""
+    if not any(given):
+        return f"the header {header} is missing"
+    pairs = [(_bytes(one), _bytes(other)) for one in given if one for other in right]
+    matches = [hmac.compare_digest(one, other) for one, other in pairs]
+    return None if any(matches) else f"the header {header} does not fit"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _key(secret: str) -> bytes | None:
+    try:
+        return b64decode(secret.removeprefix("whsec_"), validate=True) or None
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _digest(key: bytes, signed: bytes) -> bytes:
+    return hmac.digest(key, signed, "sha256")
+
+
+def _hex(key: bytes, signed: bytes) -> str:
+    return _digest(key, signed).hex()

@@ -1,0 +1,71 @@
+"""What was posted to `/hooks/{account}`: unpacked, kept for a replay, and by whom. Pure.
+
+`app/messages/hooks.py` calls it. Next: `ports/connector.py`, where `Posted` is.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import replace
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from typing import Final
+
+from switchboard.domain.errors import InvalidInput, TooLarge
+from switchboard.ports.connector import Posted
+
+Network = IPv4Network | IPv6Network
+
+_SECRET: Final = re.compile("authorization|cookie|.*(?:signature|secret|token|authorization).*")
+_RECORD: Final = re.compile(rb"POST /hooks/([A-Za-z0-9_.-]{1,64})\r\n((?:[^\r\n]*\r\n)*?)\r\n")
+_GZIP: Final = 31
+"""The window of zlib with which it expects the head of gzip."""
+
+
+def unpacked(posted: Posted, most: int) -> Posted:
+    """With the body as it was before it was packed with gzip. Raises InvalidInput; TooLarge: more than `most` bytes."""
+    if posted.headers.get("content-encoding", "").strip().lower() != "gzip":
+        return posted
+    packed = zlib.decompressobj(_GZIP)
+    try:
+        body = packed.decompress(posted.body, most + 1)
+    except zlib.error as error:
+        raise InvalidInput(f"the body is not gzip: {error}", code="invalid_value", field="Content-Encoding") from None
+    if len(body) > most:
+        raise TooLarge(f"the body unpacked exceeds the limit of {most} bytes; nothing was stored")
+    return replace(posted, body=body)
+
+
+def recorded(account: str, posted: Posted) -> bytes:
+    """As it is kept in quarantine, without what proves who sent it."""
+    lines = (f"{name}: {value}" for name, value in posted.headers.items() if not _SECRET.fullmatch(name))
+    head = "".join(f"{line}\r\n" for line in (f"POST /hooks/{account}", *lines) if line.isprintable())
+    return head.encode() + b"\r\n" + posted.body
+
+
+def read_record(raw: bytes) -> tuple[str, Posted] | None:
+    """The account and what was posted to it; None for events of connectors."""
+    found = _RECORD.match(raw)
+    if found is None:
+        return None
+    lines = found[2].decode("utf-8", "replace").splitlines()
+    headers = {name: value for name, _, value in (line.partition(": ") for line in lines)}
+    return found[1].decode("ascii"), Posted(raw[found.end() :], headers)
+
+
+def client_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
+    """The address of the client: `X-Forwarded-For` from its end, as far as our own proxies have written it."""
+    hops = [one.strip() for one in forwarded.split(",") if one.strip()]
+    client = peer
+    while hops and _is_in(client, trusted):
+        client = hops.pop()
+    return client
+
+
+def _is_in(address: str, networks: Sequence[Network]) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    return any(found in network for network in networks)

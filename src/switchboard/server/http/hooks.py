@@ -1,0 +1,38 @@
+"""`POST /hooks/{account}`: where programs of others post their events.
+
+The gate asks for no token here; the account says how a webhook is verified. In: bytes; out: 200 once the event is
+stored. Next: `app/messages/hooks.py`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+
+from switchboard.server.contracts.messages import HookAnswer
+from switchboard.server.fastpath.direct import whole_body
+from switchboard.server.http.services import Parts, answer, operation
+
+router = APIRouter(tags=["webhooks"])  # with any query parameters: senders have their own
+
+Name = Annotated[str, Path(max_length=64, description="The name of the account, as its file is called.")]
+
+
+@router.post(
+    "/hooks/{account}",
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
+    **operation("post_webhook", "Post a webhook", HookAnswer, 404, description="Stored: now, before, or aside."),
+)
+async def post(request: Request, account: Name, parts: Parts) -> Response:
+    """Any JSON, signed as the account wants it. Post it again after any other answer: an event is stored once."""
+    peer = request.client.host if request.client else ""
+    return answer(await parts.hooks.receive(account, _headers(request), partial(whole_body, request), peer))
+
+
+def _headers(request: Request) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in request.headers.items():
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
