@@ -153,7 +153,7 @@ async def test_what_known_senders_post_becomes_a_message_once(
 )
 async def test_what_is_not_signed_is_refused_and_not_kept(server: Opened, request_: Request) -> None:
     refused = await post(server, "orders", request_)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "not_verified")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (401, "unauthenticated")
     assert SECRET not in refused.text
     assert await stored(server) == []
     assert (await server.http.get("/v1/quarantine")).json()["events"] == []

@@ -98,7 +98,7 @@ def test_all_commands_have_a_place_and_a_summary() -> None:
     assert len({entry.name for entry in COMMANDS}) == len(COMMANDS)
     names = (
         "init up serve work connect demo chat send import messages explain teams agents rules sops dlq "
-        "memory models connectors pairing quarantine outbox lanes tokens audit doctor db bench version"
+        "memory models connectors pairing quarantine webhooks outbox lanes tokens audit doctor db bench version"
     )
     assert set(names.split()) == {entry.name for entry in COMMANDS}
     assert isinstance(build(["--help"]), typer.Typer)

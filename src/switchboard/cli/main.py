@@ -67,7 +67,7 @@ COMMANDS: Final = (
     Entry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
     Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
-    Entry("webhooks", "webhooks:app", "Webhooks of other programs: list accounts, try mappings.", _KEEP),
+    Entry("webhooks", "webhooks:app", "Webhooks of other programs: try their mappings.", _KEEP),
     Entry("quarantine", "quarantine:app", "Events that could not be made into messages.", _KEEP),
     Entry("pairing", "pairing:app", "Who may write: approve or deny strangers, make codes.", _KEEP),
     Entry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),

@@ -1,6 +1,6 @@
-"""`switchboard webhooks`: accounts that take webhooks, and a dry run of their mapping. Called by `main.py`.
+"""`switchboard webhooks`: a dry run of the mapping of an account. Called by `main.py`.
 
-Reads the files of `channels_dir`; asks no server. Next: `connectors/webhook/mapping.py`.
+Reads the file of the account; asks no server. Next: `connectors/webhook/mapping.py`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,15 @@ import msgspec
 import typer
 
 from switchboard.app.ownership import read_ours
-from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.output import AsJson, clean, show, table
+from switchboard.app.settings import load_settings
+from switchboard.cli.output import AsJson, clean, show
 from switchboard.connectors.kernel.accounts import Configured, configured
 from switchboard.core.envelope.read import parse_envelope
-from switchboard.domain.errors import ConfigurationError, InvalidInput
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Hook, Posted, Unreadable
 
-app = typer.Typer(help="Webhooks of other programs: list their accounts, try how they become messages.")
-
-
-@app.command("list")
-def list_accounts(*, as_json: AsJson = False) -> None:
-    """List the accounts that take webhooks, with the address to enter at the sender."""
-    settings = load_settings()
-    rows = [_row(settings, file) for file in sorted(settings.channels_dir.glob("*.toml"))]
-    found = [row for row in rows if row is not None]
-    names = ("name", "channel", "endpoint", "url")
-    shown = table(*names, rows=[[row[name] for name in names] for row in found], keep=names)
-    show({"accounts": found}, shown if found else "no account takes webhooks", as_json=as_json)
+app = typer.Typer(help="Webhooks of other programs: try how they become messages.", no_args_is_help=True)
 
 
 @app.command("try")
@@ -58,19 +47,6 @@ def try_mapping(
     parse_envelope(written, now=now)
     envelope: JsonObject = msgspec.json.decode(written)
     show(envelope, clean(msgspec.json.format(written, indent=2).decode()), as_json=as_json)
-
-
-def _row(settings: Settings, file: Path) -> dict[str, str] | None:
-    try:
-        account = configured(file, read_ours)
-    except ConfigurationError as error:
-        return {"name": file.stem, "channel": "?", "endpoint": "?", "url": error.message}
-    hook = _hook(account)
-    if hook is None:
-        return None
-    base = (settings.public_url or "").rstrip("/")
-    url = f"{base}/hooks/{file.stem}"
-    return {"name": file.stem, "channel": account.manifest.channel, "endpoint": hook.endpoint, "url": url}
 
 
 def _hook(account: Configured) -> Hook | None:

@@ -40,8 +40,6 @@ _AGAIN_S: Final = 5.0
 class NotVerified(Unauthenticated):
     """It is not signed by who may post it, or too long ago."""
 
-    code = "not_verified"
-
 
 class HookBusy(Overloaded):
     """As those who post webhooks know it: they try again after a 5xx."""

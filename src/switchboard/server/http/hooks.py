@@ -9,13 +9,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import Path, Request, Response
 
 from switchboard.server.contracts.messages import HookAnswer
 from switchboard.server.fastpath.direct import whole_body
+from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, operation
 
-router = APIRouter(tags=["webhooks"])  # with any query parameters: senders have their own
+router = router_of("webhooks")
 
 Name = Annotated[str, Path(max_length=64, description="The name of the account, as its file is called.")]
 
