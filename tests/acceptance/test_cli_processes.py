@@ -73,6 +73,7 @@ HELP = (
         for name in ("list", "show", "create", "update", "disable", "enable", "test", "lint", "backtest")
     ),
     *(("rules", name) for name in ("versions", "diff", "restore", "export", "import")),
+    *(("channels", name) for name in ("list", "show", "add", "test", "pause", "resume", "remove")),
     *(("sops", name) for name in ("list", "load", "unload")),
 )
 OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -92,7 +93,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("rules", "import"): ("--tests", "--expect", "--reason", "--dry-run"),
 }
 NOUNS = (
-    "messages teams agents dlq tokens outbox lanes db rules sops models connectors "
+    "messages teams agents dlq tokens outbox lanes db rules sops models channels connectors "
     "pairing quarantine webhooks audit bench memory"
 )
 GROUPS = {(noun,) for noun in NOUNS.split()}

@@ -97,8 +97,8 @@ def test_times_are_local_and_what_is_none_is_kept() -> None:
 def test_all_commands_have_a_place_and_a_summary() -> None:
     assert len({entry.name for entry in COMMANDS}) == len(COMMANDS)
     names = (
-        "init up serve work connect demo chat send import messages explain teams agents rules sops dlq "
-        "memory models connectors pairing quarantine webhooks outbox lanes tokens audit doctor db bench version"
+        "init up serve work connect demo chat send import messages explain teams agents rules sops dlq memory "
+        "models channels connectors pairing quarantine webhooks outbox lanes tokens audit doctor db bench version"
     )
     assert set(names.split()) == {entry.name for entry in COMMANDS}
     assert isinstance(build(["--help"]), typer.Typer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from switchboard.app.policies import Policies
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.journey.accept import AcceptLeg
@@ -29,6 +30,10 @@ class Runtime:
     rule_book: RuleBook
     channels: Channels = field(default_factory=lambda: CHANNELS)
     closing: AsyncExitStack = field(default_factory=AsyncExitStack)
+    policies: Policies = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", Policies(self.settings))
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
     given = settings.accept
     limits = AcceptLimits(given.backlog, given.message_bytes, sender_per_minute=given.sender_per_minute)
     decide, clock = DecideLeg(runtime.rule_book, runtime.channels), DatabaseClock()
-    strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, settings.policies)
+    strangers = Strangers(runtime.database, runtime.notifier, runtime.channels, runtime.policies)
     accept = AcceptLeg(runtime.database, decide, runtime.notifier, limits, runtime.channels, clock, strangers=strangers)
     async with AsyncExitStack() as stack:
         await remote_agents.listen(runtime.database)
@@ -100,6 +100,7 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
         await run_in_background(stack, lambda: _hear_butlers(runtime.database))
         await run_in_background(stack, lambda: stay_registered(runtime.database))
         await run_in_background(stack, accept.watch_backlog)
+        await run_in_background(stack, runtime.policies.follow)
         await run_in_background(stack, runtime.notifier.listen)
         mails = MailReader()
         stack.push_async_callback(mails.close)

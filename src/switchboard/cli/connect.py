@@ -20,9 +20,10 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.parts import stop_with_stdin
-from switchboard.connectors.kernel.accounts import Configured, configured
+from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
 from switchboard.connectors.kernel.api import TokenRefused
 from switchboard.connectors.kernel.runner import Runner
+from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Identity
 
 
@@ -39,7 +40,10 @@ def connect(
     """
     settings = load_settings()
     set_up_logs(settings.log_level)
-    account = configured(settings.channels_dir / f"{name}.toml", read_ours)
+    file = settings.channels_dir / f"{name}.toml"
+    account = configured(file, read_ours)
+    if pause_file(file).exists():
+        raise ConfigurationError(f"the account {name!r} is paused; `switchboard channels resume {name}` lets it go on")
     code = asyncio.run(_until_told(settings, account, while_stdin))
     if code:
         sys.exit(code)
@@ -58,13 +62,14 @@ async def connect_account(settings: Settings, account: Configured, stop: asyncio
     """Serve the account until `stop`; the exit code. Raises ConfigurationError for what only a person can change."""
     token = AccountToken(settings, account)
     clock = asyncio.get_running_loop().time
+    known = Identity(account.endpoint) if account.endpoint else token.identity()
     try:
         async with AsyncExitStack() as stack:
 
             async def client_for(identity: Identity) -> httpx2.AsyncClient:
                 return await stack.enter_async_context(await token.client(identity))
 
-            return await Runner(account, client_for, clock, token.identity()).run(stop)
+            return await Runner(account, client_for, clock, known).run(stop)
     except TokenRefused:
         await token.forget()  # it was revoked: the next process gets a new one
         raise

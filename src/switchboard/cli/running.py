@@ -24,15 +24,14 @@ import structlog
 from switchboard import __version__
 from switchboard.app.access import remember_address
 from switchboard.app.logs import set_up_logs
-from switchboard.app.ownership import read_ours
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.app.supervisor import supervise
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
+from switchboard.cli.channels.watching import supervise_accounts
 from switchboard.cli.client import url_of
 from switchboard.cli.output import errors, out, print_json, program
 from switchboard.cli.parts import Parts, stop_with_stdin
-from switchboard.connectors.kernel.accounts import connects
 from switchboard.embedded import supervisor as embedded
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
@@ -98,7 +97,7 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
             work.append(_work(worker, stop, parts))
         work += [supervise(_worker_command(n, parts), f"worker-{n}", stop) for n in range(1, parts.extra_workers + 1)]
         if listener is not None and parts.worker:
-            work += _connectors(settings, listener, stop)
+            work.append(_connectors(settings, listener, stop))
         _spare_the_collector()  # the rules are there now
         await _together(work, stop)
 
@@ -220,12 +219,12 @@ def _worker_command(number: int, parts: Parts) -> list[str]:
     return [sys.executable, "-m", _MODULE, "work", *options]
 
 
-def _connectors(
-    settings: Settings, listener: socket.socket, stop: asyncio.Event
-) -> list[Coroutine[object, object, None]]:
+async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
     """A process for each account; they are told where the server really listens."""
     place = {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
-    files = settings.channels_dir.glob("*.toml")
-    accounts = sorted(file.stem for file in files if connects(file, read_ours))
     command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin"]
-    return [supervise([*command, name], name, stop, place) for name in accounts]
+
+    def start(name: str, ended: asyncio.Event) -> Coroutine[object, object, None]:
+        return supervise([*command, name], name, ended, place)
+
+    await supervise_accounts(settings.channels_dir, start, stop)

@@ -36,7 +36,7 @@ _REFUSED: Final = {
 
 
 class Strangers:
-    """`policies` by (channel, endpoint); an endpoint without one is open."""
+    """`policies` by (channel, endpoint), which may change meanwhile; an endpoint without one is open."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Strangers:
         self._database = database
         self._notifier = notifier
         self._channels = channels
-        self._policies = {account: policy for account, policy in policies.items() if policy != "open"}
+        self._policies = policies
 
     def __bool__(self) -> bool:
         return bool(self._policies)
@@ -86,7 +86,8 @@ class Strangers:
         return _acceptance(held)
 
     def _policy(self, envelope: Envelope) -> Policy | None:
-        return self._policies.get((envelope.source.channel, envelope.source.endpoint_identity))
+        found = self._policies.get((envelope.source.channel, envelope.source.endpoint_identity))
+        return None if found == "open" else found
 
     def _notice(self, envelope: Envelope, contact: Contact) -> Notice | None:
         """Only for a person in a chat of two: in mail, a notice to a forged sender would hit somebody else."""

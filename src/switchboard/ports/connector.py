@@ -279,6 +279,8 @@ class Manifest:
     provider: str
     settings: type[BaseModel]
     secrets: tuple[Secret, ...]
+    strangers: Literal["pair", "listed", "open"] = "pair"
+    """Who may write to an account, unless it says otherwise."""
     steps: tuple[str, ...]
     """How to get an account, one sentence each, for people who have never done it."""
     capabilities: Capabilities

@@ -5,6 +5,7 @@ HTTP calls `AccountService` with the caller's `Principal`. Next: `store/accounts
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from switchboard.app.access import Access, Principal
@@ -26,13 +27,16 @@ class Account:
 class AccountService:
     """Serves the connectors of an account; an operator may stand in for any of them. All raise Forbidden."""
 
-    def __init__(self, database: Database, access: Access) -> None:
+    def __init__(self, database: Database, access: Access, look: Callable[[], None]) -> None:
+        """`look` at what accounts say of strangers: whoever may receive for one comes here first."""
         self._database = database
         self._access = access
+        self._look = look
 
     async def lease(self, caller: Principal, account: Account, instance_id: str) -> AccountLease:
         """Lease the account or renew its lease. Raises AccountHeld if another instance has it."""
         await self._check(caller, account)
+        self._look()
         return await store.lease_account(self._database, account.channel, account.endpoint, instance_id)
 
     async def release(self, caller: Principal, account: Account, lease: int) -> None:

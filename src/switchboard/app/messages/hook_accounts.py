@@ -16,7 +16,7 @@ import structlog
 
 from switchboard.app.access import Principal
 from switchboard.app.ownership import read_ours
-from switchboard.connectors.kernel.accounts import Configured, configured
+from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
 from switchboard.domain.errors import ConfigurationError, NotFound, Unavailable
 from switchboard.ports.connector import Hook
 
@@ -55,7 +55,7 @@ class HookAccounts:
         self._known: dict[str, HookAccount] = {}
 
     def find(self, name: str) -> HookAccount:
-        """Raises NotFound; Unavailable: its file has never been valid."""
+        """Raises NotFound; Unavailable: it is paused, or its file has never been valid."""
         known = self._known.get(name)
         if known is not None and self._clock() < known.fresh_until:
             return known
@@ -63,6 +63,8 @@ class HookAccounts:
         if not _NAME.fullmatch(name) or not file.exists():
             self._known.pop(name, None)
             raise _missing(name)
+        if pause_file(file).exists():
+            raise Unavailable(f"the account {name} is paused")
         self._known[name] = found = self._read(file, known)
         return found
 

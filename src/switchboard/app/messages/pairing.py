@@ -80,5 +80,6 @@ class PairingService:
             expires_at = await store.keep_code(one, channel, endpoint, code, CODE_VALID)
             detail = {"channel": channel, "endpoint": endpoint}
             await audit.append(one, caller.name, "pairing_code_issued", detail)
-        policy = self._runtime.settings.policies.get((channel, endpoint), "open")
+        self._runtime.policies.look()
+        policy = self._runtime.policies.get((channel, endpoint), "open")
         return PairingCode(code, expires_at, channel, endpoint, policy)

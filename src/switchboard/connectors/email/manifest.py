@@ -69,6 +69,7 @@ MANIFEST: Final = Manifest(
     provider="imap",
     settings=Settings,
     secrets=(Secret("password", "the password of the mailbox; an app password where there are some", optional=True),),
+    strangers="listed",
     steps=(
         "Create a mailbox of its own for your butler; it answers whatever arrives there.",
         "Find the names of its IMAP and SMTP servers in the help pages of your provider.",

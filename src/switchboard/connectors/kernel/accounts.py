@@ -7,6 +7,8 @@ never in this file.
     settings = {}
     secrets.token.file = "telegram.token"   # or: secrets.token.env = "TELEGRAM_TOKEN"
     handling = {groups = "all"}
+    endpoint = "telegram/bot:123456"        # whom the secret must belong to; `switchboard channels add` writes it
+    strangers = "pair"                      # who may write there
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from switchboard.connectors.kernel.intake import Handling
+from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
@@ -43,45 +46,83 @@ class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     channel: str
+    endpoint: str | None = Field(default=None, pattern=r"^[^/]+/.+$")
+    strangers: Policy | None = None
     settings: JsonObject = {}
     secrets: Mapping[str, _SecretPlace] = {}
     handling: Handling = Handling()
 
+    @model_validator(mode="after")
+    def _policies_are_of_endpoints(self) -> _File:
+        if self.strangers is not None and self.endpoint is None:
+            raise ValueError("strangers needs the endpoint beside it, which `switchboard channels test NAME` tells")
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """An account that can be opened."""
+    """An account that can be opened. `endpoint` is the platform's id that it must have; None: it may have any."""
 
     manifest: Manifest
     account: Account
     handling: Handling
+    endpoint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the file of an account says without its secrets and settings being looked at.
+
+    `endpoint` is channel and endpoint, as in `telegram/bot:123456`; `secret_files` are the files of its secrets.
+    """
+
+    channel: str
+    endpoint: str | None
+    strangers: Policy | None
+    secret_files: tuple[Path, ...]
 
 
 def configured(file: Path, read: ReadFile) -> Configured:
     """The account of a file; paths in it are relative to it. Raises ConfigurationError: what is wrong, and where."""
-    try:
-        parsed = _File.model_validate(tomllib.loads(read(file)))
-    except OSError as error:
-        raise ConfigurationError(f"the account {file.stem!r} has no file {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file} is not TOML: {error}") from error
-    except ValidationError as error:
-        raise ConfigurationError(f"{file}: {_told(error)}") from error
+    parsed = _parsed(file, read)
     manifest = manifest_of(parsed.channel)
     try:
         settings = manifest.settings.model_validate(parsed.settings)
     except ValidationError as error:
         raise ConfigurationError(f"{file}: settings: {_told(error)}") from error
     secrets = _secrets(manifest, parsed.secrets, file, read)
-    return Configured(manifest, Account(file.stem, settings, secrets), parsed.handling)
+    endpoint = _endpoint(manifest, parsed.endpoint, file)
+    return Configured(manifest, Account(file.stem, settings, secrets), parsed.handling, endpoint)
 
 
-def connects(file: Path, read: ReadFile) -> bool:
-    """Whether a connector runs for the account of a file; also for one that cannot be read, to say what is wrong."""
+def declared(file: Path, read: ReadFile) -> Declared:
+    """What the file says of its account. Raises ConfigurationError."""
+    parsed = _parsed(file, read)
+    files = tuple(file.parent / place.file for place in parsed.secrets.values() if place.file is not None)
+    return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files)
+
+
+def pause_file(file: Path) -> Path:
+    """Beside the file of an account: while it is there, nobody connects the account."""
+    return file.with_suffix(".paused")
+
+
+def _parsed(file: Path, read: ReadFile) -> _File:
     try:
-        return manifest_of(str(tomllib.loads(read(file)).get("channel"))).connects
-    except (OSError, ValueError, ConfigurationError):
-        return True
+        return _File.model_validate(tomllib.loads(read(file)))
+    except OSError as error:
+        raise ConfigurationError(f"the account {file.stem!r} has no file {file}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} is not TOML: {error}") from error
+    except ValidationError as error:
+        raise ConfigurationError(f"{file}: {_told(error)}") from error
+
+
+def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:
+    channel, _, endpoint = (named or "").partition("/")
+    if named is not None and channel != manifest.channel:
+        raise ConfigurationError(f"{file}: endpoint: {named} is none of the channel {manifest.channel}")
+    return endpoint or None
 
 
 def manifest_of(name: str) -> Manifest:

@@ -190,10 +190,10 @@ class Runner:
         """Every two minutes, and whenever the state changes."""
         reported, at = "", float("-inf")
         while True:
-            if self.health.state != reported or self.clock() - at >= _BEAT_S:
+            if (state := self.health.state) != reported or self.clock() - at >= _BEAT_S:
                 with suppress(Unreachable):
-                    await api.heartbeat(self.health.state, self.health.told(), self.health.counters)
-                    reported, at = self.health.state, self.clock()
+                    await api.heartbeat(state, self.health.told(), self.health.counters)
+                    reported, at = state, self.clock()  # it may have changed again meanwhile
             await asyncio.sleep(_LOOK_S)
 
     async def _watch(self) -> None:

@@ -87,7 +87,7 @@ class Services:
             access,
             intake,
             ConnectorService(runtime.database, switchboard.replies, access),
-            AccountService(runtime.database, access),
+            AccountService(runtime.database, access, runtime.policies.look),
             BlobService(runtime.database, access, runtime.settings.blobs, runtime.settings.data_dir),
             quarantine,
             HookService(

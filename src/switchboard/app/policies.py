@@ -1,0 +1,70 @@
+"""Who may write to which endpoint: as the settings say, and the files of accounts in `channels.d`, which may change.
+
+The server asks before it gives an account to a connector, and every second. In: files; out: policies by channel and
+endpoint. Next: `journey/strangers.py`, which obeys them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings
+from switchboard.connectors.kernel.accounts import declared
+from switchboard.core.strangers import Policy
+from switchboard.domain.errors import ConfigurationError
+
+_LOOK_S: Final = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class Policies(Mapping[tuple[str, str], Policy]):
+    """By channel and endpoint; what a file says goes before the settings.
+
+    A file that is wrong or gone changes nothing: its endpoint stays as closed as it was.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._directory = settings.channels_dir
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self._found: dict[tuple[str, str], Policy] = dict(settings.policies)
+        self.look()
+
+    def __getitem__(self, account: tuple[str, str]) -> Policy:
+        return self._found[account]
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def look(self) -> None:
+        """Read the files that have changed."""
+        for file in self._directory.glob("*.toml"):
+            try:
+                status = file.stat()
+                seen = (status.st_ino, status.st_mtime_ns)
+                if self._seen.get(file) != seen:
+                    self._seen[file] = seen
+                    self._take(file)
+            except (ConfigurationError, OSError) as error:
+                log.warning("account not valid", account=file.stem, why=str(error))
+
+    async def follow(self) -> None:
+        """Look every second. Runs until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.look()
+
+    def _take(self, file: Path) -> None:
+        found = declared(file, read_ours)
+        if found.endpoint is not None and found.strangers is not None:
+            channel, _, endpoint = found.endpoint.partition("/")
+            self._found[channel, endpoint] = found.strangers

@@ -1,0 +1,207 @@
+"""What `switchboard channels add` needs: settings and secrets as typed, the sign-in, and the files of the account.
+
+`commands.py` calls it. Typed values enter; an account that has signed in leaves, and its files. Nothing is written
+before the platform has accepted the secret. Next: `connectors/kernel/accounts.py`, which reads the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import typer
+from pydantic import BaseModel, ValidationError
+
+from switchboard.cli.channels.tokens import write_private
+from switchboard.cli.output import errors
+from switchboard.connectors.kernel.accounts import Configured, Declared
+from switchboard.core.strangers import Policy
+from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Account, Identity, Manifest, Secret
+
+_SIGN_IN_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSecret:
+    """A secret, and where it is kept: in the environment variable `env`, else in a file of its own."""
+
+    value: str
+    env: str | None = None
+
+
+def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseModel:
+    """The settings of `NAME=VALUE` each, those that are missing asked for. Raises BadParameter."""
+    values: JsonObject = {}
+    for one in given:
+        name, is_set, value = one.partition("=")
+        if not (is_set and name):
+            raise typer.BadParameter(
+                f"{one!r}: write NAME=VALUE, such as imap.host=imap.example.org", param_hint="--set"
+            )
+        _put(values, name.split("."), _value(value))
+    for path in _required(manifest.settings) if ask else ():
+        if not _has(values, path):
+            _put(values, path, _value(typer.prompt(".".join(path), err=True)))
+    try:
+        return manifest.settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        name = ".".join(map(str, first["loc"]))
+        raise typer.BadParameter(f"{name or manifest.name}: {first['msg']}", param_hint="--set") from error
+
+
+def secrets_of(
+    manifest: Manifest, files: Sequence[str], variables: Sequence[str], *, ask: bool
+) -> Mapping[str, KeptSecret]:
+    """The secrets by name, those that are missing asked for without echo. Raises BadParameter."""
+    found = {name: KeptSecret(_read(path)) for name, path in _named(manifest, files, "--secret-file")}
+    found |= {name: KeptSecret(_variable(env), env) for name, env in _named(manifest, variables, "--secret-env")}
+    for secret in manifest.secrets:
+        if secret.name not in found and (value := _asked(secret) if ask else ""):
+            found[secret.name] = KeptSecret(value)
+        if secret.name not in found and not secret.optional:
+            raise typer.BadParameter(f"the {secret.name} is missing: {secret.what}", param_hint="--secret-file")
+    return found
+
+
+async def signed_in(manifest: Manifest, account: Account) -> Identity:
+    """Who the secret belongs to, as the platform says. Raises SignInRefused, Unavailable, ConfigurationError."""
+    try:
+        async with asyncio.timeout(_SIGN_IN_S):
+            session = await manifest.open(account)
+    except OSError as error:
+        why = str(error) or type(error).__name__
+        raise Unavailable(f"{manifest.name} cannot be reached: {why}; nothing was changed") from error
+    try:
+        return session.identity
+    finally:
+        await session.close()
+
+
+def require_single(others: Mapping[str, Declared], endpoint: str) -> None:
+    """No other account has this endpoint, as in `telegram/bot:123456`. Raises Conflict."""
+    if twin := next((name for name, one in others.items() if one.endpoint == endpoint), None):
+        raise Conflict(f"{endpoint} is connected by the account {twin} already: `switchboard channels show {twin}`")
+
+
+def write_account(
+    file: Path, account: Configured, secrets: Mapping[str, KeptSecret], strangers: Policy
+) -> tuple[Path, ...]:
+    """The files of an account that has signed in, the secrets first: as soon as its own file is there it is connected.
+
+    Raises ConfigurationError.
+    """
+    kept = {name: file.with_name(f"{file.stem}.{name}") for name, one in secrets.items() if one.env is None}
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, place in kept.items():
+            write_private(place, secrets[name].value + "\n")
+        write_private(file, _file(account, secrets, kept, strangers))
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or file} cannot be written: {error.strerror}") from error
+    return (file, *kept.values())
+
+
+def _file(account: Configured, secrets: Mapping[str, KeptSecret], kept: Mapping[str, Path], strangers: Policy) -> str:
+    places = {name: {"file": kept[name].name} if name in kept else {"env": one.env} for name, one in secrets.items()}
+    settings = account.account.settings.model_dump(mode="json", exclude_unset=True)
+    lines = {
+        "channel": account.manifest.name,
+        "endpoint": f"{account.manifest.channel}/{account.endpoint}",
+        "strangers": strangers,
+        "settings": settings,
+        "secrets": places,
+    }
+    head = "# Written by `switchboard channels add`; it is yours to edit, and changes take effect within seconds."
+    return "\n".join([head, *(f"{name} = {_toml(value)}" for name, value in lines.items())]) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(name)} = {_toml(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _put(values: JsonObject, path: Sequence[str], value: object) -> None:
+    *groups, name = path
+    for group in groups:
+        values = values.setdefault(group, {})
+        if not isinstance(values, dict):
+            raise typer.BadParameter(f"{'.'.join(path)}: {group} is a value already", param_hint="--set")
+    values[name] = value
+
+
+def _has(values: object, path: Sequence[str]) -> bool:
+    for name in path:
+        if not isinstance(values, dict) or name not in values:
+            return False
+        values = values[name]
+    return True
+
+
+def _value(typed: str) -> object:
+    """Lists and tables are written as JSON; what else there is stays text, which the settings understand."""
+    if typed.startswith(("[", "{")):
+        try:
+            return json.loads(typed)
+        except ValueError:
+            return typed
+    return typed
+
+
+def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, field in settings.model_fields.items():
+        kind = field.annotation
+        if not field.is_required():
+            continue
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from _required(kind, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
+    """Secret and place of each; the only secret of a channel needs no name."""
+    known = [secret.name for secret in manifest.secrets]
+    for one in given:
+        name, is_named, place = one.partition("=")
+        if is_named and name in known:
+            yield name, place
+        elif len(known) == 1:
+            yield known[0], one
+        else:
+            raise typer.BadParameter(f"write NAME={one}; its secrets: {', '.join(known) or 'none'}", param_hint=option)
+
+
+def _read(path: str) -> str:
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error}", param_hint="--secret-file") from error
+    if not text.strip():
+        raise typer.BadParameter(f"{path} is empty", param_hint="--secret-file")
+    return text.strip()
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise typer.BadParameter(f"the environment variable {name} is not set", param_hint="--secret-env")
+    return value
+
+
+def _asked(secret: Secret) -> str:
+    errors().print(f"{secret.name}: {secret.what}; it is not shown while you type", soft_wrap=True)
+    default = "" if secret.optional else None
+    typed: str = typer.prompt(secret.name, default=default, show_default=False, hide_input=True, err=True)
+    return typed.strip()

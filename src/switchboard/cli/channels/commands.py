@@ -1,0 +1,271 @@
+"""`switchboard channels`: add, test, pause, resume and remove accounts, and see how they are. Called by `cli/main.py`.
+
+Next: `adding.py` for what adding needs, `standing.py` for what is shown, `tokens.py` for the tokens of accounts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
+from switchboard.cli.channels.standing import known_accounts, print_next, standing
+from switchboard.cli.channels.tokens import PREFIX, require_free, served_accounts, token_file
+from switchboard.cli.client import Client, ask, part
+from switchboard.cli.output import (
+    AsJson,
+    Json,
+    NoServer,
+    clean,
+    details,
+    errors,
+    one_line,
+    one_of,
+    print_json,
+    table,
+    when,
+)
+from switchboard.cli.output import show as print_found
+from switchboard.cli.output import state as in_colour
+from switchboard.connectors.kernel.accounts import Configured, configured, declared, manifest_of, pause_file
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.core.strangers import Policy
+from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
+from switchboard.ports.connector import Account, Identity, Manifest, SignInRefused
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+app = typer.Typer(help="Accounts of channels: list, add, test, pause, resume and remove them.", no_args_is_help=False)
+
+Name = Annotated[str, typer.Argument(help="The account, as `channels list` names it.")]
+
+
+@app.callback(invoke_without_command=True)
+def channels(context: typer.Context, *, as_json: AsJson = False) -> None:
+    """List the accounts, unless a command follows."""
+    if context.invoked_subcommand is None:
+        list_accounts(as_json=as_json)
+
+
+@app.command("list")
+def list_accounts(*, as_json: AsJson = False) -> None:
+    """List the accounts: how each is, what waits there, and its last error."""
+    found = standing(load_settings())
+    rows = (
+        (
+            one["name"],
+            one["account"] or one["channel"],
+            in_colour(one["state"]),
+            *(one[name] for name in ("waiting", "held", "quarantined")),
+            when(one["last_seen_at"], short=True),
+            one_line(one["error"] or ""),
+        )
+        for one in found["channels"]
+    )
+    names = ("name", "account", "state", "waiting", "held", "quarantine", "last seen", "error")
+    print_found(found, table(*names, rows=rows, keep=names[:3], wrap=True), as_json=as_json)
+    if not found["channels"] and not as_json:
+        errors().print("add one: switchboard channels add telegram", style="dim")
+
+
+@app.command("show")
+def show(name: Name, *, as_json: AsJson = False) -> None:
+    """Show one account with its counters."""
+    found = one_of(standing(load_settings())["channels"], "name", name, "account")
+    rows = [(key.replace("_", " "), when(value) if key.endswith("_at") else value) for key, value in found.items()]
+    counted = sorted((found["counters"] or {}).items())
+    print_found(found, details([*(row for row in rows if row[0] != "counters"), *counted]), as_json=as_json)
+
+
+@app.command("add")
+def add(  # noqa: PLR0913 - the options of a command
+    channel: Annotated[str, typer.Argument(help="The channel, such as telegram or email.")],
+    name: Annotated[str | None, typer.Argument(help="What to call the account; by default as the channel.")] = None,
+    *,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the channel as NAME=VALUE; may be repeated.")
+    ] = None,
+    secret_file: Annotated[
+        list[str] | None, typer.Option(help="A file with the secret, `-` for stdin; NAME=FILE where there are several.")
+    ] = None,
+    secret_env: Annotated[
+        list[str] | None, typer.Option(help="The environment variable with the secret, which is not copied.")
+    ] = None,
+    strangers: Annotated[
+        Policy | None, typer.Option(help="Who may write: only paired or listed senders, or everyone.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Connect an account: sign in, write its files, and print a code with which you let yourself in.
+
+    At a terminal it asks for what is missing. Nothing is written unless the platform accepts the secret.
+    """
+    settings, manifest, name = load_settings(), manifest_of(channel), name or channel
+    _require_connects(manifest)
+    file = _new_file(settings, name)
+    asking = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    if asking and not (secret_file or secret_env):
+        _print_steps(manifest)
+    values = settings_of(manifest, setting or (), ask=asking)
+    secrets = secrets_of(manifest, secret_file or (), secret_env or (), ask=asking)
+    account = Account(name, values, {key: one.value for key, one in secrets.items()})
+    identity = asyncio.run(signed_in(manifest, account))
+    _require_free(settings, name, manifest, identity)
+    policy = strangers or manifest.strangers
+    made = Configured(manifest, account, Handling(), identity.endpoint)
+    written = write_account(file, made, secrets, policy)
+    added: Json = {
+        "name": name,
+        "channel": manifest.channel,
+        "endpoint": identity.endpoint,
+        "display_name": identity.display_name,
+        "strangers": policy,
+        "files": list(map(str, written)),
+    }
+    added |= {"pairing": _code(manifest, identity) if policy == "pair" else None}
+    if as_json:
+        print_json(added)
+    else:
+        print_next(added)
+
+
+@app.command("test")
+def check(name: Name, *, as_json: AsJson = False) -> None:
+    """Sign in to the platform with the account's secret, and say who it belongs to."""
+    account = configured(_file(load_settings(), name), read_ours)
+    _require_connects(account.manifest)
+    identity = asyncio.run(signed_in(account.manifest, account.account))
+    endpoint = f"{account.manifest.channel}/{identity.endpoint}"
+    if account.endpoint not in {None, identity.endpoint}:
+        raise SignInRefused(
+            f"the secret belongs to {endpoint}, and the account {name} is "
+            f"{account.manifest.channel}/{account.endpoint}: put the right secret back"
+        )
+    found = {"name": name, "account": endpoint, "display_name": identity.display_name}
+    who = f"{clean(identity.display_name)} " if identity.display_name else ""
+    print_found(found, f"{name}: the platform accepts the secret of {who}({clean(endpoint)})", as_json=as_json)
+
+
+@app.command("pause")
+def pause(name: Name, *, as_json: AsJson = False) -> None:
+    """Disconnect an account until it is resumed. What is written to it waits at the platform."""
+    place = pause_file(_file(load_settings(), name))
+    try:
+        place.touch(mode=0o600)
+    except OSError as error:
+        raise ConfigurationError(f"{place} cannot be written: {error.strerror}") from error
+    told = f"{name}: paused; its platform keeps what arrives, as long as it can. Let it go on: "
+    told += f"switchboard channels resume {name}"
+    print_found({"name": name, "state": "paused"}, told, as_json=as_json)
+
+
+@app.command("resume")
+def resume(name: Name, *, as_json: AsJson = False) -> None:
+    """Let a paused account go on where it stopped."""
+    with suppress(FileNotFoundError):
+        pause_file(_file(load_settings(), name)).unlink()
+    told = f"{name}: resumed; `switchboard up` connects it within a second"
+    print_found({"name": name, "state": "resumed"}, told, as_json=as_json)
+
+
+@app.command("remove")
+def remove(
+    name: Name,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take an account out of service: its files, its secret and its token are removed. Its messages stay."""
+    settings = load_settings()
+    file = _file(settings, name)
+    if not yes:
+        _confirm(name)
+    ask(lambda client: _revoke(client, name))
+    for one in _files_of(settings, file):
+        one.unlink(missing_ok=True)
+    told = f"{name}: removed; added again within 30 days, it goes on where it stopped"
+    print_found({"name": name, "state": "removed"}, told, as_json=as_json)
+
+
+def _confirm(name: str) -> None:
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("not a terminal: pass --yes", param_hint="--yes")
+    if not typer.confirm(f"Remove the account {name} with its secret?", err=True):
+        raise typer.Abort
+
+
+async def _revoke(client: Client, name: str) -> None:
+    if name in served_accounts(await client.whole("/v1/tokens", "tokens")):
+        await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
+
+
+def _files_of(settings: Settings, file: Path) -> list[Path]:
+    """Those that `add` wrote, the account's own first; a secret elsewhere is not ours to remove."""
+    try:
+        secrets = [one for one in declared(file, read_ours).secret_files if one.parent == file.parent]
+    except ConfigurationError:
+        secrets = []
+    mine = [one for one in secrets if one.name.startswith(f"{file.stem}.")]
+    return [file, *mine, pause_file(file), token_file(settings, file.stem)]
+
+
+def _file(settings: Settings, name: str) -> Path:
+    file = settings.channels_dir / f"{name}.toml"
+    if not file.is_file():
+        known = ", ".join(sorted(one.stem for one in settings.channels_dir.glob("*.toml"))) or "none"
+        raise NotFound(f"there is no account {name!r}; there are: {known}")
+    return file
+
+
+def _new_file(settings: Settings, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise typer.BadParameter(f"{name!r} is no name: lower case, digits, '-' and '_' only", param_hint="NAME")
+    file = settings.channels_dir / f"{name}.toml"
+    if file.exists():
+        raise Conflict(
+            f"the account {name} exists; give this one another name: switchboard channels add CHANNEL NAME, or "
+            f"`switchboard channels remove {name}` first"
+        )
+    return file
+
+
+def _require_connects(manifest: Manifest) -> None:
+    if not manifest.connects:
+        raise ConfigurationError(
+            f"accounts of the channel {manifest.name} sign in nowhere: write the file by hand, and try it with "
+            "`switchboard webhooks try`"
+        )
+
+
+def _print_steps(manifest: Manifest) -> None:
+    for number, step in enumerate(manifest.steps, 1):
+        errors().print(f"{number}. {step}", soft_wrap=True)
+
+
+def _require_free(settings: Settings, name: str, manifest: Manifest, identity: Identity) -> None:
+    """Nobody else connects it, as far as files and the server, if it runs, can tell. Raises Conflict, SignInRefused."""
+    require_single(known_accounts(settings), f"{manifest.channel}/{identity.endpoint}")
+    bound = {"channel": manifest.channel, "endpoint": identity.endpoint}
+
+    async def check(client: Client) -> None:
+        require_free(served_accounts(await client.whole("/v1/tokens", "tokens")), name, bound)
+
+    with suppress(NoServer):
+        ask(check)
+
+
+def _code(manifest: Manifest, identity: Identity) -> Json | None:
+    """A code for the owner; None while no server runs."""
+    body = {"channel": manifest.channel, "endpoint": identity.endpoint}
+    try:
+        return ask(lambda client: client.post("/v1/pairing/codes", body))
+    except NoServer:
+        return None

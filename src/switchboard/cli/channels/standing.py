@@ -1,0 +1,132 @@
+"""How the accounts of `channels.d` are, from their files and what the server knows; and what to do after adding one.
+
+`commands.py` calls it. Settings enter; JSON, or sentences on stdout, leave.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from switchboard.app.ownership import read_ours
+from switchboard.app.settings import Settings
+from switchboard.cli.channels.tokens import token_file
+from switchboard.cli.client import Client, ask
+from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
+from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
+from switchboard.domain.errors import ConfigurationError
+
+
+def known_accounts(settings: Settings) -> Mapping[str, Declared]:
+    """The accounts whose files can be read, by name."""
+    found = {}
+    for file in sorted(settings.channels_dir.glob("*.toml")):
+        try:
+            found[file.stem] = declared(file, read_ours)
+        except ConfigurationError as error:
+            errors().print(clean(error.message), style="yellow", soft_wrap=True)
+    return found
+
+
+def standing(settings: Settings) -> Json:
+    """All accounts, each with its state, what waits there, and what its connector last said."""
+    try:
+        known = ask(_known)
+    except NoServer as error:
+        errors().print(clean(error.message), style="yellow", soft_wrap=True)
+        known = None
+    return {"channels": [_account(settings, file.stem, known) for file in sorted(settings.channels_dir.glob("*.toml"))]}
+
+
+async def _known(client: Client) -> Json:
+    connectors = (await client.whole("/v1/connectors", "connectors"))["connectors"]
+    contacts = (await client.whole("/v1/pairing", "contacts"))["contacts"]
+    quarantined = (await client.whole("/v1/quarantine", "events"))["events"]
+    waiting = (await client.get("/v1/outbox", {"state": "pending", "limit": 500}))["replies"]
+    return {
+        "connectors": {_key(one): one for one in connectors},
+        "held": _sum((_key(one), int(one["held"])) for one in contacts),
+        "quarantined": _sum((_key(one), 1) for one in quarantined),
+        "waiting": _sum((_key(one), 1) for one in waiting),
+    }
+
+
+def _account(settings: Settings, name: str, known: Json | None) -> Json:
+    file = settings.channels_dir / f"{name}.toml"
+    channel, account, problem = "", None, None
+    try:
+        said = declared(file, read_ours)
+        channel, account = said.channel, said.endpoint or _kept(settings, name, said.channel)
+        configured(file, read_ours)
+    except ConfigurationError as error:
+        problem = error.message
+    takes_webhooks = problem is None and not manifest_of(channel).connects
+    beat = known["connectors"].get(account) if known else None
+    state = "paused" if pause_file(file).exists() else "ready" if takes_webhooks else _state(beat, problem, known)
+    counted = {key: known[key][account] if known else None for key in ("waiting", "held", "quarantined")}
+    last = {key: beat[key] if beat else None for key in ("last_seen_at", "counters", "version")}
+    error_message = problem or (beat["error_message"] if beat and state != "paused" else None)
+    return (
+        {"name": name, "channel": channel, "account": account, "state": state, "error": error_message} | counted | last
+    )
+
+
+def _kept(settings: Settings, name: str, channel: str) -> str | None:
+    """The endpoint that the account was connected with, for a file that names none."""
+    try:
+        endpoint = read_ours(token_file(settings, name)).splitlines()[1:2]
+    except (OSError, ConfigurationError):
+        return None
+    return f"{manifest_of(channel).channel}/{endpoint[0]}" if endpoint else None
+
+
+def _state(beat: Json | None, problem: str | None, known: Json | None) -> str:
+    if problem:
+        return "invalid"
+    if known is None:
+        return "unknown"
+    if beat is None:
+        return "not connected"
+    return str(beat["state"] if beat["liveness"] == "online" else beat["liveness"])
+
+
+def _key(row: Json) -> str:
+    return f"{row['channel']}/{row['endpoint']}"
+
+
+def _sum(rows: Iterable[tuple[str, int]]) -> Counter[str | None]:
+    found: Counter[str | None] = Counter()
+    for key, count in rows:
+        found[key] += count
+    return found
+
+
+def print_next(added: Json) -> None:
+    """What was added, and what its owner does now."""
+    console, account = out(), clean(f"{added['channel']}/{added['endpoint']}")
+    who = clean(added["display_name"] or added["endpoint"])
+    console.print(f"{added['name']} is connected as {who} ({account})", style="green", soft_wrap=True)
+    for file in added["files"]:
+        console.print(f"wrote {file}", style="dim", soft_wrap=True)
+    console.print()
+    if added["strangers"] == "pair":
+        _print_pairing(added, who, account)
+    elif added["strangers"] == "listed":
+        console.print("Nobody may write yet. Put yourself on the list:")
+        console.print(f"  {program()} pairing allow {account} YOUR-ADDRESS", style="bold", soft_wrap=True)
+    else:
+        console.print("Everyone may write, and is answered.")
+    console.print(f"See how it is: {program()} channels", style="dim")
+
+
+def _print_pairing(added: Json, who: str, account: str) -> None:
+    console = out()
+    if code := added["pairing"]:
+        console.print(f"Nobody may write yet. To let yourself in, write this to {who}:", soft_wrap=True)
+        console.print(f"  /start {code['code']}", style="bold")
+        console.print(f"It is valid until {when(code['expires_at'])}, for one person and five tries. Another one:")
+        console.print(f"  {program()} pairing code {account}", soft_wrap=True)
+        return
+    console.print("No switchboard is running. Start it, and make a code to let yourself in with:")
+    console.print(f"  {program()} up", style="bold")
+    console.print(f"  {program()} pairing code {account}", style="bold", soft_wrap=True)

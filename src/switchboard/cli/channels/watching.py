@@ -1,0 +1,119 @@
+"""The accounts of `channels.d`, which come, change and go while `switchboard up` runs.
+
+`running.py` calls it. A directory enters; one supervised process per account runs, and is ended and started anew when
+the account's file or a file of its secrets changes. A file that is wrong changes nothing, and the log says why. Next:
+`app/supervisor.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from switchboard.app.ownership import read_ours
+from switchboard.connectors.kernel.accounts import configured, declared, pause_file
+from switchboard.domain.errors import ConfigurationError
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at the directory."""
+
+log = structlog.get_logger(__name__)
+
+Start = Callable[[str, asyncio.Event], Coroutine[object, object, None]]
+"""Serves the account of this name until the event is set."""
+_Seen = tuple[tuple[Path, int, int, int], ...]
+"""What tells one version of files from another: path, inode, size and time of the last change."""
+
+
+async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event) -> None:
+    """Serve every account that is valid and not paused, until `stop`."""
+    accounts: dict[str, _Served] = {}
+    while not stop.is_set():
+        _look(directory, accounts, start)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_S)
+    for one in accounts.values():
+        one.end()
+    await asyncio.gather(*(one.ended() for one in accounts.values()))
+
+
+class _Served:
+    """One account; a process is started when the one before has ended."""
+
+    def __init__(self, name: str, start: Start) -> None:
+        self._name, self._start = name, start
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._files: tuple[Path, ...] = ()
+        self._seen: _Seen = ()
+
+    def look(self, file: Path) -> None:
+        """Serve it as the file says, unless that is what is done already."""
+        seen = _versions((file, *self._files))
+        if seen == self._seen and not self._broken():
+            return
+        try:
+            files = declared(file, read_ours).secret_files
+            connects = configured(file, read_ours).manifest.connects
+        except ConfigurationError as error:
+            self._seen = seen
+            kept = "it runs on as it was" if self._runs() else "it is not connected"
+            log.warning("account not valid", account=self._name, why=error.message, so=kept)
+            return
+        self._files, self._seen = files, _versions((file, *files))
+        self.end()
+        if not connects:
+            return
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(self._serve(self._task, self._stop))
+
+    def end(self) -> None:
+        """Tell its process to end."""
+        self._stop.set()
+
+    def gone(self) -> None:
+        """Its file is not there any more, or it is paused."""
+        if self._runs():
+            log.info("account disconnected", account=self._name)
+        self.end()
+        self._files, self._seen = (), ()
+
+    async def ended(self) -> None:
+        """Wait for the end of its process."""
+        if self._task is not None:
+            await self._task
+
+    def _broken(self) -> bool:
+        """Its supervisor ended by itself, as when there is no memory for a process."""
+        return self._task is not None and self._task.done() and not self._stop.is_set()
+
+    def _runs(self) -> bool:
+        return self._task is not None and not self._stop.is_set()
+
+    async def _serve(self, before: asyncio.Task[None] | None, stop: asyncio.Event) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        if not stop.is_set():
+            await self._start(self._name, stop)
+
+
+def _look(directory: Path, accounts: dict[str, _Served], start: Start) -> None:
+    there = {file.stem: file for file in sorted(directory.glob("*.toml")) if not pause_file(file).exists()}
+    for name in accounts.keys() - there.keys():
+        accounts[name].gone()
+    for name, file in there.items():
+        accounts.setdefault(name, _Served(name, start)).look(file)
+
+
+def _versions(files: tuple[Path, ...]) -> _Seen:
+    found = []
+    for file in files:
+        with suppress(OSError):
+            status = file.stat()
+            found.append((file, status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""Accounts come, change and go while `switchboard up` runs: from an empty directory to an answer in Telegram."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.testing.bot_api import TOKEN, BotApi
+from tests.processes import environment, running, switchboard, told
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+OTHER = "777:OTHER-TOKEN"
+BEN: dict[str, Any] = {"id": 41, "is_bot": False, "first_name": "Ben"}
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty directory that other users may pass through: as root, the database runs as another user."""
+    directory = Path(tempfile.mkdtemp(prefix="switchboard-channels-")).resolve()
+    directory.chmod(0o711)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[BotApi]:
+    async with BotApi() as opened:
+        yield opened
+
+
+class House:
+    """An installation whose settings `init` wrote, and its command line."""
+
+    def __init__(self, place: Path, api: BotApi) -> None:
+        self.place = place / "house"
+        self.env = environment(self.place / "data", CHANNELS_DIR=str(self.place / "channels.d"))
+        self.api = api
+
+    async def run(self, *arguments: str, given: str | None = None, code: int = 0) -> dict[str, Any]:
+        """What a command says with --json."""
+        return await asyncio.to_thread(lambda: told(self.env, *arguments, given=given, code=code))
+
+    async def add(self, token: str = TOKEN, name: str = "house", code: int = 0) -> dict[str, Any]:
+        """`channels add telegram`, the token on stdin."""
+        options = ("--set", f"api_url={self.api.url}", "--set", "poll_s=1", "--secret-file", "-")
+        return await self.run("channels", "add", "telegram", name, *options, given=token, code=code)
+
+    async def account(self, name: str = "house") -> dict[str, Any]:
+        """How an account is."""
+        [found] = [one for one in (await self.run("channels", "list"))["channels"] if one["name"] == name]
+        return dict(found)
+
+    async def is_in(self, state: str) -> bool:
+        """Whether the account is in that state."""
+        return bool((await self.account())["state"] == state)
+
+    def secret(self, token: str) -> None:
+        """Another token in place of the one that is kept."""
+        new = self.place / "channels.d/new"
+        new.touch(mode=0o600)
+        new.write_text(token)
+        new.replace(self.place / "channels.d/house.token")
+
+
+@pytest.fixture
+async def house(place: Path, api: BotApi) -> AsyncIterator[House]:
+    """Set up by `init` and started by `up`, both with nothing connected."""
+    made = House(place, api)
+    done = await asyncio.to_thread(switchboard, made.env, "init", made.place, "--yes", "--model", "none")
+    assert done.returncode == 0, done.stderr
+    starting = running(made.env, "up", cwd=made.place)
+    up = await asyncio.to_thread(starting.__enter__)
+    made.env = dict(up.environment)
+    try:
+        yield made
+    finally:
+        await asyncio.to_thread(starting.__exit__, None, None, None)
+        assert up.process.returncode == 0
+
+
+async def test_from_nothing_to_the_first_answer(house: House, api: BotApi) -> None:
+    added = await house.add()
+    assert (added["endpoint"], added["strangers"]) == ("bot:123456", "pair")
+    await asyncio.wait_for(api.until(lambda: api.polling), 60)
+    api.people.say("Please note that I was here", user=BEN, chat=None)
+    await asyncio.wait_for(api.until(lambda: any("operator must approve" in text for text in api.texts)), 60)
+    told_before = len(api.texts)
+    api.people.say(f"/start {added['pairing']['code']}", user=BEN)
+    await asyncio.wait_for(api.until(lambda: len(api.texts) > told_before), 60)
+    await eventually(lambda: house.is_in("healthy"), within=60)
+    assert [text.partition(":")[0] for text in api.texts[told_before:]] == ["Filed"]
+    secret = house.place / "channels.d/house.token"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert TOKEN not in (house.place / "channels.d/house.toml").read_text()
+
+
+async def test_nothing_is_written_unless_the_platform_accepts_the_secret(house: House, api: BotApi) -> None:
+    refused = await house.add(OTHER, code=1)
+    assert "does not accept the token" in refused["error"]["message"]
+    assert not (house.place / "channels.d").exists()
+    await house.add()
+    assert (await house.add(name="second", code=1))["error"]["code"] == "conflict"
+    api.tokens.add(OTHER)
+    assert (await house.add(OTHER, code=1))["error"]["code"] == "conflict"
+    assert sorted(one.name for one in (house.place / "channels.d").iterdir()) == ["house.token", "house.toml"]
+
+
+async def test_a_token_that_is_revoked_rotated_or_of_another_bot_is_a_named_state(house: House, api: BotApi) -> None:
+    await house.add()
+    await eventually(lambda: house.is_in("healthy"), within=60)
+    api.tokens.clear()
+    await eventually(lambda: house.is_in("error"), within=60)
+    assert "token" in (await house.account())["error"]
+    rotated = "123456:ROTATED"
+    api.tokens.add(rotated)
+    house.secret(rotated)
+    await eventually(lambda: house.is_in("healthy"), within=60)
+    house.secret("")
+    await eventually(lambda: house.is_in("invalid"), within=60)
+    await asyncio.wait_for(api.until(lambda: api.polling), 60)  # the old one runs on
+    house.secret(rotated)
+    await eventually(lambda: house.is_in("healthy"), within=60)
+
+
+async def test_paused_resumed_and_removed_without_a_restart(house: House, api: BotApi) -> None:
+    added = await house.add()
+    await asyncio.wait_for(api.until(lambda: api.polling), 60)
+    await house.run("channels", "pause", "house")
+    assert (await house.account())["state"] == "paused"
+    await asyncio.wait_for(api.until(lambda: not api.polling), 60)
+    api.people.say(f"/start {added['pairing']['code']}", user=BEN)
+    await house.run("channels", "resume", "house")
+    await asyncio.wait_for(api.until(lambda: api.polling), 60)
+    contacts = (await house.run("pairing", "list", "--state", "approved"))["contacts"]
+    assert [one["identity"] for one in contacts] == ["41"]
+    await house.run("channels", "remove", "house", "--yes")
+    assert (await house.run("channels", "list"))["channels"] == []
+    assert list((house.place / "channels.d").iterdir()) == []
+    again = await house.add(name="other")
+    assert again["endpoint"] == "bot:123456"
