@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from switchboard.testing.bot_api import TOKEN, BotApi
@@ -96,9 +97,18 @@ async def test_from_nothing_to_the_first_answer(house: House, api: BotApi) -> No
     await asyncio.wait_for(api.until(lambda: len(api.texts) > told_before), 60)
     await eventually(lambda: house.is_in("healthy"), within=60)
     assert [text.partition(":")[0] for text in api.texts[told_before:]] == ["Filed"]
+    assert 'switchboard_connector_healthy{channel="telegram",endpoint="bot:123456"} 1.0' in await metrics(house)
     secret = house.place / "channels.d/house.token"
     assert secret.stat().st_mode & 0o777 == 0o600
     assert TOKEN not in (house.place / "channels.d/house.toml").read_text()
+
+
+async def metrics(house: House) -> str:
+    """What Prometheus would read."""
+    token = (house.place / "data/operator.token").read_text().strip()
+    headers = {"authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(base_url=house.env["SWITCHBOARD_URL"], headers=headers, trust_env=False) as http:
+        return (await http.get("/metrics")).text
 
 
 async def test_nothing_is_written_unless_the_platform_accepts_the_secret(house: House, api: BotApi) -> None:
@@ -122,11 +132,40 @@ async def test_a_token_that_is_revoked_rotated_or_of_another_bot_is_a_named_stat
     api.tokens.add(rotated)
     house.secret(rotated)
     await eventually(lambda: house.is_in("healthy"), within=60)
+    me = dict(api.world.bot)
+    api.world.bot = {**me, "id": 777}
+    house.secret(OTHER)
+    api.tokens.add(OTHER)
+    await eventually(lambda: house.is_in("error"), within=60)
+    assert "the secret belongs to bot:777, and not to bot:123456" in (await house.account())["error"]
+    api.world.bot = me
+    house.secret(rotated)
+    await eventually(lambda: house.is_in("healthy"), within=60)
     house.secret("")
     await eventually(lambda: house.is_in("invalid"), within=60)
+    [finding] = [one for one in (await house.run("doctor", code=1))["findings"] if one["name"] == "account"]
+    assert "secrets.token is empty" in finding["detail"]
     await asyncio.wait_for(api.until(lambda: api.polling), 60)  # the old one runs on
     house.secret(rotated)
     await eventually(lambda: house.is_in("healthy"), within=60)
+
+
+async def test_who_may_write_changes_while_it_runs(house: House, api: BotApi) -> None:
+    await house.add()
+    await asyncio.wait_for(api.until(lambda: api.polling), 60)
+    api.people.say("hello", user=BEN)
+    await asyncio.wait_for(api.until(lambda: len(api.texts) == 1), 60)
+    file = house.place / "channels.d/house.toml"
+    file.write_text(file.read_text().replace('strangers = "pair"', 'strangers = "open"'))
+    await eventually(lambda: is_open(house), within=60)
+    api.people.say("Note this", user={**BEN, "id": 42})
+    await asyncio.wait_for(api.until(lambda: len(api.texts) == 2), 60)
+    assert "Note this" in api.texts[1]
+
+
+async def is_open(house: House) -> bool:
+    """Whether the server knows that everyone may write."""
+    return bool((await house.run("pairing", "code", "telegram/bot:123456"))["strangers"] == "open")
 
 
 async def test_paused_resumed_and_removed_without_a_restart(house: House, api: BotApi) -> None:

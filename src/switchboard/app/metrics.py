@@ -7,11 +7,13 @@ process leak in, and two servers in one process (tests) do not conflict. Next: P
 from __future__ import annotations
 
 from collections import Counter as Counts
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from switchboard.domain.shown import Connector
 from switchboard.store import books, connectors, dead_letters, inbox, ledger, model_usage, outbox, processes
 from switchboard.store.database import Database
 from switchboard.store.outbox import OpenReplies
@@ -42,6 +44,9 @@ class Metrics:
         self._oldest_reply = self._gauge("oldest_reply_seconds", "Seconds since the oldest of these replies was made.")
         self._unsent = self._gauge("replies_unsent", "Replies that an operator may send again, by state.", "state")
         self._connectors = self._gauge("connectors", "Connectors by state.", "state")
+        account = ("channel", "endpoint")
+        self._healthy = self._gauge("connector_healthy", "1: its last heartbeat is recent and healthy.", *account)
+        self._counters = self._gauge("connector_counters", "What its connector counts.", *account, "counter")
         self._outcomes = self._gauge("outcomes_today", "Outcomes of today's messages (UTC).", "outcome")
         self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
         self._cached = self._gauge("model_cache_tokens_today", "Of these, read from or written to caches.", "way")
@@ -94,6 +99,15 @@ class Metrics:
         states: Counts[str] = Counts(one.state if one.liveness == "online" else one.liveness for one in known)
         for state in _CONNECTOR_STATES:
             self._connectors.labels(state).set(states[state])
+        self._render_accounts(known)
+
+    def _render_accounts(self, known: Sequence[Connector]) -> None:
+        self._healthy.clear()
+        self._counters.clear()
+        for one in known:
+            self._healthy.labels(one.channel, one.endpoint).set(one.liveness == "online" and one.state == "healthy")
+            for name, count in one.counters.items():
+                self._counters.labels(one.channel, one.endpoint, name).set(count)
 
     async def _render_models(self, database: Database) -> None:
         today = datetime.now(UTC).date()

@@ -24,9 +24,10 @@ from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.ops.engines import blamed, check_webhooks, engine_context, load_engines, option_problems
-from switchboard.app.ownership import require_ours
+from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
+from switchboard.connectors.kernel.accounts import configured, pause_file
 from switchboard.core.channels.registry import Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.lint import LintCode, lint_handlers
@@ -80,7 +81,7 @@ class Finding:
 def check_machine(settings: Settings) -> list[Finding]:
     """What can be seen without the database: Python, settings, models, data directory, token file."""
     place = settings.data_dir
-    read = [_python(), _settings(), *_team_files(settings), *_models(settings)]
+    read = [_python(), _settings(), *_team_files(settings), *_accounts(settings), *_models(settings)]
     return [*read, _data_dir(place), _token_file(place)]
 
 
@@ -104,6 +105,25 @@ def _team_files(settings: Settings) -> list[Finding]:
         problems = seed.splitlines()[:_MANY]
         return [Finding("team files", "error", one, "correct it: `switchboard up` does not start") for one in problems]
     return [] if seed is None else [Finding("team files", "ok", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
+
+
+def _accounts(settings: Settings) -> list[Finding]:
+    """Accounts of channels: wrong files, unknown channels, secrets that cannot be read."""
+    files = sorted(settings.channels_dir.glob("*.toml"))
+    found = [finding for file in files if (finding := _account(file)) is not None]
+    good = Finding("accounts", "ok", f"{_many(len(files), 'account')} in {settings.channels_dir}")
+    return found[:_MANY] or ([good] if files else [])
+
+
+def _account(file: Path) -> Finding | None:
+    try:
+        configured(file, read_ours)
+    except ConfigurationError as error:
+        remedy = "correct it: `switchboard up` notices; until then it connects this account as it was, or not at all"
+        return Finding("account", "error", error.message, remedy)
+    if pause_file(file).exists():
+        return Finding("account", "warning", f"{file.stem} is paused", f"switchboard channels resume {file.stem}")
+    return None
 
 
 def _seed(settings: Settings) -> Seed | str | None:

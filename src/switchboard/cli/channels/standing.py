@@ -14,6 +14,7 @@ from switchboard.cli.channels.tokens import token_file
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
 from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
+from switchboard.connectors.kernel.api import STARTING
 from switchboard.domain.errors import ConfigurationError
 
 
@@ -65,9 +66,11 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
     state = "paused" if pause_file(file).exists() else "ready" if takes_webhooks else _state(beat, problem, known)
     counted = {key: known[key][account] if known else None for key in ("waiting", "held", "quarantined")}
     last = {key: beat[key] if beat else None for key in ("last_seen_at", "counters", "version")}
-    error_message = problem or (beat["error_message"] if beat and state != "paused" else None)
+    last_error = beat["error_message"] if beat and state not in {"paused", STARTING} else None
     return (
-        {"name": name, "channel": channel, "account": account, "state": state, "error": error_message} | counted | last
+        {"name": name, "channel": channel, "account": account, "state": state, "error": problem or last_error}
+        | counted
+        | last
     )
 
 
@@ -87,7 +90,9 @@ def _state(beat: Json | None, problem: str | None, known: Json | None) -> str:
         return "unknown"
     if beat is None:
         return "not connected"
-    return str(beat["state"] if beat["liveness"] == "online" else beat["liveness"])
+    if beat["liveness"] != "online":
+        return str(beat["liveness"])
+    return STARTING if beat["error_message"] == STARTING else str(beat["state"])
 
 
 def _key(row: Json) -> str:
@@ -105,7 +110,7 @@ def print_next(added: Json) -> None:
     """What was added, and what its owner does now."""
     console, account = out(), clean(f"{added['channel']}/{added['endpoint']}")
     who = clean(added["display_name"] or added["endpoint"])
-    console.print(f"{added['name']} is connected as {who} ({account})", style="green", soft_wrap=True)
+    console.print(f"{added['name']}: added as {who} ({account})", style="green", soft_wrap=True)
     for file in added["files"]:
         console.print(f"wrote {file}", style="dim", soft_wrap=True)
     console.print()

@@ -34,6 +34,8 @@ _LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
 ConnectorState = Literal["starting", "healthy", "degraded", "failed"]
+STARTING: Final = "starting"
+"""What a heartbeat says of an account that has not received yet."""
 PartState = Literal["intent", "sent", "refused"]
 
 
@@ -251,6 +253,7 @@ class Api:
         """Say that the account is served, and how. Raises Unreachable."""
         # The wire knows no account that is starting, and calls one that failed an error.
         said = {"starting": "degraded", "failed": "error"}.get(state, state)
+        why = why or (STARTING if state == STARTING else None)
         body = {
             **self.place.body(),
             "instance_id": self.place.instance_id,
