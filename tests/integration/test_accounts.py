@@ -11,9 +11,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from switchboard.app.ops.maintenance import ACCOUNTS_STAY
 from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.journey.reply import PullRequest
-from switchboard.store.accounts import lease_account
+from switchboard.store import tokens
+from switchboard.store.accounts import forget, lease_account
+from switchboard.store.connectors import list_connectors
 from tests.hands import at_work, settled
 from tests.lab import Lab, lab, submission
 from tests.servers import CONNECTOR, Opened, open_server
@@ -115,3 +118,23 @@ async def test_only_the_holder_of_the_account_gets_its_replies(database_url: str
             await parts.replies.pull(replace(pull, account_lease=first.lease))
         [reply] = await parts.replies.pull(replace(pull, account_lease=second.lease))
         assert reply.text == "hello"
+
+
+async def test_a_removed_account_is_not_missed_and_its_cursor_stays_for_30_days(server: Opened) -> None:
+    database = server.lab.database
+    beat = {**ACCOUNT, "instance_id": "a", "version": "1", "state": "healthy"}
+    assert (await server.http.post("/v1/connectors/heartbeat", json=beat)).is_success
+    lease = (await server.http.post("/v1/connectors/lease", json={**ACCOUNT, "instance_id": "a"})).json()["lease"]
+    kept = await server.http.put("/v1/connectors/cursor", json={**ACCOUNT, "lease": lease, "cursor": "7"})
+    assert kept.is_success
+    assert len(await list_connectors(database)) == 1
+
+    [name] = [one.name for one in await tokens.list_tokens(database) if one.role == "connector"]
+    assert await tokens.revoke(database, name)
+
+    assert await list_connectors(database) == []
+    await database.run("update connector_account set lease_until = now() - interval '31 days'")
+    await database.run("update token set revoked_at = now() - interval '29 days' where role = 'connector'")
+    assert await forget(database, ACCOUNTS_STAY) == 0
+    await database.run("update token set revoked_at = now() - interval '31 days' where role = 'connector'")
+    assert await forget(database, ACCOUNTS_STAY) == 1

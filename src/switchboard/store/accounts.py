@@ -7,6 +7,7 @@ Called by `app/messages/accounts.py`, and by `journey/reply.py`, which gives rep
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from switchboard.core.storable import storable_text
@@ -56,6 +57,11 @@ async def save_cursor(database: Database, channel: str, endpoint: str, lease: in
     """Keep the cursor for the next holder. Raises Conflict if the lease has ended."""
     kept = storable_text(cursor)
     _require(await database.value(query("accounts.save_cursor"), channel, endpoint, lease, kept), lease)
+
+
+async def forget(database: Database, age: timedelta) -> int:
+    """Forget how far removed accounts had received; returns how many. `age`: since their last token was revoked."""
+    return int(await database.value(query("accounts.forget"), age))
 
 
 async def require_lease(transaction: Database, channel: str, endpoint: str, lease: int) -> None:

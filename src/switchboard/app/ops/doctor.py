@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,7 +28,7 @@ from switchboard.app.ops.engines import blamed, check_webhooks, engine_context, 
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
-from switchboard.connectors.kernel.accounts import configured, pause_file
+from switchboard.connectors.kernel.accounts import configured, declared, pause_file
 from switchboard.core.channels.registry import Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.lint import LintCode, lint_handlers
@@ -413,14 +414,25 @@ def _silent(one: RemoteAgent) -> Finding:
     )
 
 
-async def _connectors(database: Database, _: Settings) -> list[Finding]:
+async def _connectors(database: Database, settings: Settings) -> list[Finding]:
     """Connectors that are silent or unhealthy, and replies that wait for one."""
     waiting = {(one.channel, one.endpoint): one for one in await outbox.waiting_for_connectors(database, _MANY)}
+    paused = _paused_endpoints(settings)
     known = await connectors.list_connectors(database)
-    ill = [_connector(one, waiting.get((one.channel, one.endpoint))) for one in known]
+    heard = [one for one in known if f"{one.channel}/{one.endpoint}" not in paused]
+    ill = [_connector(one, waiting.get((one.channel, one.endpoint))) for one in heard]
     never = waiting.keys() - {(one.channel, one.endpoint) for one in known}
     found = [finding for finding in ill if finding is not None][:_MANY]
     return found + [_no_connector(waiting[key]) for key in sorted(never)]
+
+
+def _paused_endpoints(settings: Settings) -> set[str | None]:
+    """Of accounts that are silent on purpose."""
+    found = set()
+    for file in settings.channels_dir.glob("*.toml"):
+        with suppress(ConfigurationError):
+            found |= {declared(file, read_ours).endpoint} if pause_file(file).exists() else set()
+    return found
 
 
 def _connector(one: Connector, waiting: WaitingReplies | None) -> Finding | None:

@@ -23,6 +23,7 @@ from switchboard.lanes.kinds import WORK_POOL
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
 from switchboard.lanes.worker import MaintenanceTask
 from switchboard.store import (
+    accounts,
     blobs,
     books,
     classification_log,
@@ -56,6 +57,8 @@ _DELTAS_STAY: Final = timedelta(hours=1)
 """What a worker that crashed has told of a reply; any other removes its own."""
 _HELD_STAY: Final = timedelta(days=30)
 """Messages of strangers about whom nobody decides."""
+ACCOUNTS_STAY: Final = timedelta(days=30)
+"""How far an account had received that was removed."""
 _BLOBS_STAY: Final = timedelta(days=1)
 """Without a message: by then a connector has submitted the one for which it uploaded them."""
 _BLOBS_AT_ONCE: Final = 20
@@ -93,6 +96,7 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
         MaintenanceTask("forget_classifications", 3600.0, lambda: old.classifications(keep_days)),
         MaintenanceTask("forget_events", 3600.0, old.events),
         MaintenanceTask("forget_strangers", 3600.0, old.strangers),
+        MaintenanceTask("forget_accounts", 3600.0, lambda: accounts.forget(database, ACCOUNTS_STAY)),
         MaintenanceTask("forget_blobs", 3600.0, old.blobs),
         MaintenanceTask("forget_deltas", 3600.0, lambda: deltas.forget(database, _DELTAS_STAY)),
         MaintenanceTask("erase_entries", 3600.0, lambda: old.entries(memory_days)),

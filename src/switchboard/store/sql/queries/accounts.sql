@@ -24,3 +24,14 @@ where channel = $1 and endpoint = $2 and lease = $3 and lease_until > clock_time
 -- Until the end of the transaction nobody takes over.
 select true from connector_account
 where channel = $1 and endpoint = $2 and lease = $3 and lease_until > clock_timestamp() for share;
+
+-- name: forget
+-- Cursors of accounts that nobody has served, and for which no token has been valid, for that long.
+with removed as (
+    select channel, endpoint from token where role = 'connector' group by channel, endpoint
+    having bool_and(revoked_at is not null) and max(revoked_at) < now() - $1::interval
+), forgotten as (
+    delete from connector_account a using removed r
+    where a.channel = r.channel and a.endpoint = r.endpoint and a.lease_until < now() - $1::interval returning true
+)
+select count(*) from forgotten;

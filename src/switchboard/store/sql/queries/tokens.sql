@@ -11,6 +11,13 @@ select token_id, name, role, channel, endpoint, system_id, created_at, expires_a
 from token where $1::uuid is null or token_id > $1 order by token_id limit $2::bigint;
 
 -- name: revoke
+-- A connector whose last token this was is not missed when it is silent.
+with unheard as (
+    delete from connector c using token t
+    where t.name = $1 and t.revoked_at is null and t.role = 'connector' and c.channel = t.channel and c.endpoint = t.endpoint
+      and not exists (select from token other where other.token_id <> t.token_id and other.role = 'connector'
+                      and other.channel = t.channel and other.endpoint = t.endpoint and other.revoked_at is null)
+)
 update token set revoked_at = clock_timestamp() where name = $1 and revoked_at is null;
 
 -- name: next_operator
