@@ -101,6 +101,20 @@ async def test_replies_to_one_sender_are_slowed_and_each_counts_once() -> None:
     assert [switchboard.outcome(one) for one in replies] == ["sent", "sent", ""]
 
 
+async def test_more_replies_than_a_person_reads_are_left_to_an_operator_who_can_send_them() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, brake=(1, 1.0)))
+    switchboard = scripted()
+    async with connector(platform.configured, switchboard):
+        for number in range(3):
+            await platform.says("t", f"message {number}")
+        await until(lambda: len(switchboard.accepted) == 3, "the messages are accepted")
+        replies = [switchboard.reply(message, "hi") for message in switchboard.accepted]
+        await until(lambda: bool(switchboard.outcome(replies[-1])), "it stops")
+        assert [switchboard.outcome(one) for one in replies] == ["sent", "sent", "failed"]
+        switchboard.resend(replies[-1])
+        await until(lambda: switchboard.outcome(replies[-1]) == "sent", "it is sent as a person wishes")
+
+
 async def test_later_is_obeyed_and_costs_nothing() -> None:
     platform = ScriptedPlatform()
     platform.outcomes = [Later(0.3), Later(0.1)]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from switchboard.connectors.kernel.accounts import configured
 from switchboard.connectors.kernel.intake import AlbumClock, Handling, LeftOut, conversation_of, merged, prepared
 from switchboard.domain.envelope import Envelope
 from switchboard.testing.connectors import ScriptedPlatform
@@ -46,6 +48,28 @@ def outcome(handling: Handling, **more: Any) -> str:
 )
 def test_what_becomes_of_an_event(handling: dict[str, Any], event: dict[str, Any], expected: str) -> None:
     assert outcome(Handling(**handling), **event) == expected
+
+
+MAIL: Final = """
+channel = "email"
+secrets.password.env = "HOME"
+[settings]
+address = "desk@home.example"
+imap = {host = "imap.home.example", port = 993}
+smtp = {host = "smtp.home.example", port = 465}
+[handling]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("", (259_200.0, 259_200.0)), ("stale_direct_s = 60", (60.0, 259_200.0)), ('on_edit = "again"', (259_200.0,) * 2)],
+)
+def test_mail_is_answered_for_three_days_unless_the_account_says_otherwise(
+    said: str, expected: tuple[float, float]
+) -> None:
+    handling = configured(Path("desk.toml"), lambda _: MAIL + said).handling
+    assert (handling.stale_direct_s, handling.stale_group_s) == expected
 
 
 def test_an_edit_that_is_left_out_is_told_from_one_that_is_noted() -> None:

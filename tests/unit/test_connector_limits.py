@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from math import inf, isfinite
 from random import Random
 
 import pytest
@@ -46,12 +47,13 @@ def test_what_the_platform_asks_for_is_obeyed_there_and_for_the_whole_account() 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=60))
 def test_one_sender_gets_at_most_so_many_replies_in_the_time(pauses: list[float]) -> None:
     brake, now, replies = Brake(10, 600.0), 0.0, list[float]()
-    for pause in pauses:
+    for number, pause in enumerate(pauses):
         now += pause
-        reply = str(len(replies))
-        now += brake.wait("a", reply, now)
-        brake.replied("a", reply, now)
-        replies.append(now)
+        wait = brake.wait("a", str(number), now)
+        if isfinite(wait):
+            now += wait
+            brake.replied("a", str(number), now)
+            replies.append(now)
     assert all(later - earlier >= 600 - 1e-6 for earlier, later in zip(replies, replies[10:], strict=False))
     assert brake.wait("b", "x", now) == 0.0
 
@@ -64,18 +66,30 @@ def test_a_reply_that_is_tried_again_counts_once() -> None:
     assert brake.wait("a", "2", 5.0) == 0.0
 
 
-def test_two_programs_that_answer_each_other_come_to_rest_and_a_person_does_not_feel_it_the_next_day() -> None:
-    brake, now, waits = Brake(4, 600.0), 0.0, list[float]()
-    for number in range(12):
-        waits.append(brake.wait("a", str(number), now))
-        now += waits[-1]
-        brake.replied("a", str(number), now)
-    assert waits[:5] == [0.0, 0.0, 0.0, 0.0, 600.0]
-    assert waits[5:] == sorted(waits[5:])
-    assert now > 20_000
-    for number in range(20, 24):
-        assert brake.wait("a", str(number), now + 10_000_000) == 0.0
-        brake.replied("a", str(number), now + 10_000_000)
+def test_two_programs_that_answer_each_other_are_stopped_after_one_more_reply() -> None:
+    brake, now = Brake(4, 600.0), 0.0
+    for reply in "1234":
+        assert brake.wait("a", reply, now) == 0.0
+        brake.replied("a", reply, now)
+        now += 1.0
+    assert brake.wait("a", "5", now) == 599.0
+    now += 599.0
+    assert brake.wait("a", "5", now) == 0.0
+    brake.replied("a", "5", now)
+    assert [brake.wait("a", str(reply), now + reply) for reply in range(6, 20)] == [inf] * 14
+    brake.stopped("7")
+    assert brake.wait("a", "7", now + 60.0) == 0.0
+    assert brake.wait("a", "8", now + 60.0) == inf
+    for reply in "5678":
+        assert brake.wait("a", reply, now + 3600.0) == 0.0
+        brake.replied("a", reply, now + 3600.0)
+
+
+def test_a_person_who_writes_every_few_minutes_does_not_feel_it() -> None:
+    brake = Brake(4, 600.0)
+    for reply in range(100):
+        assert brake.wait("a", str(reply), reply * 155.0) == 0.0
+        brake.replied("a", str(reply), reply * 155.0)
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,11 @@ class Capabilities:
     per_group: tuple[int, float] | None = None
     """How many parts a group may get in how many seconds."""
     brake: tuple[int, float] | None = None
-    """How many replies one sender or conversation may get in how many seconds, before the next ones come slower and
-    slower; for platforms on which programs answer programs."""
+    """How many replies one sender or conversation may get in how many seconds. The next one waits until nothing was
+    sent there for as long, and those after it are left to an operator; for platforms on which programs answer."""
+    stale_s: tuple[float, float] = (6 * 3600.0, 900.0)
+    """Seconds after which a message is too old to be answered, in a direct chat and in a group, unless the account says
+    otherwise."""
     receive_window_s: float = 60.0
     """Seconds within which a receive round trip ends while the connection is alive, even if nothing arrives."""
     on_uncertain: OnUncertain = "resend_marked"

@@ -86,6 +86,7 @@ MANIFEST: Final = Manifest(
         receive_window_s=300,
         on_uncertain="ask",
         brake=(4, 600),
+        stale_s=(3 * 86_400.0, 3 * 86_400.0),
     ),
     open=_open,
 )

@@ -92,7 +92,7 @@ def configured(file: Path, read: ReadFile) -> Configured:
         raise ConfigurationError(f"{file}: settings: {_told(error)}") from error
     secrets = _secrets(manifest, parsed.secrets, file, read)
     endpoint = _endpoint(manifest, parsed.endpoint, file)
-    return Configured(manifest, Account(file.stem, settings, secrets), parsed.handling, endpoint)
+    return Configured(manifest, Account(file.stem, settings, secrets), _handling(manifest, parsed.handling), endpoint)
 
 
 def declared(file: Path, read: ReadFile) -> Declared:
@@ -116,6 +116,12 @@ def _parsed(file: Path, read: ReadFile) -> _File:
         raise ConfigurationError(f"{file} is not TOML: {error}") from error
     except ValidationError as error:
         raise ConfigurationError(f"{file}: {_told(error)}") from error
+
+
+def _handling(manifest: Manifest, said: Handling) -> Handling:
+    """What the file says, and beside it how old messages of the platform may be."""
+    usual = dict(zip(("stale_direct_s", "stale_group_s"), manifest.capabilities.stale_s, strict=True))
+    return said.model_copy(update={name: value for name, value in usual.items() if name not in said.model_fields_set})
 
 
 def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:

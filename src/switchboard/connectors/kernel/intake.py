@@ -36,7 +36,7 @@ class Handling(BaseModel):
     bots: Literal["ignore", "answer"] = "ignore"
     on_edit: Literal["ignore", "note", "again"] = "note"
     stale_direct_s: float = Field(default=6 * 3600.0, gt=0)
-    """Older messages are kept as history."""
+    """Older messages are kept as history. In the file of an account it is by default what is usual for the platform."""
     stale_group_s: float = Field(default=900.0, gt=0)
     on_stale: Literal["history", "answer"] = "history"
     on_uncertain: OnUncertain | None = None

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from switchboard.core.policy.retry import backoff
 from switchboard.ports.connector import Capabilities
 
 _REMEMBERED: Final = 10_000
-_STRIKES: Final = 7
+_QUIET: Final = 6
 _LONGEST_PAUSE_S: Final = 30.0
 
 
@@ -63,49 +64,60 @@ class Limiter:
 
 @dataclass(slots=True)
 class _Replies:
-    """When the last replies went, by their id, and how often the brake was not enough."""
+    """When the last replies went, by their id; whether the next one waits, and whether the first of these had to."""
 
     times: dict[str, float] = field(default_factory=dict)
-    strikes: int = 0
+    waiting: bool = False
+    waited: bool = False
 
 
 @dataclass(slots=True)
 class Brake:
-    """Slows replies to one sender, or in one conversation: `most` within `seconds`, and within twice as long each time
-    that somebody makes use of it all. So two programs that answer each other come to rest. A reply counts once,
-    however often it is tried."""
+    """Stops two programs that answer each other. After `most` replies to one sender, or in one conversation, within
+    `seconds`, the next one waits until nothing was sent there for as long; no more are sent before it was quiet for six
+    times as long. A reply counts once, however often it is tried, and one that a person sends again passes."""
 
     most: int
     seconds: float
     _known: dict[str, _Replies] = field(default_factory=dict)
+    _stopped: dict[str, None] = field(default_factory=dict)
 
     def wait(self, whom: str, reply: str, now: float) -> float:
-        """Seconds until this reply may go there; 0: now."""
+        """Seconds until this reply may go there; 0: now, inf: a person must send it again."""
         known = self._known.get(whom)
-        if known is None or reply in known.times or len(known.times) < self.most:
+        if known is None or reply in known.times or reply in self._stopped or self._quiet(known, now):
             return 0.0
-        return max(_first(known) + self._span(known) - now, 0.0)
+        if known.waited:
+            return inf
+        if len(known.times) < self.most or now - _first(known) >= self.seconds:
+            return 0.0
+        known.waiting = True
+        return _last(known) + self.seconds - now
 
     def replied(self, whom: str, reply: str, now: float) -> None:
         """The reply goes there now."""
         known = self._known.setdefault(whom, _Replies())
         if reply in known.times:
             return
+        if known.times and self._quiet(known, now):
+            known = self._known[whom] = _Replies(waited=known.waiting)
         if len(known.times) == self.most:
-            in_use = now - _first(known) < 2 * self._span(known)
-            known.strikes = min(known.strikes + 1, _STRIKES) if in_use else 0
             del known.times[next(iter(known.times))]
         known.times[reply] = now
         self._forget(now)
 
-    def _span(self, known: _Replies) -> float:
-        return self.seconds * 2.0**known.strikes
+    def stopped(self, reply: str) -> None:
+        """The reply is left to a person: if it comes again, it was sent again by one."""
+        self._stopped[reply] = None
+        if len(self._stopped) > _REMEMBERED:
+            del self._stopped[next(iter(self._stopped))]
+
+    def _quiet(self, known: _Replies, now: float) -> bool:
+        return now - _last(known) >= self.seconds * (_QUIET if known.waited else 1)
 
     def _forget(self, now: float) -> None:
         if len(self._known) > _REMEMBERED:
-            self._known = {
-                whom: some for whom, some in self._known.items() if max(some.times.values()) + self._span(some) > now
-            }
+            self._known = {whom: some for whom, some in self._known.items() if not self._quiet(some, now)}
 
 
 def pause_after(failures: int, asked: float | None, jitter: float) -> float:
@@ -118,3 +130,7 @@ def pause_after(failures: int, asked: float | None, jitter: float) -> float:
 
 def _first(known: _Replies) -> float:
     return next(iter(known.times.values()))
+
+
+def _last(known: _Replies) -> float:
+    return next(reversed(known.times.values()))

@@ -62,6 +62,7 @@ class Runner:
     known: Identity | None = None
     instance_id: str = field(default_factory=lambda: str(uuid4()))
     health: Health = field(init=False)
+    _brake: Brake | None = field(init=False)
     _api: Api | None = None
     _endpoint: str = ""
     _failures: int = 0
@@ -70,6 +71,8 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.health = Health(self.clock)
+        brake = self.configured.manifest.capabilities.brake
+        self._brake = Brake(*brake) if brake else None  # it outlasts a connection that is made anew
         self._endpoint = self.known.endpoint if self.known else ""
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -151,9 +154,8 @@ class Runner:
 
     def _sender(self, session: Session, api: Api) -> Sender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
-        brake = Brake(*capabilities.brake) if capabilities.brake else None
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
-        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, brake)
+        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, self._brake)
 
     async def _leased(self, api: Api, stop: asyncio.Event) -> Lease | None:
         """Wait for the account; None: we are told to stop."""

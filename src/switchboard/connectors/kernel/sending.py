@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
-from typing import Final
+from math import inf, isfinite
+from typing import Final, NoReturn
 
 import structlog
 
@@ -48,6 +48,8 @@ _HOLD_DOUBT_S: Final = 3600.0
 """The same for one with a part that may have been sent, whose intent must not be taken back."""
 _KEY_AGAIN_S: Final = 1.0
 _LONGEST_S: Final = 86_400.0
+_BRAKED_S: Final = 3600.0
+"""For so long the account says that no more replies are sent to somebody."""
 _LONG: Final = 4000
 """Characters of a text that is rendered in a thread: a hostile one takes a second or more."""
 _DRAIN_S: Final = 10.0
@@ -87,6 +89,10 @@ class _GivenBack(Exception):
 
 class _LeftToLease(Exception):
     """Nothing is said of the reply: when its lease has ended it comes again, with its parts as they are now."""
+
+
+class _Stopped(Exception):
+    """The reply is not sent unless a person sends it again."""
 
 
 class _Unknown(Exception):
@@ -160,6 +166,12 @@ class Sender:
             seconds = min(max(back.seconds, 0.0), _LONGEST_S)
             with suppress(Unreachable, Overtaken):
                 await self.api.receipt(reply, "later", error=_told(back.reason), retry_after_s=seconds)
+        except _Stopped as stopped:
+            with suppress(Unreachable, Overtaken):
+                await self.api.receipt(reply, "failed", error=_told(str(stopped)))
+                self.health.counters["failed"] += 1
+                if self.brake is not None:
+                    self.brake.stopped(reply.outbox_id)
         except _Unknown as unknown:
             with suppress(Unreachable, Overtaken):
                 await self.api.receipt(reply, "uncertain", error=_told(str(unknown)))
@@ -326,17 +338,23 @@ class Sender:
         pause = max(self.brake.wait(whom, reply.outbox_id, now) for whom in counted)
         self._slowed = {whom: until for whom, until in self._slowed.items() if until > now}
         if pause > 0:
-            why = f"{reply.recipient} has had {self.brake.most} replies within minutes; the next one waits"
-            if reply.recipient not in self._slowed:
-                self.health.counters["braked"] += 1
-                log.warning("reply braked", outbox_id=reply.outbox_id, seconds=round(pause))
-            self._slowed[reply.recipient] = now + pause
-            self.health.trouble("brake", why)
-            raise _GivenBack(pause, why)
+            self._slow(reply, pause, now)
         for whom in counted:
             self.brake.replied(whom, reply.outbox_id, now)
         if not self._slowed:
             self.health.well("brake")
+
+    def _slow(self, reply: Reply, pause: float, now: float) -> NoReturn:
+        """Tell why the reply waits, or is left to a person."""
+        why = f"{reply.recipient} has had {self.brake.most if self.brake else 0} replies within minutes"
+        if reply.recipient not in self._slowed:
+            self.health.counters["braked"] += 1
+            log.warning("reply braked", outbox_id=reply.outbox_id, seconds=pause)
+        self._slowed[reply.recipient] = now + min(pause, _BRAKED_S)
+        self.health.trouble("brake", f"{why}; the next one waits" if isfinite(pause) else f"{why}; no more are sent")
+        if isfinite(pause):
+            raise _GivenBack(pause, f"{why}; it waits")
+        raise _Stopped(f"{why}: perhaps a program answers; to send this one: switchboard outbox resend")
 
     def _knows_key(self, held: _Held, index: int) -> bool:
         """Whether the platform still knows the key of a part that may have been sent."""

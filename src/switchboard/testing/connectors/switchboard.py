@@ -90,6 +90,11 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         """The outcome of a reply; empty while there is none."""
         return self._outbox[outbox_id].outcome
 
+    def resend(self, outbox_id: str) -> None:
+        """An operator wants a reply that has failed to be sent again."""
+        self._outbox[outbox_id].outcome = ""
+        self._changed.set()
+
     def parts(self, outbox_id: str) -> dict[int, JsonObject]:
         """What is recorded of the parts of a reply, by their index; a test may add what an earlier process left."""
         return self._outbox[outbox_id].parts
