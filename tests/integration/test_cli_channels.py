@@ -9,13 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer import BadParameter
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
+from switchboard.cli.channels.adding import KeptSecret, settings_of, write_account
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.connect import connect_account
-from switchboard.connectors.kernel.accounts import Configured, configured
+from switchboard.connectors.kernel.accounts import Configured, configured, declared, manifest_of
 from switchboard.connectors.kernel.api import TokenRefused
+from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Account, Identity, Session, SignInRefused
 from switchboard.testing.bot_api import TOKEN, BotApi
@@ -197,3 +200,35 @@ async def _says(server: Opened, why: str) -> bool:
     """Whether the connector reports an error with this reason."""
     listed = (await server.http.get("/v1/connectors")).json()["connectors"]
     return any(one["state"] == "error" and why in one["error_message"] for one in listed)
+
+
+def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nested settings, lists, quotes and letters of any script; one secret in a file, one in the environment."""
+    manifest = manifest_of("email")
+    name = 'Zoë "Desk" \\ 🏠 \x7f'
+    servers = ("imap.host=imap.example.org", "imap.port=993", "smtp.host=smtp.example.org", "smtp.port=465")
+    given = ("address=desk@example.org", f"display_name={name}", 'token_command=["oama", "access"]', *servers)
+    values = settings_of(manifest, given, ask=False)
+    monkeypatch.setenv("DESK_PASSWORD", "of the environment")
+    for kept in (KeptSecret('pa"ss ✓'), KeptSecret("of the environment", "DESK_PASSWORD")):
+        account = Configured(
+            manifest, Account("desk", values, {"password": kept.value}), Handling(), "desk@example.org"
+        )
+        file, *secrets = write_account(tmp_path / "desk.toml", account, {"password": kept}, "listed")
+        assert configured(file, read_ours) == account
+        assert [one.stat().st_mode & 0o777 for one in secrets] == [0o600] * (kept.env is None)
+        assert kept.value not in file.read_text()
+        assert declared(file, read_ours).strangers == "listed"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (("address",), "write NAME=VALUE"),
+        (("address=desk@example.org",), "imap"),
+        (("imap=x", "imap.host=y"), "imap is a value already"),
+    ],
+)
+def test_settings_that_are_wrong_are_named(given: tuple[str, ...], why: str) -> None:
+    with pytest.raises(BadParameter, match=why):
+        settings_of(manifest_of("email"), given, ask=False)
