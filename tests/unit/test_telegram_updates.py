@@ -85,6 +85,11 @@ def test_an_edit_is_an_event_of_its_own() -> None:
             "(Voice message of 3 seconds, not transcribed)",
         ),
         (
+            {"voice": {"file_id": "v"}, "caption": "listen"},
+            Attachment(media_type="audio/ogg", size_bytes=0, source_attachment_id="v"),
+            "listen\n\n(Voice message, not transcribed)",
+        ),
+        (
             {"animation": {"file_id": "a"}, "document": {"file_id": "b"}},
             Attachment(media_type="video/mp4", size_bytes=0, source_attachment_id="a"),
             "",

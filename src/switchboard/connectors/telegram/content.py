@@ -63,8 +63,8 @@ def text_of(message: Raw, username: str | None) -> str:
     """
     written = at(message, "text") or at(message, "caption")
     if isinstance(written, str) and written:
-        return _without_name(written, username)
-    return _described(message)
+        return "\n\n".join(filter(None, (_without_name(written, username), _spoken(message))))
+    return _spoken(message) or _described(message)
 
 
 def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
@@ -106,12 +106,17 @@ def _without_name(text: str, username: str | None) -> str:
     return re.sub(rf"^(/[\w-]+)@{re.escape(username)}(?!\w)", r"\1", text, count=1, flags=re.IGNORECASE)
 
 
-def _described(message: Raw) -> str:
-    """The content that is no text. A voice message is not transcribed, and that is said."""
+def _spoken(message: Raw) -> str:
+    """What is spoken is not transcribed, and that is said, below a caption as well."""
     for kind, called in _SPOKEN.items():
         if kind in message:
             seconds = number(at(message, kind, "duration"))
             return f"({called}{f' of {seconds} seconds' if seconds else ''}, not transcribed)"
+    return ""
+
+
+def _described(message: Raw) -> str:
+    """The content that is no text."""
     contact = child(message, "contact")
     others = {
         "sticker": word(at(message, "sticker", "emoji")) or "(Sticker)",
