@@ -583,6 +583,18 @@ AUTH: dict[str, tuple[str, str | None]] = {
         "mx; dkim=pass header.d=evil.example; spf=pass smtp.mailfrom=evil.example",
         "none",
     ),
+    "only a forwarder's chain vouches": (
+        "mx; arc=pass smtp.remote-ip=1.2.3.4; dmarc=none header.from=x.example",
+        "none",
+    ),
+    "forwarded by a list that signs anew": (
+        "mx; dkim=fail header.d=x.example; dkim=pass header.d=list.example; arc=pass; dmarc=fail header.from=x.example",
+        "fail",
+    ),
+    "forwarded with the sender's signature intact": (
+        "mx; dkim=pass header.d=x.example; spf=fail smtp.mailfrom=list.example; dmarc=pass header.from=x.example",
+        "pass",
+    ),
     "spf fails": ("mx; spf=softfail smtp.mailfrom=x.example", "fail"),
     "none": ("mx; none", "none"),
     "nothing": ("", None),
