@@ -213,6 +213,8 @@ smtpd_tls_auth_only = yes
 smtpd_tls_cert_file = {certificate}
 smtpd_tls_key_file = {key}
 smtpd_relay_restrictions = permit_sasl_authenticated, reject
+header_checks = regexp:{home}/conf/header_checks
+always_add_missing_headers = yes
 """
 SERVICES: Final = """
 127.0.0.1:{submission} inet n - n - - smtpd
@@ -277,8 +279,11 @@ def running_dovecot() -> Iterator[Dovecot]:
 
 
 @contextmanager
-def running_postfix(dovecot: Dovecot) -> Iterator[int]:
-    """Postfix, which lets users of this Dovecot send and delivers to its mailboxes; the port for submission."""
+def running_postfix(dovecot: Dovecot, *, header_checks: str = "") -> Iterator[int]:
+    """Postfix, which lets users of this Dovecot send and delivers to its mailboxes; the port for submission.
+
+    `header_checks`: what it changes in the header fields of each mail, see header_checks(5).
+    """
     started = program("postfix", "postfix")
     with TemporaryDirectory(dir="/tmp") as made:
         home = Path(made)
@@ -287,6 +292,7 @@ def running_postfix(dovecot: Dovecot) -> Iterator[int]:
         for name, owner in (("queue", "root"), ("data", "postfix")):
             (home / name).mkdir()
             shutil.chown(home / name, owner)
+        (home / "conf/header_checks").write_text(header_checks)
         port, mine = free_port(), dovecot.home
         (home / "conf/main.cf").write_text(
             POSTFIX.format(

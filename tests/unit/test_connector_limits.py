@@ -73,6 +73,7 @@ def test_two_programs_that_answer_each_other_are_stopped_after_one_more_reply() 
         brake.replied("a", reply, now)
         now += 1.0
     assert brake.wait("a", "5", now) == 599.0
+    assert brake.wait("a", "5", now + 598.0) == 1.0
     now += 599.0
     assert brake.wait("a", "5", now) == 0.0
     brake.replied("a", "5", now)

@@ -89,7 +89,7 @@ class Brake:
             return 0.0
         if known.waited:
             return inf
-        if len(known.times) < self.most or now - _first(known) >= self.seconds:
+        if not known.waiting and (len(known.times) < self.most or now - _first(known) >= self.seconds):
             return 0.0
         known.waiting = True
         return _last(known) + self.seconds - now
