@@ -70,6 +70,7 @@ class FolderDriver:
     root: Path
     manifest: Manifest
     said: int = 0
+    longest: int = 1_000_000
 
     @property
     def configured(self) -> Configured:

@@ -14,8 +14,8 @@ from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.ports.connector import Later, Refused, Sent, Uncertain
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
-from switchboard.testing.connectors.checks import connector, scripted, texts, until
 from switchboard.testing.connectors.platform import CAPABILITIES
+from switchboard.testing.connectors.running import connector, scripted, texts, until
 
 
 async def answer(platform: ScriptedPlatform, text: str) -> tuple[ScriptedSwitchboard, str]:

@@ -16,7 +16,7 @@ from switchboard.connectors.email.manifest import MANIFEST, Settings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.ports.connector import Account
-from switchboard.testing.connectors.checks import connector, scripted
+from switchboard.testing.connectors.running import connector, scripted
 from tests.mail_servers import MAIL, OWN, PASSWORD, Dovecot, running_dovecot
 from tests.waiting import eventually
 

@@ -15,7 +15,7 @@ from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.ports.connector import Account
 from switchboard.testing.connectors import ScriptedSwitchboard
-from switchboard.testing.connectors.checks import connector, scripted
+from switchboard.testing.connectors.running import connector, scripted
 from tests.mail_servers import OWN, PASSWORD, Dovecot, running_dovecot, running_postfix, write
 from tests.waiting import eventually
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -44,18 +45,27 @@ Point = Literal[
 ]
 
 
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @dataclass(slots=True)
 class _Armed:
     name: str = ""
     path: str = ""
     passes_left: int = 0
+    die: Callable[[], None] = _kill
 
 
 _armed: Final = _Armed()
 
 
-def arm(words: str) -> None:
-    """Die as `words` say (`after_claim:3`); as the environment does when this is imported."""
+def arm(words: str, die: Callable[[], None] = _kill) -> None:
+    """Die as `words` say (`after_claim:3`); as the environment does when this is imported.
+
+    `die` is for tests whose process must live on.
+    """
+    _armed.die = die
     _armed.name, _, rest = words.partition(":")
     count, _, _armed.path = rest.partition(":")
     _armed.passes_left = int(count or 1)
@@ -66,7 +76,7 @@ def point(name: Point, path: str = "") -> None:
     if name == _armed.name and path.startswith(_armed.path):
         _armed.passes_left -= 1
         if _armed.passes_left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            _armed.die()
 
 
 arm(os.environ.get("SWITCHBOARD_CRASH_AT", ""))

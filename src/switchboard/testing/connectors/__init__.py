@@ -5,13 +5,35 @@
         await check(MyDriver())
 
 A `Driver` is the other side of the platform: it lets a person write, and shows what the account has sent. The kernel
-runs against a scripted switchboard in memory, and dies at every request. A check raises `AssertionError` that says what
-went wrong. Next: `ports/connector.py`, the contract that is checked here.
+runs against a scripted switchboard in memory, and dies at every named point and around every request. A check raises
+`AssertionError` that says what went wrong. `NETWORK_CHECKS` and `EDITING_CHECKS` are for channels of which the platform
+can be out of reach, and on which people edit what they wrote. Next: `ports/connector.py`, the contract that is
+checked here.
 """
 
-from switchboard.testing.connectors.checks import CHECKS, ConnectorCheck
-from switchboard.testing.connectors.driver import Driver, Shown
+from switchboard.testing.connectors.checks import (
+    CHECKS,
+    EDITING_CHECKS,
+    NETWORK_CHECKS,
+    ConnectorCheck,
+    EditingCheck,
+    NetworkCheck,
+)
+from switchboard.testing.connectors.driver import Driver, EditingDriver, NetworkDriver, Shown
 from switchboard.testing.connectors.platform import ScriptedPlatform
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
-__all__ = ["CHECKS", "ConnectorCheck", "Driver", "ScriptedPlatform", "ScriptedSwitchboard", "Shown"]
+__all__ = [
+    "CHECKS",
+    "EDITING_CHECKS",
+    "NETWORK_CHECKS",
+    "ConnectorCheck",
+    "Driver",
+    "EditingCheck",
+    "EditingDriver",
+    "NetworkCheck",
+    "NetworkDriver",
+    "ScriptedPlatform",
+    "ScriptedSwitchboard",
+    "Shown",
+]

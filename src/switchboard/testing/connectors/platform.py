@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -25,6 +25,7 @@ from switchboard.ports.connector import (
     FileIn,
     Identity,
     Inbound,
+    Later,
     Manifest,
     Outcome,
     Part,
@@ -65,6 +66,9 @@ class ScriptedPlatform:
     confirmed: int = 0
     opened: int = 0
     silent: bool = False
+    absent: bool = False
+    requests: int = 0
+    """All but waiting for news."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -85,6 +89,39 @@ class ScriptedPlatform:
     async def says(self, thread: str, text: str) -> None:
         """A person writes in a chat with the account."""
         self.add(thread, text)
+
+    @property
+    def longest(self) -> int:
+        """As much as there may be."""
+        return 10_000_000
+
+    async def edits(self, thread: str, text: str) -> None:
+        """A person changes the last message there."""
+        before = next(
+            one
+            for one in reversed(self.events)
+            if isinstance(one, Inbound) and one.envelope.event.external_thread_id == thread
+        )
+        refers_to = before.envelope.event.external_event_id
+        self.add(thread, text, event={"kind": "edit", "refers_to": refers_to})
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Nobody answers meanwhile."""
+        self.absent = True
+        self.changed.set()
+        try:
+            yield
+        finally:
+            self.absent = False
+
+    def puts_off(self, times: int, seconds: float) -> None:
+        """So many of the next parts may be sent later."""
+        self.outcomes += [Later(seconds)] * times
+
+    def asked(self) -> int:
+        """How many requests there were that did not wait for news."""
+        return self.requests
 
     async def shown(self) -> Sequence[Shown]:
         """All that the account has sent."""
@@ -114,6 +151,12 @@ class ScriptedPlatform:
         self.changed.set()
         return event
 
+    def asks(self) -> None:
+        """A request arrives. Raises OSError: nobody answers."""
+        if self.absent:
+            raise OSError("the platform is away")
+        self.requests += 1
+
     def break_one(self, event_id: str) -> None:
         """An event that nobody can read."""
         self.events.append(Unreadable(event_id, b"\x00", "no event"))
@@ -121,6 +164,7 @@ class ScriptedPlatform:
 
     async def _open(self, _: Account) -> Session:
         self.opened += 1
+        self.asks()
         return _Session(self)
 
 
@@ -143,6 +187,8 @@ class _Session:
                 yield Batch(())
 
     async def _round_trip(self) -> None:
+        if self._platform.absent:
+            raise OSError("the platform is away")
         self._platform.changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(0.2):
@@ -158,6 +204,9 @@ class _Session:
 
     async def send(self, part: Part, key: str) -> Outcome:
         self._platform.sending()
+        if self._platform.absent:
+            return Later(0.1, "the platform is away")
+        self._platform.asks()
         outcome = self._platform.outcomes.pop(0) if self._platform.outcomes else None
         if outcome is not None and not isinstance(outcome, Exception):
             return outcome

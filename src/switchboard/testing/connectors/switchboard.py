@@ -31,7 +31,7 @@ class _Outgoing:
     outcome: str = ""
 
 
-class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
+class ScriptedSwitchboard:
     """What a connector sees of a switchboard. `ttl_s` is that of leases of accounts, which end when `clock` says so."""
 
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
@@ -46,15 +46,15 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         self.cursor: str | None = None
         self.requests: list[str] = []
         self.unavailable = False
-        """Answer nothing but 503."""
+        """Answer nothing but `outage`."""
         self.closed: set[str] = set()
-        """Paths that answer nothing but 503."""
+        """Paths that answer nothing but `outage`."""
+        self.outage = 503
         self.refusal: Refusal = lambda _: None
         self.breaks_at: str | None = None
         """It has a fault, and answers 500 to all requests with this text."""
-        self.dies_at: tuple[int, bool] | None = None
-        """The number of the request at which the connector dies, and whether it is processed before."""
-        self.dead = asyncio.Event()
+        self.dies_at: tuple[str, bool] | None = None
+        """The end of the path of the request at which the connector dies, and whether it is processed before."""
         self._clock = clock
         self._ttl_s = ttl_s
         self._keys: dict[str, str] = {}
@@ -64,9 +64,9 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         self._lease_ends = 0.0
         self._changed = asyncio.Event()
 
-    def client(self) -> httpx2.AsyncClient:
-        """A client of this switchboard."""
-        return httpx2.AsyncClient(transport=self, base_url="http://switchboard.test")
+    def client(self, dead: asyncio.Event | None = None) -> httpx2.AsyncClient:
+        """A client of this switchboard; once `dead` is set nothing of it arrives any more."""
+        return httpx2.AsyncClient(transport=_Wire(self, dead or asyncio.Event()), base_url="http://switchboard.test")
 
     def reply(self, envelope: JsonObject, text: str) -> str:
         """Let a butler answer an accepted message; the id of the reply."""
@@ -110,30 +110,28 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
     def process_ended(self) -> None:
         """The connector is gone: its lease of the account and of replies ends, and another one may come."""
         self._holder, self.dies_at = "", None
-        self.dead = asyncio.Event()
         for outgoing in self._outbox.values():
             outgoing.leased = False
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    async def handle(self, request: httpx2.Request, dead: asyncio.Event) -> httpx2.Response:
         """Answer one request, unless it is the one at which the connector dies."""
         body = json.loads(await request.aread() or b"{}")
-        self.requests.append(f"{request.method} {request.url.path}")
-        if self.dead.is_set():
+        if dead.is_set():
             raise httpx2.ConnectError("the connector is dead")
-        dies = self.dies_at is not None and len(self.requests) >= self.dies_at[0]
-        if dies and self.dies_at is not None and not self.dies_at[1]:
-            self._die()
-        status, answer = (503, _error("unavailable")) if self._away(request) else await self._answered(request, body)
+        self.requests.append(f"{request.method} {request.url.path}")
+        dies = self.dies_at is not None and request.url.path.endswith(self.dies_at[0])
+        lost, away = dies and self.dies_at is not None and not self.dies_at[1], self._away(request)
+        answer: Answer = (self.outage, _error("unavailable"))
+        if not lost and not away:
+            answer = await self._answered(request, body)
         if dies:
-            self._die()
-        return httpx2.Response(status, json=answer, headers={"retry-after": "0.1"} if status == 503 else None)
+            dead.set()
+        if dead.is_set():
+            raise httpx2.ReadError("the connector is dead")
+        return httpx2.Response(answer[0], json=answer[1], headers={"retry-after": "0.1"} if away else None)
 
     def _away(self, request: httpx2.Request) -> bool:
         return self.unavailable or request.url.path in self.closed
-
-    def _die(self) -> None:
-        self.dead.set()
-        raise httpx2.ReadError("the connector is dead")
 
     async def _answered(self, request: httpx2.Request, body: JsonObject) -> Answer:
         answer: Answer = (404, _error("not_found"))
@@ -143,7 +141,7 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
             case "POST", ["connectors", "lease"]:
                 answer = self._leased(str(body["instance_id"]))
             case "DELETE", ["connectors", "lease"]:
-                self._holder, answer = "", (200, {"status": "released"})
+                answer = self._released(request.url.params.get("lease"))
             case "PUT", ["connectors", "cursor"]:
                 answer = self._saved(body)
             case "POST", ["ingest", "batch"]:
@@ -183,8 +181,14 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
         self._lease_ends = self._clock() + self._ttl_s
         return 200, {"lease": self._lease, "ttl_s": self._ttl_s, "cursor": self.cursor, "replays": len(self.replays)}
 
+    def _released(self, lease: str | None) -> Answer:
+        if lease != str(self._lease):
+            return 409, _error("lease_lost")
+        self._holder = ""
+        return 200, {"status": "released"}
+
     def _saved(self, body: JsonObject) -> Answer:
-        if body["lease"] != self._lease:
+        if body["lease"] != self._lease or self._clock() >= self._lease_ends:
             return 409, _error("lease_lost")
         self.cursor = body["cursor"]
         return 200, {"status": "saved"}
@@ -247,6 +251,16 @@ class ScriptedSwitchboard(httpx2.AsyncBaseTransport):
             outgoing.parts = {index: part for index, part in outgoing.parts.items() if part["state"] != "intent"}
         self._changed.set()
         return 200, {"state": outcome}
+
+
+class _Wire(httpx2.AsyncBaseTransport):
+    """The connection of one process."""
+
+    def __init__(self, switchboard: ScriptedSwitchboard, dead: asyncio.Event) -> None:
+        self._switchboard, self._dead = switchboard, dead
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._switchboard.handle(request, self._dead)
 
 
 def _error(code: str) -> JsonObject:

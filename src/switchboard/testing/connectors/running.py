@@ -1,0 +1,171 @@
+"""A connector that runs in a test, and dies where it is told to. Called by `checks.py`; next: `switchboard.py`.
+
+What belongs to a connector is known by the context in which its tasks were made, so that nothing of it lives on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakSet
+
+import httpx2
+from structlog.testing import capture_logs
+
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.runner import Runner
+from switchboard.domain.json_values import JsonObject
+from switchboard.lanes import faults
+from switchboard.ports.connector import Identity
+from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
+
+_WITHIN_S: Final = 30.0
+_LOOK_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """Where a connector dies: at the `nth` pass of a named point, or at a request whose path ends so.
+
+    A request is `processed` before, or it never arrives.
+    """
+
+    at: str
+    nth: int = 1
+    processed: bool | None = None
+
+    def __str__(self) -> str:
+        when = {None: "", False: ", before it arrives", True: ", before the answer arrives"}[self.processed]
+        return f"{self.at}:{self.nth}{when}"
+
+
+def _around(*paths: str) -> tuple[Death, ...]:
+    return tuple(Death(path, processed=processed) for path in paths for processed in (False, True))
+
+
+RECEIVING_DEATHS: Final = (
+    Death("connector_received"),
+    Death("connector_submitted"),
+    Death("connector_before_cursor"),
+    Death("connector_cursor_saved"),
+    Death("connector_confirmed"),
+    *_around("/connectors/lease", "/ingest/batch", "/connectors/cursor"),
+)
+SENDING_DEATHS: Final = (
+    *(Death(f"connector_{at}", part) for part in range(1, 6) for at in ("intended", "sent", "recorded")),
+    *_around("/outbox/next", "/parts", "/receipt"),
+)
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A connector that runs, and the switchboard that it runs against."""
+
+    switchboard: ScriptedSwitchboard
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    dead: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: WeakSet[asyncio.Task[Any]] = field(default_factory=WeakSet)
+    task: asyncio.Task[int] = field(init=False)
+
+    async def killed(self) -> None:
+        """As if its process were gone: it hears of nothing any more. Another one may have the account at once."""
+        await self.vanished()
+        self.switchboard.process_ended()
+
+    async def vanished(self) -> None:
+        """The same, and its leases last as long as they were given for."""
+        self.dead.set()
+        faults.arm("")
+        while alive := [task for task in self.tasks if not task.done()]:
+            for task in alive:
+                task.cancel()
+            await asyncio.wait(alive)
+
+    def die(self) -> None:
+        """At a named point."""
+        if _running.get(None) is self:
+            self.dead.set()
+            raise asyncio.CancelledError
+
+
+_running: Final = ContextVar[Running]("_running")
+
+
+@asynccontextmanager
+async def connector(
+    configured: Configured, switchboard: ScriptedSwitchboard, death: Death | None = None
+) -> AsyncIterator[Running]:
+    """Run the account until the block ends; `death`: it dies there by itself."""
+    running = Running(switchboard)
+
+    async def connect(_: Identity) -> httpx2.AsyncClient:
+        return switchboard.client(running.dead)
+
+    if death is not None and death.processed is not None:
+        switchboard.dies_at = (death.at, death.processed)
+    elif death is not None:
+        faults.arm(f"{death.at}:{death.nth}", running.die)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(_noted)
+    token = _running.set(running)
+    running.task = asyncio.create_task(Runner(configured, connect, loop.time).run(running.stop))
+    _running.reset(token)
+    try:
+        yield running
+    finally:
+        if not running.task.done():
+            await running.killed()
+
+
+def _noted(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **more: Any
+) -> asyncio.Task[Any]:
+    task = asyncio.Task(work, loop=loop, **more)
+    if running := _running.get(None):
+        running.tasks.add(task)
+    return task
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """What is logged meanwhile, at any level."""
+    said = list[str]()
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    root, keep = logging.getLogger(), Keep()
+    level = root.level
+    root.addHandler(keep)
+    root.setLevel(logging.DEBUG)
+    try:
+        with capture_logs() as events:
+            yield said
+            said += map(str, events)
+    finally:
+        root.setLevel(level)
+        root.removeHandler(keep)
+
+
+async def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for it. Raises AssertionError."""
+    ends = asyncio.get_running_loop().time() + _WITHIN_S
+    while not holds():
+        assert asyncio.get_running_loop().time() < ends, f"it did not happen: {what}"
+        await asyncio.sleep(_LOOK_S)
+
+
+def scripted(ttl_s: float = 15.0) -> ScriptedSwitchboard:
+    """A fresh switchboard by the clock of the loop."""
+    return ScriptedSwitchboard(asyncio.get_running_loop().time, ttl_s)
+
+
+def texts(envelopes: Sequence[JsonObject]) -> list[str]:
+    """The words of messages."""
+    return [envelope["payload"]["normalized_text"] for envelope in envelopes]
