@@ -25,7 +25,8 @@ from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.connectors import CHECKS, ConnectorCheck, Shown
 from tests.documents import HOME
 from tests.lab import ROOT, rule, to
-from tests.mail_servers import MAIL, OWN, PASSWORD, running_pymap, running_smtp
+from tests.mail_servers import MAIL, OWN, PASSWORD, running_dovecot, running_postfix, running_pymap, running_smtp
+from tests.mail_servers import write as deliver
 from tests.processes import EXECUTABLE
 from tests.servers import RULES, TEAMS, Opened, open_server
 from tests.waiting import eventually
@@ -254,6 +255,48 @@ async def test_a_mailbox_whose_connector_is_killed_at_every_point_of_receiving_a
     answers = [message_from_bytes(one) for one in postbox.mails]
     assert sorted(one["In-Reply-To"] for one in answers) == sorted(f"<{point}@x.example>" for point in points)
     assert {one["To"] for one in answers} == {"ada@x.example"}
+
+
+@pytest.mark.slow
+async def test_a_mailbox_at_dovecot_and_postfix_that_is_killed_three_times_loses_and_doubles_nothing(
+    server: Opened, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    points = ("connector_received", "connector_intended", "connector_sent")
+    with running_dovecot() as dovecot, running_postfix(dovecot) as postfix:
+        (tmp_path / "channels.d/desk.toml").write_text(
+            f'channel = "email"\nsecrets = {{password = {{env = "MAIL_PASSWORD"}}}}\n'
+            f'[settings]\naddress = "{OWN}"\nuser = "{dovecot.user}"\nidle_s = 1\n'
+            f'imap = {{host = "127.0.0.1", port = {dovecot.tls_port}}}\n'
+            f'smtp = {{host = "127.0.0.1", port = {postfix}, tls = "starttls"}}\n'
+        )
+        signed_in = {**environment, "MAIL_PASSWORD": PASSWORD, "SSL_CERT_FILE": str(dovecot.certificate)}
+        first = await start(signed_in, "desk")
+        await eventually(lambda: has_cursor(server), within=60)
+        assert await end(first) == 0
+        for point in points:
+            await asyncio.to_thread(deliver, dovecot, postfix, point)
+            killed = await start(signed_in, "desk", SWITCHBOARD_CRASH_AT=point)
+            assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+            await leases_end(server)
+        process = await start(signed_in, "desk")
+        try:
+            await eventually(lambda: settled_replies(server, len(points)), within=150)
+        finally:
+            assert await end(process) == 0
+        answers = [str(one["In-Reply-To"]) for one in dovecot.mails("ada")]
+    rows = await server.lab.database.rows("select reply_to, state from outbox")
+    states = {str(row[0]): str(row[1]) for row in rows}
+    assert sorted(states) == sorted(f"<{point}@x.example>" for point in points)
+    assert len(answers) == len(set(answers)), "no mail has two answers"
+    unanswered = states.keys() - set(answers)
+    assert {states[one] for one in unanswered} <= {"uncertain"}, "what was being sent is named"
+    assert answers, "the mail that was sent before a kill"
+
+
+async def settled_replies(server: Opened, count: int) -> bool:
+    """Whether so many replies are sent, or in doubt."""
+    told = "select count(*) from outbox where state in ('sent', 'uncertain')"
+    return int(await server.lab.database.value(told)) >= count
 
 
 async def has_cursor(server: Opened) -> bool:
