@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.ready
+# Many processes import the same: what they have compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
