@@ -223,7 +223,7 @@ async def test_a_bot_that_is_killed_at_every_point_answers_each_message(
     assert len(repeats) <= len(POINTS), "of one conversation one part is being sent when it is killed, wherever that is"
     answered_at = [next(n for n, text in enumerate(texts) if point in text) for point in POINTS]
     assert answered_at == sorted(answered_at)
-    assert sum("connector_received" in text for text in texts) == 1
+    assert sum("connector_received" in text for text in texts if text not in repeats) <= 1
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ class BotApi(Loopback):
         self._tell()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return once it holds; it is looked at after every act of people and every call."""
+        """Return once it holds; it is looked at after every act of people, call, and end of a poll."""
         while not condition():
             await self._news.wait()
 
@@ -224,6 +224,7 @@ class BotApi(Loopback):
             return found
         finally:
             self._waiting -= 1
+            self._tell()
 
     def _allow(self, params: Params) -> None:
         allowed = params.tree("allowed_updates")
