@@ -16,7 +16,7 @@ from switchboard.app.settings import Settings
 from switchboard.cli.channels.adding import KeptSecret, settings_of, write_account
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.connect import connect_account
-from switchboard.connectors.kernel.accounts import Configured, configured, declared, manifest_of
+from switchboard.connectors.kernel.accounts import Configured, configured, declared, handling_of, manifest_of
 from switchboard.connectors.kernel.api import TokenRefused
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.errors import ConfigurationError
@@ -211,9 +211,8 @@ def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch
     values = settings_of(manifest, given, ask=False)
     monkeypatch.setenv("DESK_PASSWORD", "of the environment")
     for kept in (KeptSecret('pa"ss ✓'), KeptSecret("of the environment", "DESK_PASSWORD")):
-        account = Configured(
-            manifest, Account("desk", values, {"password": kept.value}), Handling(), "desk@example.org"
-        )
+        opened = Account("desk", values, {"password": kept.value})
+        account = Configured(manifest, opened, handling_of(manifest, Handling()), "desk@example.org")
         file, *secrets = write_account(tmp_path / "desk.toml", account, {"password": kept}, "listed")
         assert configured(file, read_ours) == account
         assert [one.stat().st_mode & 0o777 for one in secrets] == [0o600] * (kept.env is None)

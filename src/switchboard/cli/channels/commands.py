@@ -35,7 +35,14 @@ from switchboard.cli.output import (
 )
 from switchboard.cli.output import show as print_found
 from switchboard.cli.output import state as in_colour
-from switchboard.connectors.kernel.accounts import Configured, configured, declared, manifest_of, pause_file
+from switchboard.connectors.kernel.accounts import (
+    Configured,
+    configured,
+    declared,
+    handling_of,
+    manifest_of,
+    pause_file,
+)
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
@@ -120,7 +127,7 @@ def add(  # noqa: PLR0913 - the options of a command
     identity = asyncio.run(signed_in(manifest, account))
     _require_free(settings, name, manifest, identity)
     policy = strangers or manifest.strangers
-    made = Configured(manifest, account, Handling(), identity.endpoint)
+    made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
     written = write_account(file, made, secrets, policy)
     added: Json = {
         "name": name,

@@ -92,7 +92,7 @@ def configured(file: Path, read: ReadFile) -> Configured:
         raise ConfigurationError(f"{file}: settings: {_told(error)}") from error
     secrets = _secrets(manifest, parsed.secrets, file, read)
     endpoint = _endpoint(manifest, parsed.endpoint, file)
-    return Configured(manifest, Account(file.stem, settings, secrets), _handling(manifest, parsed.handling), endpoint)
+    return Configured(manifest, Account(file.stem, settings, secrets), handling_of(manifest, parsed.handling), endpoint)
 
 
 def declared(file: Path, read: ReadFile) -> Declared:
@@ -100,6 +100,12 @@ def declared(file: Path, read: ReadFile) -> Declared:
     parsed = _parsed(file, read)
     files = tuple(file.parent / place.file for place in parsed.secrets.values() if place.file is not None)
     return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files)
+
+
+def handling_of(manifest: Manifest, said: Handling) -> Handling:
+    """What is said of the handling, and beside it how old messages of this platform may be."""
+    usual = dict(zip(("stale_direct_s", "stale_group_s"), manifest.capabilities.stale_s, strict=True))
+    return said.model_copy(update={name: value for name, value in usual.items() if name not in said.model_fields_set})
 
 
 def pause_file(file: Path) -> Path:
@@ -116,12 +122,6 @@ def _parsed(file: Path, read: ReadFile) -> _File:
         raise ConfigurationError(f"{file} is not TOML: {error}") from error
     except ValidationError as error:
         raise ConfigurationError(f"{file}: {_told(error)}") from error
-
-
-def _handling(manifest: Manifest, said: Handling) -> Handling:
-    """What the file says, and beside it how old messages of the platform may be."""
-    usual = dict(zip(("stale_direct_s", "stale_group_s"), manifest.capabilities.stale_s, strict=True))
-    return said.model_copy(update={name: value for name, value in usual.items() if name not in said.model_fields_set})
 
 
 def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:
