@@ -86,6 +86,7 @@ def envelope_json(
             "idempotency_key": more.get("key"),
             "policy_tier": more.get("tier", "default"),
             "pinned_target": more.get("pinned"),
+            **more.get("of_control", {}),
         },
     }
 

@@ -20,7 +20,7 @@ from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.reply import PullRequest
-from switchboard.journey.strangers import STRANGER_TEXT, Strangers
+from switchboard.journey.strangers import LATE_TEXT, STRANGER_TEXT, Strangers
 from switchboard.store import strangers as store
 from switchboard.store.books import audit_books
 from switchboard.store.clock import DatabaseClock
@@ -234,6 +234,80 @@ async def test_strangers_are_forgotten_after_30_days(database_url: str) -> None:
         assert await states(parts, old.request_id) == ["cancelled"]
         assert await parts.count("select count(*) from contact") == 1
         await assert_balanced(parts)
+
+
+# Messages that came too late ----------------------------------------------------------------------------------------
+
+
+def late(text: str, sender: str, **more: Any) -> Submission:
+    return submission(text, sender=sender, chat_type="private", of_control={"ingestion_tier": "held"}, **more)
+
+
+async def test_62_messages_that_came_too_late_make_no_turn_and_one_notice_a_chat_and_a_live_one_overtakes_them(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts:
+        waiting = [late(f"message {n}", f"person {n % 3}") for n in range(62)]
+        taken = await parts.accept.accept_all(waiting)
+        assert all(not isinstance(one, Exception) and one.held for one in taken)
+        again = await parts.accept.accept_all(waiting)
+        assert all(not isinstance(one, Exception) and one.duplicate for one in again)
+        live = await parts.accept.accept(private("hello", "person 0"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        assert await parts.count("select count(*) from delivery") == 1
+        assert await states(parts, live.request_id) == ["answered"]
+        assert sorted(await notices(parts)) == [(f"person {n}", LATE_TEXT) for n in range(3)]
+        assert (await audit_books(parts.database)).messages.held == 62
+        await assert_balanced(parts)
+
+
+async def test_what_came_too_late_is_released_in_order_and_the_next_such_message_is_held_again(
+    database_url: str,
+) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await store.add(parts.database, Contact("telegram", "bot:house", "person", "alice"), "boss")
+        ids = [(await parts.accept.accept(late(f"message {n}", "alice"))).request_id for n in range(25)]
+        assert await states(parts, *ids) == ["held"] * 25
+        conversation = "telegram/bot%3Ahouse/alice"
+        assert await decided(parts, conversation, "approved") == 25
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        rows = await parts.database.rows("select request_id from delivery order by lane, seq")
+        assert [row["request_id"] for row in rows] == ids
+        last = await parts.accept.accept(late("still later", "alice"))
+        assert last.held
+        assert await decided(parts, conversation, "denied") == 1
+        assert (await parts.accept.accept(late("later yet", "alice"))).held, "it is no decision about its sender"
+        assert len(await notices(parts)) == 1
+        await assert_balanced(parts)
+
+
+async def test_strangers_who_are_late_are_strangers_and_late_messages_take_no_places_of_theirs(
+    database_url: str,
+) -> None:
+    async with lab(database_url, policies=PAIR) as parts:
+        await store.add(parts.database, Contact("telegram", "bot:house", "person", "alice"), "boss")
+        await parts.accept.accept(late("hello", "alice"))
+        await parts.database.run("update contact set held = 1000 where scope = 'late'")
+        assert (await parts.accept.accept(late("hello", "mallory"))).held
+        rows = await parts.database.rows("select scope, identity from contact where held > 0 order by scope")
+        assert [tuple(row) for row in rows] == [("late", "telegram/bot%3Ahouse/alice"), ("person", "mallory")]
+
+
+async def test_nobody_is_told_by_mail_that_their_message_came_too_late(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        assert (await parts.accept.accept(late("hello", "a@x.org", channel="email", endpoint="me@x.org"))).held
+        assert await parts.count("select count(*) from outbox") == 0
+
+
+async def test_a_command_that_came_too_late_stops_nothing(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        running = await parts.accept.accept(private("hello"))
+        assert (await parts.accept.accept(late("/stop", "alice"))).held
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        assert await states(parts, running.request_id) == ["answered"]
 
 
 # Codes ---------------------------------------------------------------------------------------------------------------

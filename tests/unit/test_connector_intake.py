@@ -22,7 +22,8 @@ def outcome(handling: Handling, **more: Any) -> str:
     if isinstance(made, LeftOut):
         return made.why
     assert made.payload.normalized_text == "hello"
-    return "history" if made.control.ingestion_tier == "history" else made.event.kind
+    tier = made.control.ingestion_tier
+    return tier if tier in {"history", "held"} else made.event.kind
 
 
 @pytest.mark.parametrize(
@@ -40,9 +41,12 @@ def outcome(handling: Handling, **more: Any) -> str:
         ({"on_edit": "again"}, {"event": {"kind": "edit"}}, "message"),
         ({"on_edit": "again"}, {"event": {"kind": "edit"}, "direct": False}, "history"),
         ({"on_edit": "ignore"}, {"event": {"kind": "edit"}}, "edit"),
-        ({}, {"event": {"sent_at": NOW - timedelta(hours=7)}}, "history"),
+        ({}, {"event": {"sent_at": NOW - timedelta(hours=7)}}, "held"),
+        ({"on_stale": "history"}, {"event": {"sent_at": NOW - timedelta(hours=7)}}, "history"),
+        ({}, {"event": {"kind": "edit", "sent_at": NOW - timedelta(hours=7)}}, "edit"),
+        ({}, {"direct": False, "event": {"sent_at": NOW - timedelta(days=3)}}, "history"),
         ({}, {"event": {"sent_at": NOW - timedelta(hours=5)}}, "message"),
-        ({"groups": "all"}, {"direct": False, "event": {"sent_at": NOW - timedelta(minutes=16)}}, "history"),
+        ({"groups": "all"}, {"direct": False, "event": {"sent_at": NOW - timedelta(minutes=16)}}, "held"),
         ({"on_stale": "answer"}, {"event": {"sent_at": NOW - timedelta(days=7)}}, "message"),
     ],
 )

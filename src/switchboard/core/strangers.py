@@ -14,7 +14,7 @@ from switchboard.ports.channel import Channel
 
 Policy = Literal["pair", "listed", "open"]
 """Who may write: those who were let in, who may pair by a code and are told so; those who were let in; everybody."""
-Scope = Literal["person", "group", "unverified"]
+Scope = Literal["person", "group", "unverified", "late"]
 
 CODE_ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 CODE_LENGTH: Final = 10
@@ -25,6 +25,8 @@ _START: Final = "/start "
 @dataclass(frozen=True, slots=True)
 class Contact:
     """Who must be let in: a person or a whole group; `unverified`: whom a message names, but may not be from.
+
+    `late`: nobody, but a conversation with messages that came too late to be answered; `identity` is its name.
 
     `private`: a chat with nobody else, in which a notice bothers only its sender.
     """

@@ -26,7 +26,7 @@ MAX_ADDRESS: Final = 4096
 """Maximum bytes of `event.reply_address` as compact JSON."""
 
 PolicyTier = Literal["high_priority", "interactive", "default", "passive"]
-IngestionTier = Literal["full", "metadata", "history"]
+IngestionTier = Literal["full", "metadata", "history", "held"]
 EventKind = Literal["message", "edit", "delete", "reaction", "button", "membership", "bounce"]
 ChatType = Literal["private", "group", "supergroup", "channel"]
 
@@ -113,7 +113,8 @@ class Payload(_Wire, frozen=True, kw_only=True):
 class Control(_Wire, frozen=True, kw_only=True):
     """What the sender asks of Switchboard.
 
-    `ingestion_tier`: `metadata` has no `raw`; `history` is kept, and neither routed nor answered.
+    `ingestion_tier`: `metadata` has no `raw`; `history` is kept, and neither routed nor answered; `held` came too
+    late to be answered, and is routed only if an operator releases it.
     `idempotency_key` identifies the event instead of its own id, as the header Idempotency-Key does.
     """
 

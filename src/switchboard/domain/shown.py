@@ -291,13 +291,14 @@ ContactState = Literal["stranger", "approved", "denied"]
 class ShownContact:
     """Who wrote to an endpoint that not everybody may write to, or was let in: a person, a group, or `unverified`.
 
-    `unverified`: whom mails name that nobody vouches for. `held` messages wait; `refused` ones were not stored.
+    `unverified`: whom mails name that nobody vouches for; `late`: a conversation in which messages came too late to be
+    answered. `held` messages wait; `refused` ones were not stored.
     """
 
     contact_id: UUID
     channel: str
     endpoint: str
-    scope: Literal["person", "group", "unverified"]
+    scope: Literal["person", "group", "unverified", "late"]
     identity: str
     display_name: str | None
     state: ContactState

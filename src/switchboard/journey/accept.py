@@ -63,7 +63,8 @@ class _Ask(Struct, frozen=True):
     """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
 
     `named`: its conversation is still to be found. `refused`: there is no room for it, but it may be a duplicate.
-    `stops`: it is the command that ends what runs for its sender. `blobs`: those it names.
+    `stops`: it is the command that ends what runs for its sender. `late`: it came too late to be answered.
+    `blobs`: those it names.
     """
 
     message: Message
@@ -72,6 +73,7 @@ class _Ask(Struct, frozen=True):
     ready: Prepared | None = None
     refused: Overloaded | None = None
     stops: bool = False
+    late: bool = False
     blobs: Collection[bytes] = ()
 
 
@@ -125,12 +127,14 @@ class AcceptLeg:
             return [error for _ in submissions]
         ids = self._ids.next(len(submissions), now.timestamp())
         given = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
-        asks = given if all(map(_is_ready, given)) else await self._placed(await self._with_room(given))
+        ready = all(map(_is_ready, given))
+        asks = given if ready else await self._placed(await self._with_room(given))
         if any(map(_is_pinned, submissions)):
             asks = await self._with_good_pins(submissions, asks)
         if any(map(_has_files, submissions)):
             asks = await self._with_known_blobs(submissions, asks)
-        left = await self._held(asks, self._strangers) if self._strangers else asks
+        strangers = self._strangers
+        left = await self._held(asks, strangers) if strangers is not None and (strangers or not ready) else asks
         answers = iter(await self._batch.put_all([ask for ask in left if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in left]
         point("after_commit")
@@ -161,14 +165,17 @@ class AcceptLeg:
                 content=content_of(envelope, channel),
             )
             answers, named = channel.replied_to(envelope), named_in(envelope, channel)
-            stops = not envelope.kept_as_history and is_stop(envelope, channel)
+            routed = not envelope.kept_as_history
+            late = routed and envelope.control.ingestion_tier == "held"
+            stops = routed and not late and is_stop(envelope, channel)
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
         try:
             self._admission.check(envelope, by_operator=submission.by_operator, now=now.timestamp())
         except Overloaded as refused:
-            return _Ask(message, answers, named, refused=refused, stops=stops)
-        return _Ask(message, answers, named, None if answers or named or stops else self._ready(message), stops=stops)
+            return _Ask(message, answers, named, refused=refused, stops=stops, late=late)
+        ready = None if answers or named or stops or late else self._ready(message)
+        return _Ask(message, answers, named, ready, stops=stops, late=late)
 
     async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Refuse what there is no room for, unless it is known: a sender who missed our answer must get one."""
@@ -211,6 +218,15 @@ class AcceptLeg:
         return [_bad_pin(pins[n][1]) if n in pins and pins[n] not in written else ask for n, ask in enumerate(asks)]
 
     async def _held(
+        self, asks: list[_Ask | SwitchboardError], strangers: Strangers
+    ) -> list[_Ask | Acceptance | SwitchboardError]:
+        """What is from strangers is held, and of the rest what came too late."""
+        return [
+            await self._hold(ask, strangers.late(ask.message), strangers) if isinstance(ask, _Ask) and ask.late else ask
+            for ask in await self._held_of_strangers(asks, strangers)
+        ]
+
+    async def _held_of_strangers(
         self, asks: list[_Ask | SwitchboardError], strangers: Strangers
     ) -> list[_Ask | Acceptance | SwitchboardError]:
         """What is from strangers is held, one after the other: a code among it lets what follows pass."""

@@ -27,6 +27,9 @@ from switchboard.store.strangers import Held, Notice
 
 log = structlog.get_logger(__name__)
 
+LATE_TEXT: Final = (
+    "Your message arrived too late and was not read. It has been kept; if you still need an answer, please write again."
+)
 STRANGER_TEXT: Final = "Your message has been kept. An operator must approve you before it is read and answered."
 _REFUSED: Final = {
     "denied": "an operator has denied this sender; nothing was stored",
@@ -59,20 +62,25 @@ class Strangers:
             return None
         return contact_of(message.envelope, self._channels[message.envelope.source.channel])
 
+    def late(self, message: Message) -> Contact:
+        """Under what a message is held that came too late to be answered: its conversation."""
+        source = message.envelope.source
+        return Contact(source.channel, source.endpoint_identity, "late", message.conversation)
+
     async def let_in(self, contacts: Collection[Contact]) -> set[Contact]:
         """Those of them who may write."""
         return {one for one in await store.let_in(self._database, contacts) if one.scope != "unverified"}
 
     async def hold(self, prepared: Prepared, contact: Contact, named: Collection[bytes] = ()) -> Acceptance | None:
-        """Hold the message, which names these blobs; None if its sender may write by now.
+        """Hold the message, which names these blobs; None if its sender may write by now. A late one is always held.
 
         Raises Forbidden where too much is held already.
         """
         envelope = prepared.arrival.message.envelope
         pairs = self._policy(envelope) == "pair" and contact.scope == "person" and envelope.event.kind == "message"
         code = code_in(envelope.payload.normalized_text) if pairs else None
+        notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
         async with self._database.transaction() as one:
-            notice = self._notice(envelope, contact) if pairs else None
             held = await store.hold(one, prepared, contact, code=code, notice=notice)
             if named and held.request_id is not None and held.outcome != "known":
                 await blobs.refer(one, [(blob, held.request_id) for blob in named])
@@ -90,11 +98,13 @@ class Strangers:
         return None if found == "open" else found
 
     def _notice(self, envelope: Envelope, contact: Contact) -> Notice | None:
-        """Only for a person in a chat of two: in mail, a notice to a forged sender would hit somebody else."""
-        channel = self._channels[contact.channel]
-        if not contact.private or channel.personal or channel.replies != "connector" or channel.automatic(envelope):
+        """A stranger only in a chat of two. Nobody by mail: a notice to a forged sender would hit somebody else."""
+        channel, late = self._channels[contact.channel], contact.scope == "late"
+        if channel.personal or channel.replies != "connector" or channel.automatic(envelope):
             return None
-        return Notice(STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
+        if not (late or contact.private):
+            return None
+        return Notice(LATE_TEXT if late else STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
 
 
 def _acceptance(held: Held) -> Acceptance | None:

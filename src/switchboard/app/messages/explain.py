@@ -178,7 +178,10 @@ async def _held(database: Database, request_id: UUID) -> list[str]:
     if held is None:
         return []
     if held.state == "held":
-        return [f"held until its sender is let in: switchboard pairing approve {held.contact_id}"]
+        until = "it is released, as it came too late to be answered" if held.scope == "late" else "its sender is let in"
+        return [f"held until {until}: switchboard pairing approve {held.contact_id}"]
+    if held.scope == "late":
+        return ["it came too late to be answered; forgotten"]
     return ["its sender was let in by this code" if held.state == "code" else "its sender was not let in; forgotten"]
 
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from msgspec.structs import replace as with_fields
 from pydantic import BaseModel, ConfigDict, Field
 
-from switchboard.domain.envelope import Envelope
+from switchboard.domain.envelope import Envelope, IngestionTier
 from switchboard.ports.connector import FileIn, Inbound, OnUncertain
 
 ALBUM_QUIET_S: Final = 1.0
@@ -36,9 +36,10 @@ class Handling(BaseModel):
     bots: Literal["ignore", "answer"] = "ignore"
     on_edit: Literal["ignore", "note", "again"] = "note"
     stale_direct_s: float = Field(default=6 * 3600.0, gt=0)
-    """Older messages are kept as history. In the file of an account it is by default what is usual for the platform."""
+    """Older messages are stale. In the file of an account it is by default what is usual for the platform."""
     stale_group_s: float = Field(default=900.0, gt=0)
-    on_stale: Literal["history", "answer"] = "history"
+    on_stale: Literal["hold", "history", "answer"] = "hold"
+    """Stale messages are held, and routed only if an operator releases them; or kept as history; or answered."""
     on_uncertain: OnUncertain | None = None
     """None: as is usual for the platform."""
 
@@ -60,7 +61,7 @@ def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | Le
         if handling.on_edit == "ignore":
             return LeftOut("edit")
         event = replace(event, envelope=_as_message(event.envelope))
-    return _as_history(event.envelope) if _costs_no_turn(event, handling, now) else event.envelope
+    return _in_tier(event.envelope, _tier(event, handling, now))
 
 
 def conversation_of(envelope: Envelope) -> str:
@@ -125,17 +126,20 @@ def _as_message(envelope: Envelope) -> Envelope:
     return with_fields(envelope, event=with_fields(envelope.event, kind="message"))
 
 
-def _as_history(envelope: Envelope) -> Envelope:
-    """It costs neither a turn nor a model call."""
-    return with_fields(envelope, control=with_fields(envelope.control, ingestion_tier="history"))
+def _in_tier(envelope: Envelope, tier: IngestionTier) -> Envelope:
+    return with_fields(envelope, control=with_fields(envelope.control, ingestion_tier=tier))
 
 
-def _costs_no_turn(event: Inbound, handling: Handling, now: datetime) -> bool:
-    envelope = event.envelope
-    if envelope.event.kind != "message":
-        return False
-    unaddressed = not event.direct and not envelope.control.addressed and handling.groups == "addressed"
-    return unaddressed or (handling.on_stale == "history" and _is_stale(event, handling, now))
+def _tier(event: Inbound, handling: Handling, now: datetime) -> IngestionTier:
+    """That of the channel, unless the message is to cost neither a turn nor a model call."""
+    envelope, given = event.envelope, event.envelope.control.ingestion_tier
+    if envelope.kept_as_history:
+        return given
+    if not event.direct and not envelope.control.addressed and handling.groups == "addressed":
+        return "history"
+    if handling.on_stale == "answer" or not _is_stale(event, handling, now):
+        return given
+    return "held" if handling.on_stale == "hold" else "history"
 
 
 def _is_stale(event: Inbound, handling: Handling, now: datetime) -> bool:

@@ -5,7 +5,7 @@ language sql as $$
     select pg_advisory_xact_lock(hashtextextended(_account::text, 8472));
 $$;
 
--- Hold one message, unless its sender may write by now. _code: the key of what may be a pairing code, null: it is none.
+-- Hold one message, unless its sender may write by now; of late messages (scope late) there may be any number. _code: the key of what may be a pairing code, null: it is none.
 -- _outbox_id: of the notice to its sender, null: nobody is to be told; _pool as in settle_turns.
 -- outcome: let_in (nothing is stored: it goes the way of all messages), known (a duplicate; request_id is the first one),
 -- held, code (the sender is let in by it, and it goes nowhere), denied, sender_full, account_full (of these nothing is stored).
@@ -39,15 +39,16 @@ begin
     end if;
     if _used is not null then
         _state := 'code';
-    elsif _known.state = 'denied' or _known.held >= 20
-          or (select sum(c.held) from contact c where c.account = _account and c.held > 0) >= 1000 then
+    elsif _scope <> 'late' and (
+              _known.state = 'denied' or _known.held >= 20
+              or (select sum(c.held) from contact c where c.account = _account and c.held > 0 and c.scope <> 'late') >= 1000) then
         update contact c set refused = c.refused + 1, last_seen_at = clock_timestamp() where c.contact_id = _contact;
         return query select case when _known.state = 'denied' then 'denied' when _known.held >= 20 then 'sender_full'
                                  else 'account_full' end, null::uuid, false, false;
         return;
     elsif _outbox_id is not null and coalesce(_known.told_at, '-infinity') < clock_timestamp() - interval '1 day'
-          and (select count(*) from contact c
-               where c.account = _account and c.told_at > clock_timestamp() - interval '1 hour') < 20 then
+          and (_scope = 'late' or (select count(*) from contact c
+               where c.account = _account and c.told_at > clock_timestamp() - interval '1 hour' and c.scope <> 'late') < 20) then
         _send := lane_key('send', null, _conversation);
     end if;
 
@@ -92,8 +93,14 @@ begin
     return _found;
 end $$;
 
+-- Whether a decision is about what is held at present, and not about what will come.
+create or replace function keeps_state(_scope text, _state text) returns boolean
+language sql immutable as $$
+    select _scope = 'late' or _scope = 'unverified' and _state = 'approved';
+$$;
+
 -- Approve: what was held waits to be routed now, in the order in which it came, and what comes later waits behind it. Whom a
--- mail names without proof is not let in by that, but what is held of it flows on. Deny: it is forgotten. Revoke
+-- mail names without proof is not let in by that, but what is held of it flows on; so it is with what came late. Deny: it is forgotten. Revoke
 -- (_state stranger): the next message is held again. Returns how many messages were released or forgotten; no row: there
 -- is no such contact.
 create or replace function decide_contact(_contact uuid, _state text, _by text) returns table (messages integer, changed boolean)
@@ -105,7 +112,7 @@ declare
     _changed boolean;
 begin
     perform lock_contacts(_account);
-    select case when c.scope = 'unverified' and _state = 'approved' then c.held > 0 else c.state <> _state end into _changed
+    select case when keeps_state(c.scope, _state) then c.held > 0 else c.state <> _state end into _changed
         from contact c where c.contact_id = _contact;
     if _changed is null then
         return;
@@ -116,7 +123,7 @@ begin
         _count := forget_held(_contact);
     end if;
     update contact c set
-        state = case when c.scope = 'unverified' and _state = 'approved' then c.state else _state end,
+        state = case when keeps_state(c.scope, _state) then c.state else _state end,
         decided_at = clock_timestamp(), decided_by = _by
         where c.contact_id = _contact and _changed;
     return query select _count, _changed;

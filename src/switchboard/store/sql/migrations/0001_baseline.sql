@@ -199,7 +199,7 @@ create table contact (
     account uuid not null,
     channel text not null,
     endpoint text not null,
-    scope text not null check (scope in ('person', 'group', 'unverified')),
+    scope text not null check (scope in ('person', 'group', 'unverified', 'late')),
     identity text not null,
     display_name text,
     state text not null check (state in ('stranger', 'approved', 'denied')),
@@ -324,7 +324,7 @@ create table decision (
     primary key (request_id, n)
 ) partition by range (request_id);
 
--- Messages of strangers, which are not routed: held until somebody decides, forgotten, or the code that let its sender in.
+-- Messages of strangers, and those that came too late, which are not routed: held until somebody decides, forgotten, or the code that let its sender in.
 -- A message that is released leaves this table, and waits in `routing`.
 create table held (
     request_id uuid primary key,
