@@ -12,9 +12,10 @@ import httpx2
 import pytest
 
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
+from switchboard.core.strangers import Contact
 from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.journey.reply import PullRequest
-from switchboard.store import tokens
+from switchboard.store import strangers, tokens
 from switchboard.store.accounts import forget, lease_account
 from switchboard.store.connectors import list_connectors
 from tests.hands import at_work, settled
@@ -54,15 +55,21 @@ def code(answer: httpx2.Response) -> tuple[int, Any]:
 
 
 async def test_a_second_instance_takes_over_when_the_first_is_gone(server: Opened) -> None:
-    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": None, "replays": 0}
+    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": None, "replays": 0, "moved": {}}
     assert (await saved(server, 1, "884")).status_code == 200
-    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": "884", "replays": 0}, "renewed"
+    assert (await leased(server, "a")).json() == {
+        "lease": 1,
+        "ttl_s": 15.0,
+        "cursor": "884",
+        "replays": 0,
+        "moved": {},
+    }, "renewed"
     held = await leased(server, "b")
     assert code(held) == (409, "account_held")
     assert held.json()["error"]["details"]["instance_id"] == "a"
     assert 0 < int(held.headers["retry-after"]) <= 15
     await run_out(server.lab)
-    assert (await leased(server, "b")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": "884", "replays": 0}
+    assert (await leased(server, "b")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": "884", "replays": 0, "moved": {}}
     assert code(await saved(server, 1, "885")) == (409, "lease_lost"), "the first one wakes up"
     assert code(await leased(server, "a")) == (409, "account_held")
     assert (await leased(server, "b")).json()["cursor"] == "884"
@@ -73,7 +80,7 @@ async def test_a_lease_that_ran_out_writes_nothing_though_nobody_took_over(serve
     await run_out(server.lab)
     assert code(await saved(server, 1, "884")) == (409, "lease_lost")
     assert code(await released(server, 1)) == (409, "lease_lost")
-    assert (await leased(server, "a")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": None, "replays": 0}
+    assert (await leased(server, "a")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": None, "replays": 0, "moved": {}}
 
 
 async def test_a_released_account_is_taken_at_once(server: Opened) -> None:
@@ -138,3 +145,33 @@ async def test_a_removed_account_is_not_missed_and_its_cursor_stays_for_30_days(
     assert await forget(database, ACCOUNTS_STAY) == 0
     await database.run("update token set revoked_at = now() - interval '31 days' where role = 'connector'")
     assert await forget(database, ACCOUNTS_STAY) == 1
+
+
+async def moves(server: Opened, old: str, new: str, lease: int = 1) -> httpx2.Response:
+    body = {**ACCOUNT, "lease": lease, "old": old, "new": new}
+    return await server.http.post("/v1/connectors/moves", json=body)
+
+
+async def test_a_conversation_that_moves_twice_is_known_by_its_first_thread(server: Opened) -> None:
+    await leased(server, "a")
+    for old, new in (("-5", "-100"), ("-5", "-100"), ("-100", "-200"), ("-200", "-5")):
+        assert (await moves(server, old, new)).json() == {"status": "saved"}
+    assert (await leased(server, "a")).json()["moved"] == {"-100": "-5", "-200": "-5"}
+    assert code(await moves(server, "-6", "-7", lease=2)) == (409, "lease_lost")
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_what_was_decided_about_a_group_follows_it(server: Opened, known: bool) -> None:
+    async def states() -> list[tuple[str, str, int]]:
+        rows = await server.lab.database.rows("select identity, state, held from contact order by identity")
+        return [(row["identity"], row["state"], row["held"]) for row in rows]
+
+    database = server.lab.database
+    await leased(server, "a")
+    await strangers.add(database, Contact("telegram", "bot:house", "group", "-5"), "boss")
+    if known:
+        await strangers.add(database, Contact("telegram", "bot:house", "group", "-100"), "boss")
+        await database.run("update contact set state = 'stranger' where identity = '-100'")
+    await moves(server, "-5", "-100")
+    assert (await states())[0] == ("-100", "approved", 0)
+    assert len(await states()) == 1 + known

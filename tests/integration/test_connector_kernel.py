@@ -322,6 +322,24 @@ async def test_at_the_first_start_what_is_there_is_left_alone() -> None:
     assert texts(switchboard.accepted) == ["now"]
 
 
+async def test_a_conversation_that_moves_stays_one_and_a_restart_changes_nothing() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    await platform.says("old", "before")
+    platform.add("old", "moved", event={"kind": "membership"}, moved=("old", "new"))
+    platform.add("new", "moved", event={"kind": "membership"}, moved=("old", "new"))
+    await platform.says("new", "behind")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 4, "all are accepted")
+    await platform.says("new", "later")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 5, "the last one is accepted")
+    assert switchboard.moved == {"new": "old"}
+    assert texts(switchboard.accepted) == ["before", "moved", "moved", "behind", "later"]
+    events = [message["event"] for message in switchboard.accepted]
+    assert {event["external_thread_id"] for event in events} == {"old"}
+    assert [event["reply_address"]["thread"] for event in events] == ["old", "old", "new", "new", "new"]
+
+
 async def test_a_message_that_fails_holds_back_its_own_conversation_only() -> None:
     platform, switchboard = ScriptedPlatform(), scripted()
     switchboard.refusal = lambda envelope: (

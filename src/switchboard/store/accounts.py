@@ -6,7 +6,8 @@ Called by `app/messages/accounts.py`, and by `journey/reply.py`, which gives rep
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -23,13 +24,14 @@ class AccountLease:
     """The account is the caller's for `ttl_s` seconds.
 
     `cursor`: where its last holder had got to, null at first. `replays`: how many events in quarantine are to be
-    submitted again.
+    submitted again. `moved`: by the thread that a conversation has on the platform now, the one that it is known by.
     """
 
     lease: int
     ttl_s: float
     cursor: str | None
     replays: int = 0
+    moved: Mapping[str, str] = field(default_factory=dict)
 
 
 async def lease_account(database: Database, channel: str, endpoint: str, instance_id: str) -> AccountLease:
@@ -38,7 +40,7 @@ async def lease_account(database: Database, channel: str, endpoint: str, instanc
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago
-    return AccountLease(row["lease"], TTL_S, row["cursor"], row["replays"])
+    return AccountLease(row["lease"], TTL_S, row["cursor"], row["replays"], row["moved"])
 
 
 async def require_free(database: Database, channel: str, endpoint: str) -> None:
@@ -57,6 +59,12 @@ async def save_cursor(database: Database, channel: str, endpoint: str, lease: in
     """Keep the cursor for the next holder. Raises Conflict if the lease has ended."""
     kept = storable_text(cursor)
     _require(await database.value(query("accounts.save_cursor"), channel, endpoint, lease, kept), lease)
+
+
+async def move(database: Database, channel: str, endpoint: str, lease: int, old: str, new: str) -> None:
+    """A conversation goes on in another thread. Raises Conflict if the lease has ended."""
+    threads = (storable_text(old), storable_text(new))
+    _require(await database.value(query("accounts.move"), channel, endpoint, lease, *threads), lease)
 
 
 async def forget(database: Database, age: timedelta) -> int:

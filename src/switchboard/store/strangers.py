@@ -137,6 +137,13 @@ async def add(database: Database, contact: Contact, by: str) -> UUID:
     return UUID(contact_id)
 
 
+async def move(database: Database, channel: str, endpoint: str, old: str, new: str) -> None:
+    """What was decided about a group counts under its new id."""
+    keys = await database.keys()
+    before, after = (contact_key(keys, Contact(channel, endpoint, "group", group)) for group in (old, new))
+    await database.run(query("strangers.move"), account_key(keys, channel, endpoint), before, after, storable_text(new))
+
+
 async def keep_code(database: Database, channel: str, endpoint: str, code: str, valid: timedelta) -> datetime:
     """Keep the keyed hash of a code; returns when it expires."""
     keys = await database.keys()

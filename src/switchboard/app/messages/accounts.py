@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from switchboard.app.access import Access, Principal
 from switchboard.store import accounts as store
+from switchboard.store import strangers
 from switchboard.store.accounts import AccountLease
 from switchboard.store.database import Database
 
@@ -48,6 +49,13 @@ class AccountService:
         """Keep the cursor. Raises Conflict if the lease has ended."""
         await self._check(caller, account)
         await store.save_cursor(self._database, account.channel, account.endpoint, lease, cursor)
+
+    async def move(self, caller: Principal, account: Account, lease: int, old: str, new: str) -> None:
+        """A group goes on under another id, and what is known of it counts there. Raises Conflict."""
+        await self._check(caller, account)
+        async with self._database.transaction() as one:
+            await store.move(one, account.channel, account.endpoint, lease, old, new)
+            await strangers.move(one, account.channel, account.endpoint, old, new)
 
     async def _check(self, caller: Principal, account: Account) -> None:
         await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import httpx2
@@ -93,13 +93,15 @@ Verdict = Taken | Declined | NotNow
 class Lease:
     """This process serves the account for `ttl_s` seconds; `cursor` is where the one before it had come to.
 
-    `replays`: how many events in quarantine are to be submitted again.
+    `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
+    on the platform now, the one under which it is submitted.
     """
 
     number: int
     ttl_s: float
     cursor: str | None
     replays: int = 0
+    moved: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,8 @@ class Api:
             self.lease_number = None
             return error.message
         self.lease_number = int(got["lease"])
-        return Lease(self.lease_number, float(got["ttl_s"]), got.get("cursor"), int(got.get("replays", 0)))
+        replays, moved = int(got.get("replays", 0)), got.get("moved") or {}
+        return Lease(self.lease_number, float(got["ttl_s"]), got.get("cursor"), replays, moved)
 
     async def release(self) -> None:
         """Let another process take the account at once. Raises Unreachable, Overtaken."""
@@ -167,6 +170,10 @@ class Api:
     async def save_cursor(self, cursor: str) -> None:
         """Keep where to go on. Raises Unreachable, Overtaken."""
         await self._ask("PUT", "/v1/connectors/cursor", {**self._fenced(), "cursor": cursor})
+
+    async def move(self, old: str, new: str) -> None:
+        """A conversation goes on in another thread. Raises Unreachable, Overtaken."""
+        await self._ask("POST", "/v1/connectors/moves", {**self._fenced(), "old": old, "new": new})
 
     async def ingest(self, envelopes: Sequence[Envelope]) -> list[Verdict]:
         """What the server says to each of the first of them, as many as go into one request. Raises Unreachable."""

@@ -5,7 +5,7 @@ Pure; `receiving.py` calls it with the time. Next: `receiving.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain
@@ -68,6 +68,15 @@ def conversation_of(envelope: Envelope) -> str:
     """Within which the order of events is kept: their thread, else their sender."""
     thread = envelope.event.external_thread_id
     return f"sender {envelope.sender.identity}" if thread is None else f"thread {thread}"
+
+
+def at_home(event: Inbound, moved: Mapping[str, str]) -> Inbound:
+    """The event in the thread by which its conversation is known. Replies still go to where it was written."""
+    envelope = event.envelope
+    home = moved.get(envelope.event.external_thread_id or "")
+    if home is None:
+        return event
+    return replace(event, envelope=with_fields(envelope, event=with_fields(envelope.event, external_thread_id=home)))
 
 
 def merged(events: Sequence[Inbound]) -> Inbound:

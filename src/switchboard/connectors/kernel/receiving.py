@@ -19,7 +19,15 @@ import structlog
 
 from switchboard.connectors.kernel.api import Api, Declined, NotNow, Taken, Unreachable, Verdict
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.intake import AlbumClock, Handling, LeftOut, conversation_of, merged, prepared
+from switchboard.connectors.kernel.intake import (
+    AlbumClock,
+    Handling,
+    LeftOut,
+    at_home,
+    conversation_of,
+    merged,
+    prepared,
+)
 from switchboard.connectors.kernel.limits import pause_after
 from switchboard.connectors.kernel.progress import Progress
 from switchboard.domain.envelope import Envelope
@@ -72,6 +80,8 @@ class Receiver:
     handling: Handling
     health: Health
     clock: Callable[[], float]
+    moved: dict[str, str] = field(default_factory=dict)
+    """By the thread that a conversation has now, the one under which it is submitted, so that it stays one."""
     _waiting: list[_Waiting] = field(default_factory=list)
     _broken: list[_Broken] = field(default_factory=list)
     _keys: set[str] = field(default_factory=set)
@@ -133,7 +143,7 @@ class Receiver:
             if isinstance(event, Unreadable):
                 self._broken.append(_Broken(event, number))
             else:
-                self._queue(event, number)
+                self._queue(self._at_home(event), number)
         self._changed.set()
         return bool(new)
 
@@ -144,6 +154,15 @@ class Receiver:
             return False
         self._keys.add(key)
         return True
+
+    def _at_home(self, event: Inbound) -> Inbound:
+        """The event in the conversation that it belongs to, behind what came before the conversation moved."""
+        if event.moved is not None:
+            old, new = event.moved
+            home = self.moved.get(old, old)
+            if home != new:
+                self.moved.setdefault(new, home)
+        return at_home(event, self.moved)
 
     def _queue(self, event: Inbound, batch: int) -> None:
         now = self.clock()
@@ -202,6 +221,8 @@ class Receiver:
             await self.api.quarantine(broken.event.event_id, broken.event.reason, broken.event.raw)
             self._broken.remove(broken)
             self._done(broken.event.event_id, broken.batch, "quarantined")
+        for move in [event.moved for waiting in due for event in waiting.events if event.moved]:
+            await self.api.move(*move)
         submitted = [waiting for waiting in due if self._prepare(waiting)]
         if submitted:
             envelopes = [waiting.envelope for waiting in submitted if waiting.envelope is not None]

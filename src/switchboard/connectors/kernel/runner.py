@@ -139,7 +139,7 @@ class Runner:
         if api is None or lease is None:
             return
         cursor = await self._start_at(session, api, lease)
-        receiver = Receiver(session, api, self.configured.handling, self.health, self.clock)
+        receiver = Receiver(session, api, self.configured.handling, self.health, self.clock, dict(lease.moved))
         replayer = Replayer(session, api, self.configured.handling, self.health)
         replayer.told(lease.replays)
         await _first_of(

@@ -97,6 +97,16 @@ class CursorBody(Body):
     cursor: Annotated[str, StringConstraints(max_length=65_536, pattern=r"^[^\x00]*$")]
 
 
+class ConversationMoveBody(Body):
+    """The conversation of the thread `old` goes on in the thread `new`."""
+
+    channel: Word
+    endpoint: Word
+    lease: Number
+    old: Word
+    new: Word
+
+
 class QuarantineBody(Body):
     """An event that could not be made into a message; `raw` is base64 of at most 25 MiB."""
 
@@ -324,6 +334,12 @@ class Released(Answer):
 
 class CursorKept(Answer):
     """The cursor is saved."""
+
+    status: Literal["saved"]
+
+
+class ConversationMoveKept(Answer):
+    """The move is known."""
 
     status: Literal["saved"]
 

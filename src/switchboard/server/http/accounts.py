@@ -1,4 +1,4 @@
-"""`/v1/connectors/lease` and `…/cursor`: one instance serves an account, others stand by.
+"""`/v1/connectors/lease`, `…/cursor` and `…/moves`: one instance serves an account, others stand by.
 
 Next: `app/messages/accounts.py`.
 """
@@ -14,6 +14,8 @@ from switchboard.app.messages.accounts import Account
 from switchboard.server.contracts.messages import (
     AccountLease,
     AccountLeaseBody,
+    ConversationMoveBody,
+    ConversationMoveKept,
     CursorBody,
     CursorKept,
     Number,
@@ -45,4 +47,11 @@ async def release(caller: Connector, parts: Parts, channel: Word, endpoint: Word
 async def save_cursor(caller: Connector, parts: Parts, body: CursorBody) -> Response:
     """What the next lease returns. 409 `lease_lost` if the lease has ended, and the old cursor is kept."""
     await parts.accounts.save_cursor(caller, Account(body.channel, body.endpoint), body.lease, body.cursor)
+    return answer({"status": "saved"})
+
+
+@router.post("/moves", **operation("move_conversation", "Say that a conversation has moved", ConversationMoveKept, 409))
+async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> Response:
+    """Approvals follow, and each lease tells it as `moved`. 409 `lease_lost` if the lease has ended."""
+    await parts.accounts.move(caller, Account(body.channel, body.endpoint), body.lease, body.old, body.new)
     return answer({"status": "saved"})

@@ -44,6 +44,8 @@ class ScriptedSwitchboard:
         """The ids of those that are to be submitted again."""
         self.heartbeats: list[JsonObject] = []
         self.cursor: str | None = None
+        self.moved: dict[str, str] = {}
+        """By the thread that a conversation has now, the one that it had first."""
         self.requests: list[str] = []
         self.unavailable = False
         """Answer nothing but `outage`."""
@@ -144,6 +146,8 @@ class ScriptedSwitchboard:
                 answer = self._released(request.url.params.get("lease"))
             case "PUT", ["connectors", "cursor"]:
                 answer = self._saved(body)
+            case "POST", ["connectors", "moves"]:
+                answer = self._moves(body)
             case "POST", ["ingest", "batch"]:
                 answer = 200, {"results": [self._ingested(envelope) for envelope in body["envelopes"]]}
             case "POST", ["outbox", "next"]:
@@ -179,7 +183,8 @@ class ScriptedSwitchboard:
         if self._holder != instance:
             self._holder, self._lease = instance, self._lease + 1
         self._lease_ends = self._clock() + self._ttl_s
-        return 200, {"lease": self._lease, "ttl_s": self._ttl_s, "cursor": self.cursor, "replays": len(self.replays)}
+        account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
+        return 200, {"lease": self._lease, "ttl_s": self._ttl_s, **account}
 
     def _released(self, lease: str | None) -> Answer:
         if lease != str(self._lease):
@@ -191,6 +196,13 @@ class ScriptedSwitchboard:
         if body["lease"] != self._lease or self._clock() >= self._lease_ends:
             return 409, _error("lease_lost")
         self.cursor = body["cursor"]
+        return 200, {"status": "saved"}
+
+    def _moves(self, body: JsonObject) -> Answer:
+        if body["lease"] != self._lease:
+            return 409, _error("lease_lost")
+        old = str(body["old"])
+        self.moved.setdefault(str(body["new"]), self.moved.get(old, old))
         return 200, {"status": "saved"}
 
     def _ingested(self, envelope: JsonObject) -> JsonObject:

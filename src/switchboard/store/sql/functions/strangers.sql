@@ -175,6 +175,25 @@ begin
     return coalesce(cardinality(_id), 0);
 end $$;
 
+-- The group has another id now: what was decided about it, and what is held of it, follows. Of a group that is known under
+-- both ids already, only the decision does.
+create or replace function move_contact(_account uuid, _old uuid, _new uuid, _identity text) returns void
+language plpgsql as $$
+declare
+    _state text;
+begin
+    perform lock_contacts(_account);
+    if exists (select from contact c where c.contact_id = _new) then
+        select c.state into _state from contact c where c.contact_id = _old and c.state <> 'stranger';
+        if found and exists (select from contact c where c.contact_id = _new and c.state = 'stranger') then
+            perform decide_contact(_new, _state, 'moved');
+        end if;
+        return;
+    end if;
+    update contact c set contact_id = _new, identity = _identity where c.contact_id = _old;
+    update held h set contact_id = _new where h.contact_id = _old;
+end $$;
+
 -- Let somebody in before they have written.
 create or replace function let_in(
     _account uuid, _contact uuid, _channel text, _endpoint text, _scope text, _identity text, _by text

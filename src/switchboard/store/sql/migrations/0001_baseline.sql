@@ -163,6 +163,7 @@ create table connector (
 );
 
 -- Which instance of a connector serves an account: lease is given anew each time that it is held, and fences its writes.
+-- moved: by the thread that a conversation has on the platform now, the one under which it is known here.
 create table connector_account (
     channel text not null,
     endpoint text not null,
@@ -170,6 +171,7 @@ create table connector_account (
     lease bigint not null,
     lease_until timestamptz not null,
     cursor text,
+    moved jsonb not null default '{}',
     primary key (channel, endpoint)
 );
 

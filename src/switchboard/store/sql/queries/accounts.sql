@@ -6,7 +6,7 @@ on conflict (channel, endpoint) do update set
     lease = case when a.instance_id = excluded.instance_id and a.lease_until > clock_timestamp() then a.lease else a.lease + 1 end,
     instance_id = excluded.instance_id, lease_until = clock_timestamp() + $4::interval
     where a.instance_id = excluded.instance_id or a.lease_until <= clock_timestamp()
-returning lease, cursor, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
+returning lease, cursor, moved, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
 
 -- name: holder
 select instance_id, extract(epoch from lease_until - clock_timestamp())::float8 as left_s
@@ -19,6 +19,12 @@ where channel = $1 and endpoint = $2 and lease = $3 and lease_until > clock_time
 -- name: save_cursor
 update connector_account set cursor = $4
 where channel = $1 and endpoint = $2 and lease = $3 and lease_until > clock_timestamp() returning true;
+
+-- name: move
+-- What has moved before keeps its first name.
+update connector_account a set moved = a.moved || case
+    when a.moved ? $5 or coalesce(a.moved ->> $4, $4) = $5 then '{}' else jsonb_build_object($5, coalesce(a.moved ->> $4, $4)) end
+where a.channel = $1 and a.endpoint = $2 and a.lease = $3 and a.lease_until > clock_timestamp() returning true;
 
 -- name: fence
 -- Until the end of the transaction nobody takes over.

@@ -24,6 +24,9 @@ order by first_seen_at desc, contact_id desc limit $4;
 -- name: decide
 select messages, changed from decide_contact($1, $2, $3);
 
+-- name: move
+select move_contact($1, $2, $3, $4);
+
 -- name: add
 select messages, changed from let_in($1, $2, $3, $4, $5, $6, $7);
 
