@@ -303,12 +303,13 @@ async def test_a_replay_is_submitted_and_removed_or_waits_with_its_new_reason() 
         await until(lambda: switchboard.cursor == "2", "both are settled")
     assert switchboard.quarantined == {"broken": "no event", "2": "invalid_value: scripted: invalid_value"}
     switchboard.refusal = lambda _: None
-    switchboard.replays = ["broken", "2"]
+    switchboard.replays, switchboard.moved = ["broken", "2"], {"t": "home"}
     async with connector(platform.configured, switchboard):
         await until(lambda: not switchboard.replays, "both are replayed")
     assert switchboard.quarantined == {"broken": "still no event"}
     [message] = switchboard.accepted
     assert (message["event"]["external_event_id"], message["control"]["ingestion_tier"]) == ("2", "full")
+    assert message["event"]["external_thread_id"] == "home", "its conversation has moved meanwhile"
 
 
 async def test_at_the_first_start_what_is_there_is_left_alone() -> None:

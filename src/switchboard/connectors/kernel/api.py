@@ -91,14 +91,13 @@ Verdict = Taken | Declined | NotNow
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """This process serves the account for `ttl_s` seconds; `cursor` is where the one before it had come to.
+    """This process serves the account; `cursor` is where the one before it had come to.
 
     `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
     on the platform now, the one under which it is submitted.
     """
 
     number: int
-    ttl_s: float
     cursor: str | None
     replays: int = 0
     moved: Mapping[str, str] = field(default_factory=dict)
@@ -158,7 +157,7 @@ class Api:
             return error.message
         self.lease_number = int(got["lease"])
         replays, moved = int(got.get("replays", 0)), got.get("moved") or {}
-        return Lease(self.lease_number, float(got["ttl_s"]), got.get("cursor"), replays, moved)
+        return Lease(self.lease_number, got.get("cursor"), replays, moved)
 
     async def release(self) -> None:
         """Let another process take the account at once. Raises Unreachable, Overtaken."""

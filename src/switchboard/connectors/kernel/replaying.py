@@ -7,6 +7,7 @@ replayed. What fails again waits in quarantine for an operator, with its new rea
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -14,7 +15,7 @@ import structlog
 
 from switchboard.connectors.kernel.api import Api, Declined, NotNow, Quarantined, Taken, Unreachable
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
+from switchboard.connectors.kernel.intake import Handling, LeftOut, at_home, prepared
 from switchboard.ports.connector import Session, Unreadable
 
 log = structlog.get_logger(__name__)
@@ -22,12 +23,13 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Replayer:
-    """Replays for one session until it is cancelled. `handling` is that of the account."""
+    """Replays for one session until it is cancelled. `handling` is that of the account, `moved` as of the receiver."""
 
     session: Session
     api: Api
     handling: Handling
     health: Health
+    moved: Mapping[str, str]
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def told(self, replays: int) -> None:
@@ -63,7 +65,9 @@ class Replayer:
         if isinstance(found, Unreadable):
             return found.reason
         # Somebody wants it answered, however old it is.
-        made = prepared(found, self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC))
+        made = prepared(
+            at_home(found, self.moved), self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC)
+        )
         if isinstance(made, LeftOut):
             return None
         match (await self.api.ingest([made]))[0]:

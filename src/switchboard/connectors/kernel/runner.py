@@ -140,7 +140,7 @@ class Runner:
             return
         cursor = await self._start_at(session, api, lease)
         receiver = Receiver(session, api, self.configured.handling, self.health, self.clock, dict(lease.moved))
-        replayer = Replayer(session, api, self.configured.handling, self.health)
+        replayer = Replayer(session, api, self.configured.handling, self.health, receiver.moved)
         replayer.told(lease.replays)
         await _first_of(
             receiver.run(cursor),
