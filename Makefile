@@ -36,8 +36,11 @@ coverage: $(STAMP) ## the same, and which lines they run; takes half as long aga
 	@$(IN_MEMORY) COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 3 -p tests.measuring
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report
 
-quick: $(STAMP) ## the tests without the slow ones
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not chaos"
+# The spine: taking a message, deciding, lanes, turns, replies.
+SPINE := $(addprefix tests/integration/test_,accept.py dispatcher.py http.py lanes.py outbox.py turns.py worker.py)
+
+quick: $(STAMP) ## the tests of units and of the spine, with fewer random examples; two minutes
+	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not chaos" tests/unit $(SPINE)
 
 up: $(STAMP) ## start it for real: server, worker and database
 	@$(BIN)/switchboard up

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -15,7 +17,8 @@ __all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "pos
 
 # How long an example takes says nothing: machines that run tests stand still for seconds at a time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+settings.register_profile("quick", settings.get_profile("untimed"), max_examples=20)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -664,7 +664,7 @@ def test_chat_stops_an_answer(keys: str, after: str, place: Path) -> None:
 def test_chat_leaves_an_answer_that_does_not_end(place: Path) -> None:
     """Programs do not stop in the middle: who does not wait for them leaves, and is told how to come back."""
     team = CLERK_TEAM | {"systems": [butler("clerk", ["sleep", "1000"])]}
-    env = environment(place / "data", TEAMS_DIR=str(write_teams(place / "teams", team)))
+    env = environment(place / "data", TEAMS_DIR=str(write_teams(place / "teams", team)), WORKER__DRAIN="0.1")
     with running(env | {"TERM": "xterm", "XDG_STATE_HOME": str(place)}, "up") as server:
         with on_its_terminal(server.environment, "chat", "--session", "long") as screen:
             screen.expect("you: ")
