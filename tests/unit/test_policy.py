@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchboard.core.policy.rates import RateLimiter
@@ -88,6 +88,7 @@ def test_the_highest_tier_comes_first() -> None:
 
 
 @given(st.integers(1, 50), st.lists(st.floats(0, 30), max_size=200))
+@example(1, [0.0, 30.0, 0.0])
 def test_in_no_minute_does_anybody_do_more_than_twice_their_rate_and_waiting_always_helps(
     per_minute: int, pauses: list[float]
 ) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Hashable
 from typing import Final
 
 _WINDOW_S: Final = 60.0
+_ROUNDING_S: Final = 1e-4
+"""What sums of many intervals may be off by; a caller that waits as long as it was told is not turned away for it."""
 _SWEPT_AT: Final = 10_000
 """Number of keys above which idle ones are forgotten; they start afresh."""
 
@@ -27,7 +29,7 @@ class RateLimiter:
         if not self._each:
             return 0.0
         until = max(self._busy_until.get(key, now), now) + self._each
-        if until - now > _WINDOW_S + self._each / 2:  # half of one: for the rounding of many
+        if until - now > _WINDOW_S + _ROUNDING_S:
             return until - now - _WINDOW_S
         self._busy_until[key] = until
         if len(self._busy_until) > self._swept_at:
