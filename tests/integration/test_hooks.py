@@ -19,8 +19,10 @@ import structlog
 from switchboard.app.messages import hook_accounts, hooks
 from switchboard.app.messages.hook_accounts import HookAccounts
 from switchboard.domain.errors import NotFound, Unavailable
+from tests.documents import HOME, blocks
 from tests.lab import ROOT, to
 from tests.lab import rule as routing
+from tests.nginx import NAME, nginx
 from tests.servers import TEAMS, Opened, open_server
 from tests.webhooks import SECRET, Request, account, form, github, standard, stripe
 
@@ -59,7 +61,11 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def server(database_url: str, tmp_path: Path, directory: Path) -> AsyncIterator[Opened]:
-    more = {"channels_dir": directory, "public_url": "https://hooks.example/in", "trusted_proxies": ["127.0.0.0/8"]}
+    more = {
+        "channels_dir": directory,
+        "public_url": "https://hooks.example",
+        "trusted_proxies": ["127.0.0.1", "127.0.0.2"],
+    }
     async with open_server(database_url, tmp_path / "data", worker=True, tree=TREE, more=more) as opened:
         yield opened
 
@@ -303,6 +309,53 @@ async def test_only_what_a_trusted_proxy_says_of_the_client_is_believed(
 async def test_the_server_answers_by_the_name_of_its_public_url(server: Opened) -> None:
     for host, status in (("hooks.example", 200), ("other.example", 421)):
         assert (await post(server, "orders", standard(BODY, host), host=host)).status_code == status
+
+
+def rules_for(server: Opened) -> str:
+    """What the page of webhooks says for nginx, for this server."""
+    [block] = [one for one in blocks(HOME / "docs/channels/webhook.md") if one.name.endswith("nginx.conf")]
+    return block.text.replace("http://127.0.0.1:8470", server.url)
+
+
+async def test_through_nginx_with_tls_webhooks_arrive_as_they_were_sent(
+    server: Opened, logged: Sequence[Mapping[str, Any]]
+) -> None:
+    with nginx(rules_for(server)) as proxy:
+        transport = httpx2.AsyncHTTPTransport(verify=proxy.tls, local_address="127.0.0.3")
+        async with httpx2.AsyncClient(transport=transport, base_url=f"https://127.0.0.1:{proxy.port}") as outside:
+
+            async def sent(request: Request, body: object = None, **headers: str) -> httpx2.Response:
+                given = {"host": NAME, **request.headers, **headers}
+                content: Any = request.body if body is None else body
+                return await outside.post(
+                    "/hooks/orders", content=content, headers=given, extensions={"sni_hostname": NAME}
+                )
+
+            async def in_pieces(body: bytes) -> AsyncIterator[bytes]:
+                for at in range(0, len(body), 7):
+                    yield body[at : at + 7]
+
+            whole = await sent(standard(BODY, "whole"))
+            assert (whole.status_code, whole.json()["status"]) == (200, "accepted")
+            chunked = standard(BODY, "chunked")
+            answer = await sent(chunked, in_pieces(chunked.body))
+            assert "transfer-encoding" in answer.request.headers
+            assert answer.json()["status"] == "accepted"
+            packed = Request(gzip.compress(BODY), standard(BODY, "packed").headers)
+            assert (await sent(packed, **{"content-encoding": "gzip"})).json()["status"] == "accepted"
+            most = 25 * 1024 * 1024
+            large = standard(b'{"type":"large","order":1,"x":"' + b"x" * (most - 33) + b'"}', "large")
+            assert (await sent(large)).json()["status"] == "accepted"
+            assert (await sent(Request(large.body + b" ", large.headers))).status_code == 413
+
+            elsewhere = await sent(standard(BODY, "host"), host="other.example")
+            assert (elsewhere.status_code, elsewhere.json()["error"]["code"]) == (421, "unknown_host")
+            forged = Request(BODY, {"x-forwarded-for": "203.0.113.9"})
+            assert (await sent(forged)).status_code == 401
+            assert (await outside.get("/v1/messages", headers={"host": NAME})).status_code == 404, "by nginx"
+    [refused] = [entry for entry in logged if entry["event"] == "a webhook was refused"]
+    assert refused["client"] == "127.0.0.3", "what the client says of itself does not count"
+    assert len(await stored(server)) == 4
 
 
 @pytest.mark.usefixtures("at_once")

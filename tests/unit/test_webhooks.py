@@ -77,6 +77,17 @@ def test_the_example_that_github_publishes_is_verified() -> None:
     assert verify("github", b"", {}, [secret], NOW) == "the header X-Hub-Signature-256 is missing"
 
 
+def test_what_the_library_of_stripe_signs_is_verified() -> None:
+    # By `stripe.WebhookSignature.generate_signature_header` of stripe 16.1.0.
+    body = (
+        '{"id":"evt_1NG8Du2eZvKYlo2CUI79vXWy","object":"event","type":"payment_intent.succeeded",'
+        '"data":{"object":{"description":"Café ☕"}}}'
+    ).encode()
+    header = "t=1777896000,v1=3105b34d80b3e2e24547093c8eed0a956f4e7a4be84cf5d6f6ac2f1248d28360"
+    assert verify("stripe", body, {"stripe-signature": header}, ["whsec_test_secret"], NOW) is None
+    assert verify("stripe", body + b" ", {"stripe-signature": header}, ["whsec_test_secret"], NOW) is not None
+
+
 def test_a_bearer_token_is_compared_whole() -> None:
     for header, good in (("Bearer abc", True), ("bearer  abc ", True), ("Bearer ab", False), ("Basic abc", False)):
         assert (verify("bearer", BODY, {"authorization": header}, ["abc"], NOW) is None) == good
