@@ -19,7 +19,7 @@ from imaplib import IMAP4
 import pytest
 
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
-from switchboard.connectors.email.manifest import Server, Settings
+from switchboard.connectors.email.settings import Server, Settings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM

@@ -14,7 +14,8 @@ import pytest
 from switchboard.connectors.email import channel
 from switchboard.connectors.email.channel import EmailSession
 from switchboard.connectors.email.mailbox import Mailbox, SignIn
-from switchboard.connectors.email.manifest import MANIFEST, Server, Settings
+from switchboard.connectors.email.manifest import MANIFEST
+from switchboard.connectors.email.settings import Server, Settings
 from switchboard.core.mail.reply import message_id
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import (

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.connectors.email.manifest import MANIFEST, Settings
+from switchboard.connectors.email.manifest import MANIFEST
+from switchboard.connectors.email.settings import Settings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.ports.connector import Account

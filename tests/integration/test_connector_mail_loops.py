@@ -10,7 +10,8 @@ from typing import Final
 
 import pytest
 
-from switchboard.connectors.email.manifest import MANIFEST, Settings
+from switchboard.connectors.email.manifest import MANIFEST
+from switchboard.connectors.email.settings import Settings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.ports.connector import Account

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from switchboard.connectors.email.channel import EmailSession
-from switchboard.connectors.email.manifest import MANIFEST, Settings
+from switchboard.connectors.email.manifest import MANIFEST
+from switchboard.connectors.email.settings import Settings
 from switchboard.ports.connector import Account, Inbound, Later, Outcome, Part, Sent, SignInRefused
 from tests.mail_servers import OWN, PASSWORD, Dovecot, running_dovecot, running_postfix, write
 from tests.waiting import eventually

@@ -21,8 +21,8 @@ from uvicorn.server import ServerState
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.intake import Intake
+from switchboard.server.app import create_app, set_gate
 from switchboard.server.fastpath.heads import BoundedHttp
-from switchboard.server.http.app import create_app, set_gate
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, Opened, open_server
 from tests.strategies import broken_envelope_dicts, envelope_dicts

@@ -240,7 +240,7 @@ from pathlib import Path
 import switchboard.server.serve
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
-from switchboard.server.http.app import create_app
+from switchboard.server.app import create_app
 
 async def main():
     settings = Settings(database_url=sys.argv[1], data_dir=Path(sys.argv[2]))
@@ -264,7 +264,7 @@ async def test_where_no_model_is_configured_nothing_that_asks_one_is_imported(
     loaded = out.decode().splitlines()[-1].split()
     assert process.returncode == 0
     assert {name.partition(".")[0] for name in loaded} & {"openai", "anthropic", "mcp"} == set()
-    assert "switchboard.server.http.app" in loaded
+    assert "switchboard.server.app" in loaded
     ours = {name for name in loaded if name.startswith(("switchboard.llm.", "switchboard.app.models"))}
     assert ours == {"switchboard.llm.port", "switchboard.llm.spec"}
     assert "switchboard.tools.web_fetch" not in loaded

@@ -31,7 +31,7 @@ from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.teamfile import TeamFile, parse_team_file
 from switchboard.domain.routing import DeadLetterCategory, Rule, RuleDraft, Team
 from switchboard.lanes.faults import Point
-from switchboard.server.http.app import create_app
+from switchboard.server.app import create_app
 from switchboard.server.http.gate import LINKS, PUBLIC
 from switchboard.server.mcp.tools import Tools
 from switchboard.testing.engines import CHECKS, EngineCheck

@@ -15,8 +15,7 @@ from fastapi.routing import APIRoute
 
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
-from switchboard.server.http import create_app
-from switchboard.server.http.app import PARTS
+from switchboard.server.app import PARTS, create_app
 from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.http.schema_names import TAGS
 

@@ -1,1 +1,4 @@
-"""The interfaces: `http/` (API), `mcp/` (tools); `serve.py` starts them. They import `app` and `domain`, not deeper."""
+"""The interfaces: `http/` (API) and `mcp/` (tools), put together by `app.py` and started by `serve.py`.
+
+They import `app` and `domain`, not deeper.
+"""

@@ -1,7 +1,7 @@
 """Start the server: bind, serve until told to stop, end within three seconds.
 
 `cli/running.py` (and tests) call `run_server`. In: a `Switchboard`, where to listen, an event that ends it; out: the
-address, told once the server is up. Next: `http/app.py`.
+address, told once the server is up. Next: `app.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import uvicorn
 
 from switchboard.app.access import ensure_operator_token
 from switchboard.app.runtime import Switchboard
+from switchboard.server.app import create_app
 from switchboard.server.connections import Connections, connection_limit
-from switchboard.server.http.app import create_app
 from switchboard.server.listener import BACKLOG
 
 log = structlog.get_logger(__name__)

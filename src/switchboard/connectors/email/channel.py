@@ -19,7 +19,7 @@ import structlog
 from msgspec.structs import replace
 
 from switchboard.connectors.email.mailbox import Mailbox, Opened, SignIn
-from switchboard.connectors.email.manifest import Settings
+from switchboard.connectors.email.settings import Settings
 from switchboard.connectors.email.submission import Outgoing, submit
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.files import file_of

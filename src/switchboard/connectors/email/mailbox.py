@@ -22,7 +22,7 @@ from imap_tools import BaseMailBox, MailBox, MailBoxStartTls, MailBoxUnencrypted
 from imap_tools.errors import ImapToolsError, MailboxLoginError
 from imap_tools.imap_utf7 import utf7_encode
 
-from switchboard.connectors.email.manifest import Server
+from switchboard.connectors.email.settings import Server
 from switchboard.ports.connector import SignInRefused
 
 COMMAND_S: Final = 30.0

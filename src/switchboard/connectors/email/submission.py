@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from switchboard.connectors.email.mailbox import SignIn
-from switchboard.connectors.email.manifest import Server
+from switchboard.connectors.email.settings import Server
 from switchboard.ports.connector import Later, Outcome, Refused, Sent, Uncertain, Why
 
 _UNREACHED_S: Final = 30.0

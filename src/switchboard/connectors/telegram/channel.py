@@ -18,7 +18,6 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from switchboard.connectors.telegram.api import Api, Declined, NoAnswer, NotWritten
-from switchboard.connectors.telegram.manifest import MANIFEST, Settings
 from switchboard.connectors.telegram.sending import (
     is_no_photo,
     is_photo,
@@ -28,6 +27,7 @@ from switchboard.connectors.telegram.sending import (
     where,
     words,
 )
+from switchboard.connectors.telegram.settings import MAX_FILE_IN, Settings
 from switchboard.connectors.telegram.updates import KINDS, Me, read
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
@@ -53,7 +53,6 @@ _AGAIN_S: Final = (0.25, 5.0)
 Soon at first, for the other photos of an album.
 """
 _BUSY_S: Final = 2.0
-_MAX_FILE: Final = MANIFEST.capabilities.max_file_in
 
 
 async def open_session(account: Account) -> TelegramSession:
@@ -165,7 +164,7 @@ class TelegramSession:
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         """A file of up to 20 MB. Raises OSError; ValueError: Telegram will never give it."""
-        if (file.handle.get("size") or 0) > _MAX_FILE:
+        if (file.handle.get("size") or 0) > MAX_FILE_IN:
             raise ValueError("bots can fetch files of up to 20 MB")
         try:
             about = child(await self._api.call("getFile", {"file_id": file.handle.get("file_id")}))

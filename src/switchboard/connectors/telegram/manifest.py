@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from switchboard.connectors.telegram.settings import MAX_FILE_IN, MAX_POLL_S, MIB, Settings
 from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
 
-_MIB: Final = 1024 * 1024
 _ANSWER_S: Final = 10.0
-MAX_POLL_S: Final = 50
-
-
-class Settings(BaseModel):
-    """Of one bot. `api_url`: of a Bot API server of your own; `poll_s`: how long a poll waits for news."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    api_url: str = Field(default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$")
-    poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)
-    quote: Literal["groups", "always", "never"] = "groups"
-    """Where an answer shows the message that it answers."""
 
 
 async def _open(account: Account) -> Session:
@@ -50,8 +36,8 @@ MANIFEST: Final = Manifest(
         history="window",
         idempotency="none",
         typing_s=5.0,
-        max_file_in=20 * _MIB,
-        max_file_out=50 * _MIB,
+        max_file_in=MAX_FILE_IN,
+        max_file_out=50 * MIB,
         per_account_s=1 / 30,
         per_conversation_s=1.0,
         per_group=(20, 60.0),

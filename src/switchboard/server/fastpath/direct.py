@@ -1,6 +1,6 @@
 """Past FastAPI: POSTs that bring messages in are handled at once, because its way to a route costs as much as storing.
 
-`http/app.py` puts it between the gate and FastAPI. In: a request that the gate has admitted; out: what the handler
+`app.py` puts it between the gate and FastAPI. In: a request that the gate has admitted; out: what the handler
 answers, the same that FastAPI would answer with this handler as its route (`test_fastpath.py` compares the bytes).
 Next: `http/ingest.py`.
 """

@@ -1,6 +1,6 @@
 """The MCP server at `/mcp`: a tiny ASGI app before the SDK, which is imported when the first client comes.
 
-`http/app.py` mounts it behind the gate. In: JSON-RPC over POST, the caller in `state.principal`; out: JSON, no stream
+`app.py` mounts it behind the gate. In: JSON-RPC over POST, the caller in `state.principal`; out: JSON, no stream
 and no session. The SDK takes most of a second and 40 MB to import: installations that do not use it do not pay.
 Next: `tools.py`.
 """

@@ -1,7 +1,7 @@
 """The HTTP API put together: gate, routers, errors, OpenAPI.
 
 `server/serve.py` calls `create_app`. In: a `Switchboard`; out: an ASGI app whose `services` are its parts. Next:
-`gate.py`, which every request passes first.
+`http/gate.py`, which every request passes first.
 """
 
 from __future__ import annotations

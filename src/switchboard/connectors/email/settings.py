@@ -1,0 +1,49 @@
+"""What the file of an e-mail account may say. Read by `manifest.py` and by all that serves the account."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Tls = Literal["tls", "starttls", "none"]
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Server(BaseModel):
+    """Where a mail server listens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str
+    port: Annotated[int, Field(ge=1, le=65535)]
+    tls: Tls = "tls"
+
+    @model_validator(mode="after")
+    def _encrypted(self) -> Server:
+        if self.tls == "none" and self.host not in _LOOPBACK:
+            raise ValueError('`tls = "none"` sends the password in the clear: only to this machine')
+        return self
+
+
+class Settings(BaseModel):
+    """The settings of an account. With `token_command` the account signs in with XOAUTH2 instead of a password."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: Annotated[str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$")]
+    """The address of the mailbox, from which answers are sent."""
+    display_name: str = ""
+    user: str = ""
+    """For signing in, if it is not the address."""
+    token_command: tuple[str, ...] = ()
+    """A program and its arguments; it prints an access token."""
+    imap: Server
+    smtp: Server
+    folder: str = "INBOX"
+    sent_folder: str = ""
+    """Empty: the one that the server marks as such, else `Sent`."""
+    sent_copy: Literal["auto", "always", "never"] = "auto"
+    """Whether a copy of an answer is filed; `auto`: unless the provider does so by itself."""
+    idle_s: Annotated[float, Field(gt=0, le=290)] = 120
+    """Seconds after which the mailbox is searched although the server has announced nothing."""

@@ -1,0 +1,23 @@
+"""What the file of a bot's account may say, and limits of the Bot API. Read by `manifest.py` and `channel.py`."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MIB: Final = 1024 * 1024
+MAX_FILE_IN: Final = 20 * MIB
+"""Bytes: larger files are not given to bots."""
+MAX_POLL_S: Final = 50
+
+
+class Settings(BaseModel):
+    """Of one bot. `api_url`: of a Bot API server of your own; `poll_s`: how long a poll waits for news."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    api_url: str = Field(default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$")
+    poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)
+    quote: Literal["groups", "always", "never"] = "groups"
+    """Where an answer shows the message that it answers."""
