@@ -18,12 +18,13 @@ from switchboard.journey.reply import PullRequest
 from switchboard.store import strangers, tokens
 from switchboard.store.accounts import forget, lease_account
 from switchboard.store.connectors import list_connectors
-from tests.hands import at_work, settled
-from tests.lab import Lab, lab, submission
+from tests.hands import a_hand, at_work, settled
+from tests.lab import Lab, envelope_json, lab, submission
 from tests.servers import CONNECTOR, Opened, open_server
 from tests.waiting import eventually
 
 ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
+NOTHING: dict[str, Any] = {"replays": 0, "moved": {}, "answering": []}
 
 
 @pytest.fixture
@@ -55,21 +56,20 @@ def code(answer: httpx2.Response) -> tuple[int, Any]:
 
 
 async def test_a_second_instance_takes_over_when_the_first_is_gone(server: Opened) -> None:
-    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": None, "replays": 0, "moved": {}}
+    assert (await leased(server, "a")).json() == {"lease": 1, "ttl_s": 15.0, "cursor": None, **NOTHING}
     assert (await saved(server, 1, "884")).status_code == 200
     assert (await leased(server, "a")).json() == {
         "lease": 1,
         "ttl_s": 15.0,
         "cursor": "884",
-        "replays": 0,
-        "moved": {},
+        **NOTHING,
     }, "renewed"
     held = await leased(server, "b")
     assert code(held) == (409, "account_held")
     assert held.json()["error"]["details"]["instance_id"] == "a"
     assert 0 < int(held.headers["retry-after"]) <= 15
     await run_out(server.lab)
-    assert (await leased(server, "b")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": "884", "replays": 0, "moved": {}}
+    assert (await leased(server, "b")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": "884", **NOTHING}
     assert code(await saved(server, 1, "885")) == (409, "lease_lost"), "the first one wakes up"
     assert code(await leased(server, "a")) == (409, "account_held")
     assert (await leased(server, "b")).json()["cursor"] == "884"
@@ -80,7 +80,7 @@ async def test_a_lease_that_ran_out_writes_nothing_though_nobody_took_over(serve
     await run_out(server.lab)
     assert code(await saved(server, 1, "884")) == (409, "lease_lost")
     assert code(await released(server, 1)) == (409, "lease_lost")
-    assert (await leased(server, "a")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": None, "replays": 0, "moved": {}}
+    assert (await leased(server, "a")).json() == {"lease": 2, "ttl_s": 15.0, "cursor": None, **NOTHING}
 
 
 async def test_a_released_account_is_taken_at_once(server: Opened) -> None:
@@ -175,3 +175,25 @@ async def test_what_was_decided_about_a_group_follows_it(server: Opened, known: 
     await moves(server, "-5", "-100")
     assert (await states())[0] == ("-100", "approved", 0)
     assert len(await states()) == 1 + known
+
+
+async def answering(server: Opened) -> Any:
+    asked = {**ACCOUNT, "instance_id": "a", "answering": True}
+    return (await server.http.post("/v1/connectors/lease", json=asked)).json()["answering"]
+
+
+async def test_a_lease_tells_in_which_conversations_a_butler_is_working_on_an_answer(server: Opened) -> None:
+    topic = {"chat": -5, "topic": 3, "group": True}
+    async with a_hand(server.lab.database) as hand:
+        for chat, address, tier in (("1", topic, "full"), ("2", {"chat": 2}, "history"), ("3", {"chat": 3}, "held")):
+            about: dict[str, Any] = {"of_event": {"reply_address": address}, "of_control": {"ingestion_tier": tier}}
+            assert (await server.submit(envelope_json(thread=chat, **about))).is_success
+        assert (await server.submit(envelope_json(thread="4"))).is_success, "a message without an address"
+        assert await answering(server) == [], "nothing is claimed yet"
+        items = await hand.claim(10, 10, 10)
+        assert len(items) == 2
+        assert await answering(server) == [{"conversation": "telegram/bot%3Ahouse/1", "address": topic}]
+        assert (await leased(server, "a")).json()["answering"] == [], "told to those who ask"
+        for item in items:
+            await hand.answer(item)
+        assert await answering(server) == []

@@ -398,12 +398,16 @@ async def test_typing_is_shown_and_never_fails() -> None:
     async with BotApi() as api, session_of(api) as session:
         api.people.say("hello")
         await session.typing(ANNS)
+        forum = api.people.group()
+        await session.typing({"chat": forum.id, "topic": api.people.topic(forum)})
         await session.typing({"chat": 77})
         await session.typing({})
         async with api.closed():
             await session.typing(ANNS)
     assert [call.error for call in api.called("sendChatAction")] == [
         None,
+        None,
         "Bad Request: chat not found",
         "Bad Request: chat_id is empty",
     ]
+    assert api.called("sendChatAction")[1].params.number("message_thread_id")

@@ -6,17 +6,29 @@ Called by `app/messages/accounts.py`, and by `journey/reply.py`, which gives rep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import AccountHeld, Conflict
-from switchboard.store.database import Database, query, seconds
+from switchboard.domain.json_values import JsonObject
+from switchboard.store.database import Database, query, rows_as, seconds
 
 TTL_S: Final = 15.0
 """Seconds for which an account is leased; its holder renews it every third of that."""
+
+
+_MANY: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """A butler is working on an answer there; `address` is the `event.reply_address` of the message."""
+
+    conversation: str
+    address: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,7 @@ class AccountLease:
 
     `cursor`: where its last holder had got to, null at first. `replays`: how many events in quarantine are to be
     submitted again. `moved`: by the thread that a conversation has on the platform now, the one that it is known by.
+    `answering`: up to 100 conversations in which a butler works on an answer, for those who asked.
     """
 
     lease: int
@@ -32,6 +45,7 @@ class AccountLease:
     cursor: str | None
     replays: int = 0
     moved: Mapping[str, str] = field(default_factory=dict)
+    answering: Sequence[Answering] = ()
 
 
 async def lease_account(database: Database, channel: str, endpoint: str, instance_id: str) -> AccountLease:
@@ -41,6 +55,11 @@ async def lease_account(database: Database, channel: str, endpoint: str, instanc
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago
     return AccountLease(row["lease"], TTL_S, row["cursor"], row["replays"], row["moved"])
+
+
+async def answering(database: Database, channel: str, endpoint: str) -> list[Answering]:
+    """The conversations of an account in which a turn runs."""
+    return rows_as(Answering, await database.rows(query("accounts.answering"), channel, endpoint, _MANY))
 
 
 async def require_free(database: Database, channel: str, endpoint: str) -> None:

@@ -6,7 +6,7 @@ HTTP calls `AccountService` with the caller's `Principal`. Next: `store/accounts
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from switchboard.app.access import Access, Principal
 from switchboard.store import accounts as store
@@ -34,11 +34,17 @@ class AccountService:
         self._access = access
         self._look = look
 
-    async def lease(self, caller: Principal, account: Account, instance_id: str) -> AccountLease:
-        """Lease the account or renew its lease. Raises AccountHeld if another instance has it."""
+    async def lease(self, caller: Principal, account: Account, instance_id: str, answering: bool) -> AccountLease:
+        """Lease the account or renew its lease; `answering`: tell where butlers work on an answer.
+
+        Raises AccountHeld if another instance has it.
+        """
         await self._check(caller, account)
         self._look()
-        return await store.lease_account(self._database, account.channel, account.endpoint, instance_id)
+        lease = await store.lease_account(self._database, account.channel, account.endpoint, instance_id)
+        if not answering:
+            return lease
+        return replace(lease, answering=await store.answering(self._database, account.channel, account.endpoint))
 
     async def release(self, caller: Principal, account: Account, lease: int) -> None:
         """End the lease, so that a standby takes over at once. Raises Conflict."""

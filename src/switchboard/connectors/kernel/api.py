@@ -94,13 +94,15 @@ class Lease:
     """This process serves the account; `cursor` is where the one before it had come to.
 
     `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
-    on the platform now, the one under which it is submitted.
+    on the platform now, the one under which it is submitted. `answering`: by conversation, the address of the message
+    that a butler is working on.
     """
 
     number: int
     cursor: str | None
     replays: int = 0
     moved: Mapping[str, str] = field(default_factory=dict)
+    answering: Mapping[str, JsonObject] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,9 @@ class Api:
         self.place = place
         self.lease_number: int | None = None
 
-    async def lease(self) -> Lease | str:
+    async def lease(self, *, answering: bool = False) -> Lease | str:
         """Take or renew the lease of the account; a text: who holds it. Raises Unreachable."""
-        body = {**self.place.body(), "instance_id": self.place.instance_id}
+        body = {**self.place.body(), "instance_id": self.place.instance_id, "answering": answering}
         try:
             got = await self._ask("POST", "/v1/connectors/lease", body)
         except Overtaken as error:
@@ -157,7 +159,8 @@ class Api:
             return error.message
         self.lease_number = int(got["lease"])
         replays, moved = int(got.get("replays", 0)), got.get("moved") or {}
-        return Lease(self.lease_number, got.get("cursor"), replays, moved)
+        busy = {one["conversation"]: one["address"] for one in got.get("answering") or ()}
+        return Lease(self.lease_number, got.get("cursor"), replays, moved, busy)
 
     async def release(self) -> None:
         """Let another process take the account at once. Raises Unreachable, Overtaken."""

@@ -89,7 +89,8 @@ class Receiver:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _drained: asyncio.Event = field(default_factory=asyncio.Event)
     _pauses: int = 0
-    _accepted_at: float = 0.0
+    accepted_at: float = 0.0
+    """When the switchboard last took a message."""
 
     async def run(self, cursor: str | None) -> None:
         """Raises what the session raises (SignInRefused, CursorRefused, Busy, OSError), and Overtaken."""
@@ -250,7 +251,7 @@ class Receiver:
             case Taken(duplicate=True) if len(waiting.events) > 1:
                 self._rest_of_album(waiting)
             case Taken(duplicate):
-                self._accepted_at = self.clock()
+                self.accepted_at = self.clock()
                 self._end(waiting, "duplicates" if duplicate else "accepted")
             case Declined("sender_denied" | "held_full" as code):
                 # The server counts what it does not take from strangers; it is no failure, and kept nowhere.
@@ -279,7 +280,7 @@ class Receiver:
             waiting.refusal, waiting.due = f"failed {waiting.failures} times: {verdict.reason}", now
 
     def _fails_alone(self, waiting: _Waiting, now: float) -> bool:
-        return now - waiting.failing_since >= _FAILING_S and self._accepted_at > waiting.failing_since
+        return now - waiting.failing_since >= _FAILING_S and self.accepted_at > waiting.failing_since
 
     async def _to_quarantine(self, waiting: _Waiting) -> None:
         for event in waiting.events:

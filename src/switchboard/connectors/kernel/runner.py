@@ -25,6 +25,7 @@ from switchboard.connectors.kernel.limits import Brake
 from switchboard.connectors.kernel.receiving import Receiver
 from switchboard.connectors.kernel.replaying import Replayer
 from switchboard.connectors.kernel.sending import Sender
+from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
 
@@ -142,20 +143,22 @@ class Runner:
         receiver = Receiver(session, api, self.configured.handling, self.health, self.clock, dict(lease.moved))
         replayer = Replayer(session, api, self.configured.handling, self.health, receiver.moved)
         replayer.told(lease.replays)
+        typist = Typist(session, self.configured.manifest.capabilities.typing_s, self.clock)
         await _first_of(
             receiver.run(cursor),
             replayer.run(),
-            self._sender(session, api).run(),
-            self._keep_lease(api, replayer),
+            self._sender(session, api, typist).run(),
+            typist.run(),
+            self._keep_lease(api, receiver, replayer, typist),
             self._report(api),
             self._watch(),
             _wait_for(stop),
         )
 
-    def _sender(self, session: Session, api: Api) -> Sender:
+    def _sender(self, session: Session, api: Api, typist: Typist) -> Sender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
-        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, self._brake)
+        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, self._brake, typist.ended)
 
     async def _leased(self, api: Api, stop: asyncio.Event) -> Lease | None:
         """Wait for the account; None: we are told to stop."""
@@ -179,14 +182,21 @@ class Runner:
             await api.save_cursor(cursor)
         return cursor
 
-    async def _keep_lease(self, api: Api, replayer: Replayer) -> None:
+    async def _keep_lease(self, api: Api, receiver: Receiver, replayer: Replayer, typist: Typist) -> None:
+        """Renew it every 5 s; soon after a message was accepted, too, to show that a butler works on the answer."""
+        asked = self.clock()
         while True:
-            await asyncio.sleep(_RENEW_S)
+            await asyncio.sleep(_LOOK_S)
+            soon = typist.typing_s > 0 and receiver.accepted_at >= asked
+            if self.clock() - asked < _RENEW_S - _LOOK_S / 2 and not soon:
+                continue
+            asked = self.clock()
             with suppress(Unreachable):  # nobody else can take it either
-                lease = await api.lease()
+                lease = await api.lease(answering=typist.typing_s > 0)
                 if not isinstance(lease, Lease):
                     raise Overtaken("another process serves the account")
                 replayer.told(lease.replays)
+                typist.told(lease.answering, asked)
 
     async def _report(self, api: Api) -> None:
         """Every two minutes, and whenever the state changes."""

@@ -110,6 +110,8 @@ class Sender:
     health: Health
     clock: Callable[[], float]
     brake: Brake | None = None
+    begun: Callable[[str], None] = lambda _: None
+    """Called with the conversation of each reply that comes."""
     _limiter: Limiter = field(init=False)
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
     _rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -149,6 +151,7 @@ class Sender:
         # The lease began after we asked at the earliest, and before the answer came: only the first is certain.
         until = max(asked, self.clock() - 1.0) + LEASE_S
         for reply in replies:
+            self.begun(reply.conversation)
             task = asyncio.create_task(self._serve(reply, until))
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)

@@ -81,11 +81,15 @@ class OutboxNext(Body):
 
 
 class AccountLeaseBody(Body):
-    """Which account, and who asks: an `instance_id` that no other process has."""
+    """Which account, and who asks: an `instance_id` that no other process has.
+
+    `answering`: tell where butlers are working on an answer, so that it can be shown.
+    """
 
     channel: Word
     endpoint: Word
     instance_id: Word
+    answering: bool = False
 
 
 class CursorBody(Body):

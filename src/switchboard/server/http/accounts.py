@@ -33,7 +33,8 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 @router.post("/lease", **operation("lease_account", "Lease an account, or renew its lease", AccountLease, 409))
 async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
     """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
-    return answer(await parts.accounts.lease(caller, Account(body.channel, body.endpoint), body.instance_id))
+    account = Account(body.channel, body.endpoint)
+    return answer(await parts.accounts.lease(caller, account, body.instance_id, body.answering))
 
 
 @router.delete("/lease", **operation("release_account", "Release an account", Released, 409))

@@ -57,6 +57,8 @@ class ScriptedPlatform:
     keys: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome | Exception] = field(default_factory=list)
     """What the next calls of `send` say instead of sending; an exception after it was sent."""
+    typing: list[JsonObject] = field(default_factory=list)
+    """Where it was shown that an answer is being written."""
     finds: int = 0
     """How many times a session was asked what it has sent."""
     unanswered: int = 0
@@ -227,7 +229,8 @@ class _Session:
         return Sent(self._platform.keys[key]) if key in self._platform.keys else None
 
     async def typing(self, address: JsonObject) -> None:
-        del address
+        self._platform.asks()
+        self._platform.typing.append(address)
 
     def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         raise ValueError(f"there is no file {file.attachment}")

@@ -46,6 +46,8 @@ class ScriptedSwitchboard:
         self.cursor: str | None = None
         self.moved: dict[str, str] = {}
         """By the thread that a conversation has now, the one that it had first."""
+        self.answering: dict[str, JsonObject] = {}
+        """By conversation, the address of the message that a butler is working on."""
         self.requests: list[str] = []
         self.unavailable = False
         """Answer nothing but `outage`."""
@@ -141,7 +143,7 @@ class ScriptedSwitchboard:
             return 500, _error("internal_error")
         match request.method, request.url.path.split("/")[2:]:
             case "POST", ["connectors", "lease"]:
-                answer = self._leased(str(body["instance_id"]))
+                answer = self._leased(str(body["instance_id"]), answering=bool(body["answering"]))
             case "DELETE", ["connectors", "lease"]:
                 answer = self._released(request.url.params.get("lease"))
             case "PUT", ["connectors", "cursor"]:
@@ -177,13 +179,15 @@ class ScriptedSwitchboard:
         self.replays = [one for one in self.replays if one != event_id]
         return 200, {}
 
-    def _leased(self, instance: str) -> Answer:
+    def _leased(self, instance: str, *, answering: bool) -> Answer:
         if self._holder not in {"", instance} and self._clock() < self._lease_ends:
             return 409, _error("account_held")
         if self._holder != instance:
             self._holder, self._lease = instance, self._lease + 1
         self._lease_ends = self._clock() + self._ttl_s
+        busy = [{"conversation": name, "address": address} for name, address in self.answering.items() if answering]
         account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
+        account["answering"] = busy
         return 200, {"lease": self._lease, "ttl_s": self._ttl_s, **account}
 
     def _released(self, lease: str | None) -> Answer:

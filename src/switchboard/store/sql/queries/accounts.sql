@@ -8,6 +8,17 @@ on conflict (channel, endpoint) do update set
     where a.instance_id = excluded.instance_id or a.lease_until <= clock_timestamp()
 returning lease, cursor, moved, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
 
+-- name: answering
+-- Of the turns that run, those for this account: few run at a time, whatever waits.
+select distinct on (l.conversation) c.name as conversation, m.envelope #> '{event,reply_address}' as address
+from lane l
+join delivery d on d.lane = l.key and d.seq = l.next_seq and d.state = 'pending'
+join message_inbox m on m.request_id = d.request_id
+join conversation c on c.conversation = l.conversation
+where l.state = 'running' and l.owner is not null and l.kind = 'turn' and m.channel = $1 and m.endpoint = $2
+  and json_typeof(m.envelope #> '{event,reply_address}') = 'object'
+order by l.conversation, d.request_id desc limit $3;
+
 -- name: holder
 select instance_id, extract(epoch from lease_until - clock_timestamp())::float8 as left_s
 from connector_account where channel = $1 and endpoint = $2 and lease_until > clock_timestamp();

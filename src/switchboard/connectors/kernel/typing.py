@@ -1,0 +1,68 @@
+"""Shows on the platform where a butler is working on an answer. `runner.py` runs a `Typist` beside the `Sender`.
+
+Each renewal of the lease tells where turns run, so that no message costs a question of its own. What is shown there
+ends by itself; it is shown again in time, until a reply is there or the turn has ended. Next: `runner.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Session
+
+_BEFORE: Final = 0.8
+"""The part of the time after which it is shown again."""
+_REQUEST_S: Final = 5.0
+
+
+@dataclass(slots=True)
+class Typist:
+    """Shows it until cancelled. `typing_s`: seconds for which the platform shows it; 0: it shows nothing."""
+
+    session: Session
+    typing_s: float
+    clock: Callable[[], float]
+    _shown: dict[str, JsonObject] = field(default_factory=dict)
+    """By conversation, the address of the message that is being answered."""
+    _ended: dict[str, float] = field(default_factory=dict)
+    """When the last replies came: what was asked before that is out of date."""
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def told(self, answering: Mapping[str, JsonObject], asked: float) -> None:
+        """The server has answered what it was asked at that time."""
+        self._ended = {name: at for name, at in self._ended.items() if at >= asked}
+        now = {name: address for name, address in answering.items() if name not in self._ended}
+        if now.keys() - self._shown.keys():
+            self._changed.set()
+        self._shown = now
+
+    def ended(self, conversation: str) -> None:
+        """A reply is there; the platform shows that by itself."""
+        self._shown.pop(conversation, None)
+        self._ended[conversation] = self.clock()
+
+    async def run(self) -> None:
+        """Raises nothing."""
+        if self.typing_s <= 0:
+            await asyncio.Event().wait()
+        due = dict[str, float]()
+        while True:
+            now = self.clock()
+            due = {name: due.get(name, now) for name in self._shown}
+            await asyncio.gather(*(self._show(self._shown[name]) for name, at in due.items() if at <= now))
+            due = {name: now + _BEFORE * self.typing_s if at <= now else at for name, at in due.items()}
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0)):
+                    await self._changed.wait()
+
+    async def _show(self, address: JsonObject) -> None:
+        """That it could not be shown harms nobody."""
+        with suppress(Exception):
+            async with asyncio.timeout(min(self.typing_s, _REQUEST_S)):
+                await self.session.typing(address)
