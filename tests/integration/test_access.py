@@ -237,6 +237,7 @@ _FILE = {"format": "switchboard.rules.v1", "teams": {"side": []}}
 ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/ingest", envelope_json("x", event="scope"), "connector"),
     ("POST", "/v1/ingest/batch", {"envelopes": [envelope_json("x", event="scope")]}, "connector"),
+    ("POST", "/v1/ingest/files", envelope_json("x", event="files"), "connector"),
     ("GET", "/v1/messages", None, "connector"),
     ("GET", "/v1/messages/{own}", None, "connector"),
     ("GET", "/v1/messages/{own}/raw", None, "connector agent"),

@@ -69,14 +69,20 @@ class Sniffed:
 
 def sniff(head: bytes, claimed: str) -> Sniffed:
     """The media type of a file by its first bytes; the claim counts as long as they do not contradict it."""
-    claim = claimed.partition(";")[0].strip().lower()
-    claim = claim if _MEDIA_TYPE.fullmatch(claim) and claim != UNKNOWN else ""
+    claim = bare_type(claimed)
+    claim = "" if claim == UNKNOWN else claim
     kind, others = _kind(head)
     if not claim or claim == kind:
         return Sniffed(kind)
     if re.fullmatch(others, claim) and not (kind == UNKNOWN and claim in _SIGNED):
         return Sniffed(claim)
     return Sniffed(kind, claim)
+
+
+def bare_type(claimed: str) -> str:
+    """A media type in lower case and without parameters; empty if it is none."""
+    kind = claimed.partition(";")[0].strip().lower()
+    return kind if _MEDIA_TYPE.fullmatch(kind) else ""
 
 
 def _kind(head: bytes) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol
 
 import structlog
 from msgspec import Struct, structs
@@ -35,6 +35,7 @@ from switchboard.journey.strangers import Strangers
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.ports.channel import Channel
 from switchboard.store import blobs
 from switchboard.store import inbox as store
 from switchboard.store.clock import DatabaseClock
@@ -75,6 +76,10 @@ class _Ask(Struct, frozen=True):
     stops: bool = False
     late: bool = False
     blobs: Collection[bytes] = ()
+
+
+NoFiles = Literal["known", "history", "stranger"]
+"""Why files are not wanted: the message was accepted before, nobody will see it, or its sender must be let in first."""
 
 
 class Decide(Protocol):
@@ -143,6 +148,23 @@ class AcceptLeg:
                 self._give_back(one, ask)
         return outcomes
 
+    async def needs_no_files(self, submission: Submission) -> NoFiles | None:
+        """Why the files of a message need not be fetched before it is submitted; None: they are wanted.
+
+        Raises InvalidInput, Unavailable.
+        """
+        envelope, now = submission.envelope, self._clock.now()
+        [new] = self._ids.next(1, now.timestamp())
+        message = _message(submission, self._channels.of(envelope), RequestId(new), now)
+        if envelope.kept_as_history:
+            return "history"
+        if (await store.are_known(self._database, [message]))[0]:
+            return "known"
+        contact = self._strangers.contact(message) if self._strangers is not None else None
+        if contact is None or self._strangers is None or contact in await self._strangers.let_in([contact]):
+            return None
+        return "stranger"
+
     def _give_back(self, submission: Submission, ask: _Ask | SwitchboardError) -> None:
         """What stored nothing does not count against the rate of its sender."""
         if isinstance(ask, _Ask) and ask.refused is None:
@@ -153,17 +175,7 @@ class AcceptLeg:
         try:
             channel = self._channels.of(envelope)
             self._admission.check_size(len(submission.raw))
-            message = Message(
-                request_id=request_id,
-                conversation=conversation(envelope, channel),
-                dedupe_key=dedupe_key(envelope, channel),
-                envelope=envelope,
-                raw=submission.raw,
-                media_type=submission.media_type,
-                received_at=now,
-                thread=thread_of(envelope, channel),
-                content=content_of(envelope, channel),
-            )
+            message = _message(submission, channel, request_id, now)
             answers, named = channel.replied_to(envelope), named_in(envelope, channel)
             routed = not envelope.kept_as_history
             late = routed and envelope.control.ingestion_tier == "held"
@@ -354,6 +366,21 @@ class AcceptLeg:
     async def watch_backlog(self, every: float = 0.5) -> None:
         """Measure the backlog periodically. Runs until cancelled."""
         await self._admission.watch(every)
+
+
+def _message(submission: Submission, channel: Channel, request_id: RequestId, now: datetime) -> Message:
+    envelope = submission.envelope
+    return Message(
+        request_id=request_id,
+        conversation=conversation(envelope, channel),
+        dedupe_key=dedupe_key(envelope, channel),
+        envelope=envelope,
+        raw=submission.raw,
+        media_type=submission.media_type,
+        received_at=now,
+        thread=thread_of(envelope, channel),
+        content=content_of(envelope, channel),
+    )
 
 
 def _is_ready(ask: _Ask | SwitchboardError) -> bool:

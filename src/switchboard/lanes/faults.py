@@ -35,6 +35,7 @@ Point = Literal[
     "before_compaction",
     "after_compaction",
     "connector_received",
+    "connector_uploaded",
     "connector_submitted",
     "connector_before_cursor",
     "connector_cursor_saved",

@@ -97,7 +97,9 @@ class FileIn:
 
     attachment: int
     handle: JsonObject
-    """What the session needs to fetch it."""
+    """What the session needs to fetch it. Without `raw`, equal handles are the same bytes."""
+    raw: bytes = field(default=b"", repr=False)
+    """The event, if the file is in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +230,7 @@ class Session(Protocol):
         """
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
-        """An event from quarantine, read again; raises nothing. Its files cannot be fetched unless `raw` has them."""
+        """An event from quarantine, read again; raises nothing. Its files are fetched as those of any other."""
 
     async def confirm(self, cursor: str) -> None:
         """The platform may forget everything up to the cursor; it is called after the switchboard has it."""

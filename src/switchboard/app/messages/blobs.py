@@ -8,6 +8,7 @@ client that is slow, or goes away, keeps no connection to the database and leave
 from __future__ import annotations
 
 import asyncio
+import errno
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from switchboard.store.files import blob_of_link
 PIECE_BYTES: Final = 262_144
 _ARRIVING: Final = 16
 """Most uploads at a time; the others wait."""
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _STORING: Final = 2
 """Most that write to the database at a time."""
 
@@ -80,6 +82,16 @@ class BlobService:
             with await asyncio.to_thread(_without_name, self._directory) as file:
                 return await self._store(caller, await self._spool(file, body, claimed))
 
+    async def room(self, caller: Principal) -> int:
+        """Bytes that the next file of this caller may have."""
+        used, limits = await store.used(self._database, *_owner(caller)), self._limits
+        rooms = [limits.file_bytes]
+        if limits.endpoint_bytes_per_day and caller.role != "operator":
+            rooms.append(limits.endpoint_bytes_per_day - used.endpoint)
+        if limits.total_bytes:
+            rooms.append(limits.total_bytes - used.total)
+        return max(0, min(rooms))
+
     async def _spool(self, file: IO[bytes], body: AsyncIterable[bytes], claimed: str) -> _Spooled:
         digest, size, head = sha256(), 0, b""
         async for piece in body:
@@ -87,7 +99,7 @@ class BlobService:
             self._check_size(size)
             head += piece[: HEAD_BYTES - len(head)]
             digest.update(piece)
-            await asyncio.to_thread(file.write, piece)
+            await _written(file, piece)
         await asyncio.to_thread(file.seek, 0)
         return _Spooled(file, digest.digest(), size, sniff(head, claimed))
 
@@ -148,6 +160,15 @@ class BlobService:
 
 def _without_name(directory: Path) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=directory)
+
+
+async def _written(file: IO[bytes], piece: bytes) -> None:
+    try:
+        await asyncio.to_thread(file.write, piece)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise BlobQuota("the disk of the data directory is full") from error
 
 
 def _owner(caller: Principal) -> tuple[str, str]:

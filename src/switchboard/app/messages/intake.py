@@ -27,7 +27,7 @@ from switchboard.domain.envelope import Control, Envelope
 from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Decision
-from switchboard.journey.accept import AcceptLeg, Submission
+from switchboard.journey.accept import AcceptLeg, NoFiles, Submission
 from switchboard.store.inbox import Acceptance
 from switchboard.transport.mail_reading import MailReader
 
@@ -93,6 +93,13 @@ class Intake:
         except SwitchboardError as error:
             self._metrics.refused.labels(error.code).inc()
             raise
+
+    async def needs_no_files(self, caller: Principal, raw: bytes) -> NoFiles | None:
+        """Why the files of an envelope need not be fetched. Raises InvalidInput, Forbidden, Unavailable."""
+        envelope = wire.parse_envelope(raw, now=datetime.now(UTC))
+        source = envelope.source
+        await self._access.check_endpoint(caller, "ingest", source.channel, source.endpoint_identity)
+        return await self._accept.needs_no_files(Submission(envelope, raw))
 
     async def mail(
         self, caller: Principal, raw: bytes, *, endpoint: str, provider: str, key: str | None = None

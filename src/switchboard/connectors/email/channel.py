@@ -145,21 +145,21 @@ class EmailSession:
         found = await asyncio.to_thread(box.read, uid)
         if found is None:
             return None
-        return await self._read(found.raw, name, f"{validity}:{uid}", found.arrived)
+        return await self._read(found.raw, name, found.arrived)
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
-        """A mail from quarantine. Where it lies is not known any more, nor are its files."""
-        return await self._read(raw, "unreadable", None, None)
+        """A mail from quarantine."""
+        return await self._read(raw, "unreadable", None)
 
-    async def _read(self, raw: bytes, name: str, place: str | None, arrived: datetime | None) -> Inbound | Unreadable:
+    async def _read(self, raw: bytes, name: str, arrived: datetime | None) -> Inbound | Unreadable:
         try:
             mail = await self._reader.read(raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
         except InvalidInput as error:
             return Unreadable(name, raw, error.message)
         envelope = mail.envelope if arrived is None else _arrived(mail.envelope, arrived)
-        return self._inbound(envelope, raw, place)
+        return self._inbound(envelope, raw)
 
-    def _inbound(self, envelope: Envelope, raw: bytes, place: str | None) -> Inbound:
+    def _inbound(self, envelope: Envelope, raw: bytes) -> Inbound:
         email = CHANNELS[0]
         facts = {name: value for name, value in email.facts(envelope).items() if value is not None}
         direct = not email.overheard(facts | {"endpoint": self._own})
@@ -171,7 +171,7 @@ class EmailSession:
             raw=raw,
             own=is_mailbox(envelope.sender.identity.lower(), self._own),
             direct=direct,
-            files=tuple(FileIn(at, {"place": place}) for at in range(len(attached))) if place is not None else (),
+            files=tuple(FileIn(at, {"part": at}, raw) for at in range(len(attached))),
         )
 
     async def confirm(self, cursor: str) -> None:
@@ -287,18 +287,10 @@ class EmailSession:
         """Mail has none."""
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
-        """The bytes of an attachment. Raises OSError; ValueError: the mail is gone."""
-        validity, _, uid = str(file.handle.get("place", "")).partition(":")
-        box = await self._connected()
-        try:
-            opened = await asyncio.to_thread(box.open, self._settings.folder)
-            known = str(opened.validity) == validity
-            mail = await asyncio.to_thread(box.read, int(uid)) if known and uid.isdecimal() else None
-        finally:
-            box.abandon()
-        data = await asyncio.to_thread(file_of, mail.raw, file.attachment) if mail is not None else None
+        """The bytes of an attachment, out of its mail. Raises ValueError: it has none there."""
+        data = await asyncio.to_thread(file_of, file.raw, int(file.handle.get("part", 0)))
         if data is None:
-            raise ValueError("the mail is not in the mailbox any more")
+            raise ValueError("the mail has no such attachment")
         for start in range(0, len(data), _PIECE):
             yield data[start : start + _PIECE]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -30,6 +30,8 @@ _BUG: Final = "internal_error"
 _FAULT: Final = 500
 """The status of a server that has a fault, and may have none with other requests."""
 _GONE: Final = 404
+_NO_ROOM: Final = "blob_quota"
+_UPLOAD_S: Final = 60.0
 _LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
@@ -84,6 +86,23 @@ class NotNow:
     reason: str
     seconds: float | None = None
     counts: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Whether the files of a message are to be fetched: `reason` says why not. One may have `most_bytes`."""
+
+    most_bytes: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file that the server has: the name of its blob, and what it is."""
+
+    blob: str
+    size_bytes: int
+    media_type: str
 
 
 Verdict = Taken | Declined | NotNow
@@ -203,10 +222,42 @@ class Api:
             return [verdict for one in taken for verdict in await self._submit([one])]
         return [_verdict(result) for result in got["results"]]
 
+    async def wanted(self, envelope: Envelope) -> Wanted | None:
+        """Whether the files of a message are to be fetched; None: the message itself will be refused.
+
+        Raises Unreachable.
+        """
+        try:
+            got = await self._ask("POST", "/v1/ingest/files", _encoder.encode(envelope))
+        except ConfigurationError:
+            raise
+        except SwitchboardError as error:
+            if isinstance(error, Unreachable) and error.status != _FAULT:
+                raise
+            return None
+        return Wanted(int(got["most_bytes"]), got["reason"])
+
+    async def upload(self, pieces: AsyncIterable[bytes], media_type: str) -> Stored | Declined:
+        """Store a file piece by piece. Raises Unreachable, and what `pieces` raises."""
+        headers = {"content-type": media_type}
+        try:
+            response = await self._http.request("POST", "/v1/blobs", content=pieces, headers=headers, timeout=_UPLOAD_S)
+        except httpx2.TransportError as error:
+            raise _no_answer(error) from error
+        if not response.is_success:
+            refusal = _error(response)
+            if isinstance(refusal, ConfigurationError) or (
+                isinstance(refusal, Unreachable) and refusal.code != _NO_ROOM
+            ):
+                raise refusal
+            return Declined(refusal.code, refusal.message)
+        got = _json(response)
+        return Stored(str(got["blob"]), int(got["size_bytes"]), str(got["media_type"]))
+
     async def quarantine(self, event_id: str, reason: str, raw: bytes) -> None:
         """Keep what cannot be taken, to be shown and replayed. Raises Unreachable."""
         encoded = base64.b64encode(raw[:MAX_RAW]).decode("ascii")
-        why = _sayable(reason)[:4000]
+        why = sayable(reason)[:4000]
         body = {**self.place.body(), "event_id": _quarantine_id(event_id), "reason": why, "raw": encoded}
         await self._ask("POST", "/v1/quarantine", body)
 
@@ -294,23 +345,31 @@ class Api:
                 method, path, content=content or None, headers=headers, params=params, timeout=timeout
             )
         except httpx2.TransportError as error:
-            raise Unreachable(f"the switchboard does not answer: {type(error).__name__} {error}".strip()) from error
+            raise _no_answer(error) from error
         if not response.is_success:
             raise _error(response)
-        try:
-            return response.json() if response.content else {}
-        except ValueError as error:
-            raise Unreachable("what answers is no switchboard: it sent no JSON") from error
+        return _json(response)
 
 
-def _sayable(text: str) -> str:
+def _no_answer(error: httpx2.TransportError) -> Unreachable:
+    return Unreachable(f"the switchboard does not answer: {type(error).__name__} {error}".strip())
+
+
+def _json(response: httpx2.Response) -> Any:
+    try:
+        return response.json() if response.content else {}
+    except ValueError as error:
+        raise Unreachable("what answers is no switchboard: it sent no JSON") from error
+
+
+def sayable(text: str) -> str:
     """Without what no request may hold: lone surrogates and NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def _quarantine_id(event_id: str) -> str:
     """The platform's id of an event; the hash of one that the server would not take."""
-    if event_id and len(event_id) <= _LONGEST_ID and _sayable(event_id) == event_id:
+    if event_id and len(event_id) <= _LONGEST_ID and sayable(event_id) == event_id:
         return event_id
     return f"sha256:{hashlib.sha256(event_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
@@ -348,7 +407,7 @@ def _error(response: httpx2.Response) -> SwitchboardError:
         code, message = "", f"the switchboard answered {status}"
     if status == 429 or status >= 500 or status == 408:
         away = Unreachable(message, _seconds(response.headers.get("retry-after")))
-        away.status = status
+        away.status, away.code = status, code or away.code
         return away
     if status == 409:
         return Overtaken(message)

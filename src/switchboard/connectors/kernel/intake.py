@@ -42,6 +42,10 @@ class Handling(BaseModel):
     """Stale messages are held, and routed only if an operator releases them; or kept as history; or answered."""
     on_uncertain: OnUncertain | None = None
     """None: as is usual for the platform."""
+    file_bytes: int | None = Field(default=None, ge=0)
+    """Maximum bytes of a file that is fetched; None: as many as the platform gives; 0: no file is fetched."""
+    file_types: tuple[str, ...] = ()
+    """Media types that are fetched, such as `image/*`; empty: all."""
 
 
 @dataclass(frozen=True, slots=True)

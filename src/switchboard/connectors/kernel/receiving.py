@@ -1,8 +1,9 @@
 """From the platform to the switchboard: nothing is confirmed, and no cursor moves, before the switchboard has answered.
 
-`runner.py` runs a `Receiver` for each session. Events wait in the order of their conversation; one that fails does not
-hold back other conversations, and goes to quarantine when it is refused, or has failed for long while others succeed.
-While the switchboard takes nothing, the platform is not asked for more. Next: `sending.py`.
+`runner.py` runs a `Receiver` for each session. Events wait in the order of their conversation; one that fails, or whose
+files are being fetched (`files.py`), does not hold back other conversations. It goes to quarantine when it is refused,
+or has failed for long while others succeed. While the switchboard takes nothing, the platform is not asked for more.
+Next: `sending.py`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 import structlog
 
 from switchboard.connectors.kernel.api import Api, Declined, NotNow, Taken, Unreachable, Verdict
+from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import (
     AlbumClock,
@@ -59,8 +61,14 @@ class _Waiting:
     failures: int = 0
     failing_since: float = 0.0
     envelope: Envelope | None = None
+    filing: asyncio.Task[Envelope] | None = None
+    """Its files are being fetched."""
     refusal: str = ""
     """Why it goes to quarantine; it is not submitted again."""
+
+    def is_due(self, now: float) -> bool:
+        """Whether it can be tried."""
+        return self.due <= now and (self.filing is None or self.filing.done())
 
 
 @dataclass(slots=True)
@@ -78,6 +86,7 @@ class Receiver:
     session: Session
     api: Api
     handling: Handling
+    files: Filer
     health: Health
     clock: Callable[[], float]
     moved: dict[str, str] = field(default_factory=dict)
@@ -102,9 +111,10 @@ class Receiver:
                 if task.done():
                     await task
         finally:
-            for task in (pulling, submitting):
-                task.cancel()
-            await asyncio.gather(pulling, submitting, return_exceptions=True)
+            filing = [waiting.filing for waiting in self._waiting if waiting.filing is not None]
+            for running in (pulling, submitting, *filing):
+                running.cancel()
+            await asyncio.gather(pulling, submitting, *filing, return_exceptions=True)
 
     async def _pull(self, cursor: str | None) -> None:
         batches = self.session.receive(cursor)
@@ -215,7 +225,7 @@ class Receiver:
         """What can be tried now: the first of each conversation, as it may fail and the next must not go before it."""
         firsts = {waiting.conversation: waiting for waiting in reversed(self._waiting)}
         now = self.clock()
-        return [waiting for waiting in self._waiting if waiting.due <= now and firsts[waiting.conversation] is waiting]
+        return [waiting for waiting in self._waiting if waiting.is_due(now) and firsts[waiting.conversation] is waiting]
 
     async def _settle(self, due: Sequence[_Waiting]) -> None:
         for broken in list(self._broken):
@@ -235,16 +245,24 @@ class Receiver:
             await self._to_quarantine(waiting)
 
     def _prepare(self, waiting: _Waiting) -> bool:
-        """Whether it is to be submitted; what is left out is settled at once."""
+        """Whether it is to be submitted; what is left out is settled at once, and files are fetched first."""
         if waiting.refusal:
             return False
-        if waiting.envelope is None:
-            made = prepared(merged(waiting.events), self.handling, datetime.now(UTC))
-            if isinstance(made, LeftOut):
-                self._end(waiting, f"left_out_{made.why}")
-                return False
-            waiting.envelope = made
-        return True
+        if waiting.filing is not None:
+            waiting.envelope, waiting.filing = waiting.filing.result(), None
+        if waiting.envelope is not None:
+            return True
+        event = merged(waiting.events)
+        made = prepared(event, self.handling, datetime.now(UTC))
+        if isinstance(made, LeftOut):
+            self._end(waiting, f"left_out_{made.why}")
+            return False
+        waiting.envelope = made
+        if not self.files.has_files(made, event.files):
+            return True
+        waiting.filing = asyncio.create_task(self.files.filed(made, event.files))
+        waiting.filing.add_done_callback(lambda _: self._changed.set())
+        return False
 
     def _heard(self, waiting: _Waiting, verdict: Verdict) -> None:
         match verdict:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import structlog
 
 from switchboard.connectors.kernel.api import Api, Declined, NotNow, Quarantined, Taken, Unreachable
+from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling, LeftOut, at_home, prepared
 from switchboard.ports.connector import Session, Unreadable
@@ -28,6 +29,7 @@ class Replayer:
     session: Session
     api: Api
     handling: Handling
+    files: Filer
     health: Health
     moved: Mapping[str, str]
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
@@ -65,11 +67,12 @@ class Replayer:
         if isinstance(found, Unreadable):
             return found.reason
         # Somebody wants it answered, however old it is.
-        made = prepared(
-            at_home(found, self.moved), self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC)
-        )
+        found = at_home(found, self.moved)
+        made = prepared(found, self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC))
         if isinstance(made, LeftOut):
             return None
+        if self.files.has_files(made, found.files):
+            made = await self.files.filed(made, found.files)
         match (await self.api.ingest([made]))[0]:
             case Taken():
                 return None

@@ -20,6 +20,7 @@ import structlog
 
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.api import Api, Lease, Overtaken, Place, Unreachable
+from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.limits import Brake
 from switchboard.connectors.kernel.receiving import Receiver
@@ -140,8 +141,11 @@ class Runner:
         if api is None or lease is None:
             return
         cursor = await self._start_at(session, api, lease)
-        receiver = Receiver(session, api, self.configured.handling, self.health, self.clock, dict(lease.moved))
-        replayer = Replayer(session, api, self.configured.handling, self.health, receiver.moved)
+        handling = self.configured.handling
+        limits = limits_of(self.configured.manifest.capabilities, handling)
+        files = Filer(session, api, limits, self.health, self.clock)
+        receiver = Receiver(session, api, handling, files, self.health, self.clock, dict(lease.moved))
+        replayer = Replayer(session, api, handling, files, self.health, receiver.moved)
         replayer.told(lease.replays)
         typist = Typist(session, self.configured.manifest.capabilities.typing_s, self.clock)
         await _first_of(

@@ -211,6 +211,18 @@ class ErrorBody(Answer):
     error: ErrorInfo
 
 
+class FilesAnswer(Answer):
+    """Whether the files of a message are to be uploaded before it is submitted, and how large one may be.
+
+    `reason`: why not. The message was accepted before (`known`), nobody will see it (`history`), or its sender must be
+    let in first (`stranger`).
+    """
+
+    wanted: bool
+    reason: Literal["known", "history", "stranger"] | None
+    most_bytes: Annotated[int, Field(ge=0)]
+
+
 class AcceptedBody(Answer):
     """The message is stored. A duplicate has the id of the first message and no triage fields."""
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from switchboard.app.messages.intake import MAIL, ingest_schema, split_batch
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
-from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer
+from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer, FilesAnswer
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.http.errors import UnsupportedMediaType
 from switchboard.server.http.parameters import only_known_parameters, require_known
@@ -157,6 +157,26 @@ async def ingest_batch(request: Request) -> Response:
         )
     items = split_batch(await whole_body(request))
     return answer({"results": await services.intake.batch(caller, items)})
+
+
+@router.post(
+    "/v1/ingest/files",
+    openapi_extra={
+        "requestBody": {"required": True, "content": {_JSON: {"schema": {"$ref": f"{_REF}Envelope"}}}},
+    },
+    **operation("expect_files", "Ask whether the files of a message are wanted", FilesAnswer, 415),
+)
+async def expect_files(request: Request) -> Response:
+    """Before anything is fetched from a platform. The message is as it would be submitted; nothing is stored."""
+    services, caller = services_of(request), caller_of(request)
+    await services.access.check(caller, "ingest")
+    require_known(request, ())
+    media_type, _ = _head(request)
+    if media_type != _JSON:
+        raise _unsupported(media_type, _JSON)
+    reason = await services.intake.needs_no_files(caller, await whole_body(request))
+    most_bytes = await services.blobs.room(caller)
+    return answer({"wanted": reason is None, "reason": reason, "most_bytes": most_bytes})
 
 
 @router.get(

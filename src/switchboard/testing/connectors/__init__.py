@@ -7,8 +7,8 @@
 A `Driver` is the other side of the platform: it lets a person write, and shows what the account has sent. The kernel
 runs against a scripted switchboard in memory, and dies at every named point and around every request. A check raises
 `AssertionError` that says what went wrong. `NETWORK_CHECKS` and `EDITING_CHECKS` are for channels of which the platform
-can be out of reach, and on which people edit what they wrote. Next: `ports/connector.py`, the contract that is
-checked here.
+can be out of reach, and on which people edit what they wrote, `FILE_CHECKS` for those with files, `LOSING_CHECKS` where
+they must be fetched. Next: `ports/connector.py`, the contract that is checked here.
 """
 
 from switchboard.testing.connectors.checks import (
@@ -20,17 +20,31 @@ from switchboard.testing.connectors.checks import (
     NetworkCheck,
 )
 from switchboard.testing.connectors.driver import Driver, EditingDriver, NetworkDriver, Shown
+from switchboard.testing.connectors.files import (
+    FILE_CHECKS,
+    LOSING_CHECKS,
+    FileCheck,
+    FileDriver,
+    LosingCheck,
+    LosingDriver,
+)
 from switchboard.testing.connectors.platform import ScriptedPlatform
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 __all__ = [
     "CHECKS",
     "EDITING_CHECKS",
+    "FILE_CHECKS",
+    "LOSING_CHECKS",
     "NETWORK_CHECKS",
     "ConnectorCheck",
     "Driver",
     "EditingCheck",
     "EditingDriver",
+    "FileCheck",
+    "FileDriver",
+    "LosingCheck",
+    "LosingDriver",
     "NetworkCheck",
     "NetworkDriver",
     "ScriptedPlatform",

@@ -35,8 +35,9 @@ from switchboard.ports.connector import (
 )
 from switchboard.testing.connectors.driver import Shown
 
-CAPABILITIES: Final = Capabilities(text_limit=120, history="cursor", receive_window_s=1.0)
+CAPABILITIES: Final = Capabilities(text_limit=120, history="cursor", max_file_in=1_000_000, receive_window_s=1.0)
 HANDLING: Final = Handling(start="all")
+_PIECE: Final = 1000
 _TOLD: Final = {"token": "scripted-value"}
 
 
@@ -59,6 +60,12 @@ class ScriptedPlatform:
     """What the next calls of `send` say instead of sending; an exception after it was sent."""
     typing: list[JsonObject] = field(default_factory=list)
     """Where it was shown that an answer is being written."""
+    files: dict[int, bytes] = field(default_factory=dict)
+    """By a hundred times the number of their event and their place in it; what is not there cannot be had."""
+    fetching: Callable[[int], AsyncIterator[bytes]] | None = None
+    """What gives a file instead."""
+    fetched: list[int] = field(default_factory=list)
+    """Whose files were asked for."""
     finds: int = 0
     """How many times a session was asked what it has sent."""
     unanswered: int = 0
@@ -91,6 +98,14 @@ class ScriptedPlatform:
     async def says(self, thread: str, text: str) -> None:
         """A person writes in a chat with the account."""
         self.add(thread, text)
+
+    async def brings(self, thread: str, text: str, data: bytes) -> None:
+        """A person sends a file."""
+        self.add(thread, text, files=[data])
+
+    def loses_files(self) -> None:
+        """Nothing of them is left."""
+        self.files.clear()
 
     @property
     def longest(self) -> int:
@@ -130,9 +145,19 @@ class ScriptedPlatform:
         return [Shown(str(part.address["thread"]), part.text) for part in self.posts]
 
     def add(self, thread: str, text: str, **more: Any) -> Inbound:
-        """One more event; `more` are fields of `Inbound`, `event` and `control` those of the envelope."""
+        """One more event; `more` are fields of `Inbound`, `event` and `control` those of the envelope.
+
+        `files` are the bytes of what is attached.
+        """
         number = len(self.events) + 1
-        photo = (Attachment(media_type="image/jpeg", size_bytes=1),) if more.get("album") else ()
+        data: Sequence[bytes] = more.pop("files", [b"\xff\xd8\xff"] if more.get("album") else [])
+        self.files |= {number * 100 + at: one for at, one in enumerate(data)}
+        attached = tuple(
+            Attachment(
+                media_type="application/octet-stream", size_bytes=len(one), source_attachment_id=f"{number}.{at}"
+            )
+            for at, one in enumerate(data)
+        )
         envelope = Envelope(
             schema_version="ingest.v1",
             source=Source(channel="api", provider="internal", endpoint_identity="scripted:1"),
@@ -144,10 +169,10 @@ class ScriptedPlatform:
                 **more.pop("event", {}),
             ),
             sender=Sender(identity=f"person of {thread}", chat_type="private"),
-            payload=Payload(normalized_text=text, attachments=photo),
+            payload=Payload(normalized_text=text, attachments=attached),
             control=Control(**more.pop("control", {})),
         )
-        files = (FileIn(0, {"number": number}),) if photo else ()
+        files = tuple(FileIn(at, {"number": number * 100 + at}) for at in range(len(attached)))
         event = replace(Inbound(envelope=envelope, raw=str(number).encode(), direct=True, files=files), **more)
         self.events.append(event)
         self.changed.set()
@@ -232,8 +257,18 @@ class _Session:
         self._platform.asks()
         self._platform.typing.append(address)
 
-    def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
-        raise ValueError(f"there is no file {file.attachment}")
+    async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
+        number = int(file.handle["number"])
+        self._platform.fetched.append(number)
+        if self._platform.fetching is not None:
+            async for piece in self._platform.fetching(number):
+                yield piece
+            return
+        if number not in self._platform.files:
+            raise ValueError("the file is gone")
+        data = self._platform.files[number]
+        for start in range(0, len(data), _PIECE):
+            yield data[start : start + _PIECE]
 
     async def latest(self) -> str | None:
         return str(len(self._platform.events))

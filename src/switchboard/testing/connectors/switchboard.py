@@ -10,11 +10,13 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 from uuid import uuid4
 
 import httpx2
 
+from switchboard.core.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.domain.json_values import JsonObject
 
 Answer = tuple[int, JsonObject]
@@ -37,6 +39,14 @@ class ScriptedSwitchboard:
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
         self.duplicates = 0
+        self.blobs: dict[str, bytes] = {}
+        """The files that were uploaded, by their SHA-256."""
+        self.most_bytes = 10_000_000
+        """How large a file may be."""
+        self.no_room: str | None = None
+        """Why no file is taken at present."""
+        self.strangers: set[str] = set()
+        """Senders whose files are not wanted."""
         self.quarantined: dict[str, str] = {}
         self.raw: dict[str, str] = {}
         """The events in quarantine as the platform gave them, in base64."""
@@ -119,7 +129,7 @@ class ScriptedSwitchboard:
 
     async def handle(self, request: httpx2.Request, dead: asyncio.Event) -> httpx2.Response:
         """Answer one request, unless it is the one at which the connector dies."""
-        body = json.loads(await request.aread() or b"{}")
+        content = await request.aread()
         if dead.is_set():
             raise httpx2.ConnectError("the connector is dead")
         self.requests.append(f"{request.method} {request.url.path}")
@@ -127,7 +137,13 @@ class ScriptedSwitchboard:
         lost, away = dies and self.dies_at is not None and not self.dies_at[1], self._away(request)
         answer: Answer = (self.outage, _error("unavailable"))
         if not lost and not away:
-            answer = await self._answered(request, body)
+            is_file = request.url.path == "/v1/blobs"
+            kind = request.headers.get("content-type", "")
+            answer = (
+                self._uploaded(content, kind)
+                if is_file
+                else await self._answered(request, json.loads(content or b"{}"))
+            )
         if dies:
             dead.set()
         if dead.is_set():
@@ -150,6 +166,8 @@ class ScriptedSwitchboard:
                 answer = self._saved(body)
             case "POST", ["connectors", "moves"]:
                 answer = self._moves(body)
+            case "POST", ["ingest", "files"]:
+                answer = 200, {"reason": self._needs_no_files(body), "most_bytes": self.most_bytes}
             case "POST", ["ingest", "batch"]:
                 answer = 200, {"results": [self._ingested(envelope) for envelope in body["envelopes"]]}
             case "POST", ["outbox", "next"]:
@@ -164,6 +182,19 @@ class ScriptedSwitchboard:
                 self.heartbeats.append(body)
                 answer = 200, {"status": "ok", "interval_s": 120}
         return answer
+
+    def _uploaded(self, content: bytes, media_type: str) -> Answer:
+        if self.no_room is not None:
+            return 429, {"error": {"code": "blob_quota", "message": self.no_room}}
+        blob = sha256(content).hexdigest()
+        self.blobs[blob] = content
+        kind = sniff(content[:HEAD_BYTES], media_type).media_type
+        return 201, {"blob": blob, "size_bytes": len(content), "media_type": kind}
+
+    def _needs_no_files(self, envelope: JsonObject) -> str | None:
+        if envelope["event"]["external_event_id"] in self._keys:
+            return "known"
+        return "stranger" if envelope["sender"]["identity"] in self.strangers else None
 
     def _quarantine(self, method: str, named: list[str], body: JsonObject) -> Answer:
         match method, named:
@@ -213,6 +244,9 @@ class ScriptedSwitchboard:
         event = envelope["event"]
         if (code := self.refusal(envelope)) is not None:
             return _error(code)
+        named = [one.get("storage_ref") for one in envelope["payload"]["attachments"]]
+        if any(ref is not None and ref.removeprefix(PREFIX) not in self.blobs for ref in named):
+            return _error("unknown_blob")
         key = event["external_event_id"]
         if known := self._keys.get(key):
             self.duplicates += 1

@@ -1,0 +1,121 @@
+"""The laws of files that arrive: fetched once, whole, before their message, and never in its way.
+
+Called by tests of channels as the other checks are. A `FileDriver` lets a person send a file; a `LosingDriver` is of a
+platform that may not have it any more. Next: `connectors/kernel/files.py`, which is checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from switchboard.core.blobs import PREFIX
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.connectors.driver import Driver
+from switchboard.testing.connectors.running import Death, connector, scripted, until
+from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
+
+UPLOAD: Final = "POST /v1/blobs"
+FILE_DEATHS: Final = (
+    Death("connector_uploaded"),
+    *(Death(path, processed=processed) for path in ("/ingest/files", "/blobs") for processed in (False, True)),
+)
+
+
+class FileDriver(Driver, Protocol):
+    """The other side of a platform on which people send files."""
+
+    async def brings(self, thread: str, text: str, data: bytes) -> None:
+        """A person sends a file with these words to the account, in a direct chat that is this thread."""
+
+
+class LosingDriver(FileDriver, Protocol):
+    """The other side of a platform from which files must be fetched."""
+
+    def loses_files(self) -> None:
+        """None of the files that were sent so far can be had any more."""
+
+
+FileCheck = Callable[[FileDriver], Awaitable[None]]
+LosingCheck = Callable[[LosingDriver], Awaitable[None]]
+
+
+async def check_a_file_is_fetched_once_and_arrives_as_it_was(driver: FileDriver) -> None:
+    """Small, empty of sense, and larger than a piece; given again it is not fetched again."""
+    sent = [_file(number, size) for number, size in enumerate((1, 5_000, 200_000))]
+    for number, data in enumerate(sent):
+        await driver.brings("t", f"file {number}", data)
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard) as running:
+        await until(lambda: len(switchboard.accepted) == len(sent), "the messages are accepted")
+        await running.killed()
+    switchboard.cursor = None
+    await driver.says("t", "the last")
+    async with connector(driver.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == len(sent) + 1, "the last one is accepted")
+    _arrived(switchboard, switchboard.accepted[:-1], sent)
+    uploads = switchboard.requests.count(UPLOAD)
+    assert uploads == len(sent), f"{len(sent)} files were sent, and {uploads} uploaded"
+
+
+async def check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing(driver: FileDriver) -> None:
+    """Killed between the upload and the message, and around each request: one message each, with its file."""
+    switchboard, sent = scripted(), list[bytes]()
+    for death in FILE_DEATHS:
+        sent.append(_file(len(sent), 5_000))
+        await driver.brings("t", f"file {len(sent)}", sent[-1])
+        async with connector(driver.configured, switchboard, death) as running:
+            await until(running.dead.is_set, f"it dies at {death}")
+            await running.killed()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) >= len(sent), "all messages are accepted")
+    _arrived(switchboard, switchboard.accepted, sent)
+
+
+async def check_a_file_for_which_there_is_no_room_keeps_no_message_back(driver: FileDriver) -> None:
+    """The message says why it comes without the file."""
+    await driver.brings("t", "a file", _file(0, 5_000))
+    switchboard = scripted()
+    switchboard.no_room = "all places are taken"
+    async with connector(driver.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+    [attachment] = switchboard.accepted[0]["payload"]["attachments"]
+    assert "all places are taken" in attachment.get("unavailable", ""), f"it does not say why: {attachment}"
+
+
+async def check_a_file_that_cannot_be_had_keeps_no_message_back(driver: LosingDriver) -> None:
+    """Its message arrives in its place, and says why it comes without the file."""
+    await driver.brings("t", "a file", _file(0, 5_000))
+    driver.loses_files()
+    await driver.says("t", "behind it")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 2, "both messages are accepted")
+    [attachment] = switchboard.accepted[0]["payload"]["attachments"]
+    assert attachment.get("unavailable"), f"it does not say why: {attachment}"
+    assert "storage_ref" not in attachment, "a file that cannot be had was stored"
+
+
+FILE_CHECKS: Final[tuple[FileCheck, ...]] = (
+    check_a_file_is_fetched_once_and_arrives_as_it_was,
+    check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing,
+    check_a_file_for_which_there_is_no_room_keeps_no_message_back,
+)
+"""For channels that bring files: they need a `FileDriver`."""
+
+LOSING_CHECKS: Final[tuple[LosingCheck, ...]] = (check_a_file_that_cannot_be_had_keeps_no_message_back,)
+"""For those whose files are not a part of the event: they need a `LosingDriver`."""
+
+
+def _file(number: int, size: int) -> bytes:
+    """Bytes of which no two pieces, and no two files, are the same."""
+    return b"".join(b"%d:%d;" % (number, at) for at in range(size // 4 + 1))[:size]
+
+
+def _arrived(switchboard: ScriptedSwitchboard, accepted: Sequence[JsonObject], sent: Sequence[bytes]) -> None:
+    found = [[one.get("storage_ref") for one in message["payload"]["attachments"]] for message in accepted]
+    assert all(len(one) == 1 for one in found), f"one file each was sent, and there arrived {found}"
+    stored = [switchboard.blobs.get(str(ref).removeprefix(PREFIX)) for [ref] in found]
+    differing = [number for number, (one, was) in enumerate(zip(stored, sent, strict=False)) if one != was]
+    assert len(stored) == len(sent), f"{len(sent)} files were sent, and {len(stored)} arrived"
+    assert not differing, f"these files arrived otherwise than they were sent: {differing}"
