@@ -57,7 +57,8 @@ def show_contact(contact_id: ContactId, *, as_json: AsJson = False) -> None:
 def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
     """Approve a sender, and release their held messages in order."""
     answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/approve", {}))
-    show(answer, f"approved; messages released: {answer['messages']}", as_json=as_json)
+    files = "; files that came with them were not fetched" if answer["messages"] else ""
+    show(answer, f"approved; messages released: {answer['messages']}{files}", as_json=as_json)
 
 
 @app.command("deny")

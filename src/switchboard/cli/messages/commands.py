@@ -77,6 +77,8 @@ def show_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     rows.append(("received", when(message["received_at"])))
     rows += [(name, message.get(name)) for name in ("channel", "endpoint", "sender", "thread", "conversation")]
     rows.append(("facts", pairs_of(message["facts"] or {})))
+    attached = message["envelope"]["payload"]["attachments"]
+    rows += [(f"file {n}", attachment_line(one)) for n, one in enumerate(attached, 1)]
     rows += [("delivery", _became(d["system_id"], d["state"], d["error_class"])) for d in message["deliveries"]]
     rows += [("reply", _became(r["system_id"], r["state"], r["text"])) for r in message["replies"]]
     rows += [
@@ -85,6 +87,15 @@ def show_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     ]
     rows += [("model", attempt_line(c)) for c in message["classifications"]]
     show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(message["text"])), as_json=as_json)
+
+
+def attachment_line(attachment: Json) -> Text:
+    """An attachment in a line: its name, what it is, and where its bytes are."""
+    kind, size = one_line(attachment["media_type"], 60), f"{attachment['size_bytes']:,} bytes"
+    line = Text(one_line(attachment.get("filename") or "(no name)", 100)).append(f"  {kind}, {size}", style="dim")
+    if attachment.get("storage_ref"):
+        return line.append(f"  {one_line(attachment['storage_ref'])}", style="dim")
+    return line.append(f"  {one_line(attachment.get('unavailable') or 'not stored here', 300)}", style="yellow")
 
 
 def _became(who: object, how: object, what: object) -> Text:
