@@ -227,6 +227,33 @@ async def test_a_bot_that_is_killed_at_every_point_answers_each_message(
 
 
 @pytest.mark.slow
+async def test_killed_between_the_upload_of_a_file_and_its_message_there_is_one_message_with_all_files(
+    server: Opened, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    photos = [b"\xff\xd8\xff%d" % number * 50_000 for number in range(3)]
+    async with BotApi() as api:
+        bot_account(tmp_path, api)
+        account = tmp_path / "channels.d/house.toml"
+        account.write_text(f'{account.read_text()}handling = {{start = "all"}}\n')
+        api.people.album(photos, "look")
+        killed = await start(environment, "house", SWITCHBOARD_CRASH_AT="connector_uploaded")
+        assert await asyncio.wait_for(killed.wait(), 60) == -9
+        assert await server.lab.count("select count(*) from blob") >= 1
+        assert await server.lab.count("select count(*) from message_inbox") == 0
+        await leases_end(server)
+        process = await start(environment, "house")
+        try:
+            await eventually(lambda: is_cursor(server, f"{api.world.next_update}@0"), within=60)
+        finally:
+            assert await end(process) == 0
+    [message] = (await server.http.get("/v1/messages")).json()["messages"]
+    shown = (await server.http.get(f"/v1/messages/{message['request_id']}")).json()
+    names = [one["storage_ref"].removeprefix("blob:") for one in shown["envelope"]["payload"]["attachments"]]
+    assert [(await server.http.get(f"/v1/blobs/{name}")).content for name in names] == photos
+    assert await server.lab.count("select count(*) from blob") == 3
+
+
+@pytest.mark.slow
 async def test_a_mailbox_whose_connector_is_killed_at_every_point_of_receiving_answers_each_mail_once(
     server: Opened, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
@@ -297,6 +324,11 @@ async def settled_replies(server: Opened, count: int) -> bool:
     """Whether so many replies are sent, or in doubt."""
     told = "select count(*) from outbox where state in ('sent', 'uncertain')"
     return int(await server.lab.database.value(told)) >= count
+
+
+async def is_cursor(server: Opened, cursor: str) -> bool:
+    """Whether the connector has come there."""
+    return bool(await server.lab.database.value("select cursor from connector_account") == cursor)
 
 
 async def has_cursor(server: Opened) -> bool:

@@ -29,9 +29,13 @@ from switchboard.testing.bot_api import TOKEN, BotApi, Status
 from switchboard.testing.connectors import (
     CHECKS,
     EDITING_CHECKS,
+    FILE_CHECKS,
+    LOSING_CHECKS,
     NETWORK_CHECKS,
     ConnectorCheck,
     EditingCheck,
+    FileCheck,
+    LosingCheck,
     NetworkCheck,
     Shown,
 )
@@ -70,10 +74,18 @@ class TelegramDriver:
         return Configured(without_pauses(TELEGRAM, 400), Account("house", settings, {"token": TOKEN}), ANSWERED)
 
     async def says(self, thread: str, text: str) -> None:
+        self.last[thread] = self.api.people.say(text, user=self._user(thread))
+
+    def _user(self, thread: str) -> JsonObject:
         if thread not in self.threads:
             self.threads.append(thread)
-        user = {"id": 1000 + self.threads.index(thread), "is_bot": False, "first_name": thread}
-        self.last[thread] = self.api.people.say(text, user=user)
+        return {"id": 1000 + self.threads.index(thread), "is_bot": False, "first_name": thread}
+
+    async def brings(self, thread: str, text: str, data: bytes) -> None:
+        self.api.people.document(data, "a.bin", "application/octet-stream", user=self._user(thread), caption=text)
+
+    def loses_files(self) -> None:
+        self.api.people.lose_files()
 
     async def edits(self, thread: str, text: str) -> None:
         self.api.people.edit(self.last[thread], text)
@@ -123,6 +135,12 @@ class MailDriver:
         return Configured(without_pauses(EMAIL, 400), Account("desk", settings, {"password": PASSWORD}), ANSWERED)
 
     async def says(self, thread: str, text: str) -> None:
+        await self._sends(thread, text)
+
+    async def brings(self, thread: str, text: str, data: bytes) -> None:
+        await self._sends(thread, text, data)
+
+    async def _sends(self, thread: str, text: str, data: bytes | None = None) -> None:
         mail = EmailMessage(policy=policy.SMTP)
         mail["From"], mail["To"] = f"{thread}@x.example", OWN  # no subject: it would be part of the text
         first, before = f"<{thread}@x.example>", self.said[thread]
@@ -131,6 +149,8 @@ class MailDriver:
             mail["References"] = first
         self.said[thread] += 1
         mail.set_content(text)
+        if data is not None:
+            mail.add_attachment(data, maintype="application", subtype="octet-stream", filename="a.bin")
         status, told = await asyncio.to_thread(self.client.append, "INBOX", "", "", mail.as_bytes())
         assert status == "OK", told
 
@@ -159,4 +179,16 @@ def mail_driver() -> Iterator[MailDriver]:
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 async def test_email(check: ConnectorCheck, mail_driver: MailDriver) -> None:
+    await check(mail_driver)
+
+
+@pytest.mark.parametrize("check", [*FILE_CHECKS, *LOSING_CHECKS], ids=lambda check: check.__name__)
+async def test_files_by_telegram(check: FileCheck | LosingCheck) -> None:
+    async with BotApi() as api:
+        await check(TelegramDriver(api))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("check", FILE_CHECKS, ids=lambda check: check.__name__)
+async def test_files_by_email(check: FileCheck, mail_driver: MailDriver) -> None:
     await check(mail_driver)

@@ -74,11 +74,22 @@ class People:
         return self._post({"voice": about}, chat)
 
     def document(
-        self, data: bytes, filename: str, media_type: str, chat: Chat | None = None, **more: object
+        self,
+        data: bytes,
+        filename: str,
+        media_type: str,
+        chat: Chat | None = None,
+        *,
+        user: JsonObject = ANN,
+        **more: object,
     ) -> JsonObject:
         """Send a file."""
         about = {**self._file(data, "documents"), "file_name": filename, "mime_type": media_type}
-        return self._post({"document": about, **more}, chat)
+        return self._post({"document": about, **more}, chat, user=user)
+
+    def lose_files(self) -> None:
+        """Telegram gives none of the files any more that were sent so far."""
+        self._world.files.clear()
 
     def press(self, message: JsonObject, data: str, *, user: JsonObject = ANN) -> None:
         """Press a button below a message of the bot."""
