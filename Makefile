@@ -63,7 +63,7 @@ chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a k
 	@$(BIN)/python -m tests.chaos.turns_run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
-	@for what in start ingest route turn fair propagation backtest classify model-turn; do $(BIN)/switchboard bench $$what || exit 1; done
+	@for what in start ingest route turn fair propagation backtest classify model-turn files; do $(BIN)/switchboard bench $$what || exit 1; done
 
 clis: ## install the real command lines of models that tests drive, below tests/clis (npm; 1.2 GB)
 	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from hashlib import sha256
@@ -148,6 +149,40 @@ async def test_an_upload_that_is_interrupted_leaves_nothing(server: Opened, tmp_
         await service.upload(CONNECTOR, body(LARGE, breaks=True), "")
     assert list(directory.iterdir()) == []
     assert await server.lab.count("select count(*) from blob") == await pieces(server) == 0
+
+
+async def test_a_full_disk_refuses_the_file_with_a_reason(server: Opened, tmp_path: Path) -> None:
+    service = BlobService(server.lab.database, server.access, BlobSettings(), tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(LARGE) // 2, hard))  # writes fail there, as on a disk that is full
+    try:
+        with pytest.raises(BlobQuota, match="disk"):
+            await service.upload(CONNECTOR, body(LARGE), "")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert await server.lab.count("select count(*) from blob") == await pieces(server) == 0
+
+
+async def test_who_asks_is_told_how_large_a_file_may_be_and_whether_it_is_wanted(
+    server: Opened, tmp_path: Path
+) -> None:
+    header, envelope = await server.token_for(CONNECTOR), with_file("ab" * 32)
+    answer = await server.http.post("/v1/ingest/files", json=envelope, headers=header)
+    assert answer.json() == {"wanted": True, "reason": None, "most_bytes": BlobSettings().file_bytes}
+    assert await server.lab.count("select count(*) from message_inbox") == 0, "nothing is stored"
+    history = {**envelope, "control": {"ingestion_tier": "history"}}
+    assert (await server.http.post("/v1/ingest/files", json=history, headers=header)).json()["reason"] == "history"
+    assert (await server.submit({**envelope, "payload": {"raw": None, "normalized_text": "see the file"}})).is_success
+    assert (await server.http.post("/v1/ingest/files", json=envelope, headers=header)).json()["reason"] == "known"
+    foreign = with_file("ab" * 32, endpoint="bot:other")
+    assert (await server.http.post("/v1/ingest/files", json=foreign, headers=header)).status_code == 403
+    service = BlobService(server.lab.database, server.access, LIMITS, tmp_path)
+    rooms = [await service.room(CONNECTOR)]
+    await service.upload(CONNECTOR, body(b"x" * 1000), "")
+    rooms += [await service.room(CONNECTOR), await service.room(OTHER)]
+    await service.upload(OTHER, body(b"y" * 1000), "")
+    rooms += [await service.room(OTHER), await service.room(Principal("operator", "o"))]
+    assert rooms == [1000, 500, 1000, 500, 500]
 
 
 async def test_quotas(server: Opened, tmp_path: Path) -> None:

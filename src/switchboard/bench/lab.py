@@ -169,6 +169,15 @@ def resident_mb(pid: int) -> float | None:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+def peak_mb(pid: int) -> float | None:
+    """The most that was ever resident of a process, in 10^6 bytes; None where the system does not tell."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        return None
+
+
 def percentile(values: Sequence[float], percent: int) -> float:
     """Of so many percent of the values none is higher."""
     return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]

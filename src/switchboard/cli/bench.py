@@ -24,6 +24,9 @@ _PROMISED_MS: Final = 1000.0
 _FAIR: Final = 3.0
 """A flood multiplies the p99 of a quiet sender by no more than this."""
 
+_SHARE: Final = 1 / 3
+"""Of a large file, how much a process may hold at a time."""
+
 Rounds = Annotated[int, typer.Option(min=1, max=50, help="Rounds; the median counts.")]
 Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds per measurement of a round.")]
 
@@ -134,6 +137,29 @@ def start(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
         ("resident memory of server and worker", f"{result.memory_mb or 0:.0f} MB", None),
     ]
     _show(as_json, ("what", "measured", "x imports"), rows)
+
+
+@app.command()
+def files(
+    *,
+    megabytes: Annotated[float, typer.Option(min=1, max=10_000, help="Size of the file, in 10^6 bytes.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """A large file through connector and server to a butler: how much more memory each takes than for a small one.
+
+    Exit code 1: more than a third of the file.
+    """
+    with _extras():
+        from switchboard.bench import files as module
+    result = asyncio.run(module.measure(megabytes))
+    rows = [
+        ("connector, file in", result.connector_mb, result.in_s),
+        ("server, file in", result.server_in_mb, result.in_s),
+        ("server, file out", result.server_out_mb, result.out_s),
+    ]
+    shown = [(what, f"{grew or 0:.1f} MB", (grew or 0) / megabytes, f"{took:.2f} s") for what, grew, took in rows]
+    _show(as_json, ("what", "memory", "x file", "took"), shown)
+    done(OK if all((grew or 0) < megabytes * _SHARE for _, grew, _ in rows) else FAILED)
 
 
 @app.command()

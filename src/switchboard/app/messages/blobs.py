@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -79,7 +80,7 @@ class BlobService:
         self._check_size(announced or 0)
         await self._check_quota(caller, announced or 0)
         async with self._arriving:
-            with await asyncio.to_thread(_without_name, self._directory) as file:
+            with _a_full_disk_is_a_quota(), await asyncio.to_thread(_without_name, self._directory) as file:
                 return await self._store(caller, await self._spool(file, body, claimed))
 
     async def room(self, caller: Principal) -> int:
@@ -99,7 +100,7 @@ class BlobService:
             self._check_size(size)
             head += piece[: HEAD_BYTES - len(head)]
             digest.update(piece)
-            await _written(file, piece)
+            await asyncio.to_thread(file.write, piece)
         await asyncio.to_thread(file.seek, 0)
         return _Spooled(file, digest.digest(), size, sniff(head, claimed))
 
@@ -162,9 +163,10 @@ def _without_name(directory: Path) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=directory)
 
 
-async def _written(file: IO[bytes], piece: bytes) -> None:
+@contextmanager
+def _a_full_disk_is_a_quota() -> Iterator[None]:
     try:
-        await asyncio.to_thread(file.write, piece)
+        yield
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise

@@ -1,0 +1,62 @@
+"""A connector in a process of its own, on whose platform somebody sends a file for each size that is named.
+
+`bench/files.py` starts it as `python -m switchboard.bench.file_connector URL SIZE…`, with the token in the environment.
+A line on stdin lets the next file be sent; when its message is accepted, the peak of this process's memory is printed,
+in 10^6 bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import httpx2
+
+from switchboard.bench import lab
+from switchboard.connectors.kernel.runner import Runner
+from switchboard.ports.connector import Identity
+from switchboard.testing.connectors.platform import CAPABILITIES, ScriptedPlatform
+
+TOKEN = "BENCH_TOKEN"  # noqa: S105  the name of a variable
+ENDPOINT = "scripted:1"
+PIECE_BYTES = 65_536
+
+
+def pieces(size: int) -> AsyncIterator[bytes]:
+    """A file of so many bytes, piece by piece; each is another one."""
+
+    async def generate() -> AsyncIterator[bytes]:
+        for start in range(0, size, PIECE_BYTES):
+            yield (b"%015d\n" % start * (PIECE_BYTES // 16))[: size - start]
+
+    return generate()
+
+
+async def serve(url: str, token: str, sizes: Sequence[int]) -> None:
+    """Until all files are sent."""
+    platform = ScriptedPlatform(replace(CAPABILITIES, max_file_in=max(sizes)))
+    platform.fetching = lambda number: pieces(sizes[number // 100 - 1])
+    headers = {"authorization": f"Bearer {token}"}
+    async with httpx2.AsyncClient(base_url=url, headers=headers, trust_env=False) as http:
+
+        async def connect(_: Identity) -> httpx2.AsyncClient:
+            return http
+
+        stop = asyncio.Event()
+        task = asyncio.create_task(Runner(platform.configured, connect, asyncio.get_running_loop().time).run(stop))
+        for number in range(1, len(sizes) + 1):
+            await asyncio.to_thread(sys.stdin.readline)
+            platform.add("t", f"file {number}", files=[b""])
+            while platform.confirmed < number:
+                await asyncio.sleep(0.02)
+            sys.stdout.write(f"{lab.peak_mb(os.getpid()) or 0}\n")
+            sys.stdout.flush()
+        stop.set()
+        await task
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1], os.environ[TOKEN], [int(size) for size in sys.argv[2:]]))
