@@ -126,7 +126,7 @@ async def test_a_token_that_is_revoked_rotated_or_of_another_bot_is_a_named_stat
     await house.add()
     await eventually(lambda: house.is_in("healthy"), within=60)
     api.tokens.clear()
-    await eventually(lambda: house.is_in("error"), within=60)
+    await eventually(lambda: house.is_in("failed"), within=60)
     assert "token" in (await house.account())["error"]
     rotated = "123456:ROTATED"
     api.tokens.add(rotated)
@@ -136,7 +136,7 @@ async def test_a_token_that_is_revoked_rotated_or_of_another_bot_is_a_named_stat
     api.world.bot = {**me, "id": 777}
     house.secret(OTHER)
     api.tokens.add(OTHER)
-    await eventually(lambda: house.is_in("error"), within=60)
+    await eventually(lambda: house.is_in("failed"), within=60)
     assert "the secret belongs to bot:777, and not to bot:123456" in (await house.account())["error"]
     api.world.bot = me
     house.secret(rotated)

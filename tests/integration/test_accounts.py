@@ -14,10 +14,11 @@ import pytest
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
 from switchboard.core.strangers import Contact
 from switchboard.domain.errors import AccountHeld, Conflict
+from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
 from switchboard.store import strangers, tokens
 from switchboard.store.accounts import forget, lease_account
-from switchboard.store.connectors import list_connectors
+from switchboard.store.connectors import by_account, list_connectors
 from tests.hands import a_hand, at_work, settled
 from tests.lab import Lab, envelope_json, lab, submission
 from tests.servers import CONNECTOR, Opened, open_server
@@ -197,3 +198,49 @@ async def test_a_lease_tells_in_which_conversations_a_butler_is_working_on_an_an
         for item in items:
             await hand.answer(item)
         assert await answering(server) == []
+
+
+async def beats(server: Opened, instance: str, state: str, lag_s: float | None = None) -> None:
+    beat = {**ACCOUNT, "instance_id": instance, "state": state, "lag_s": lag_s}
+    assert (await server.http.post("/v1/connectors/heartbeat", json=beat)).is_success
+
+
+async def shown(server: Opened) -> list[tuple[str, str, str, bool]]:
+    known = await list_connectors(server.lab.database)
+    return [(one.instance_id, one.state, one.liveness, one.serving) for one in known]
+
+
+async def test_each_process_of_an_account_is_shown_and_one_that_stands_by_overwrites_nothing(server: Opened) -> None:
+    await leased(server, "b")
+    await beats(server, "b", "healthy")
+    await beats(server, "a", "standby")
+    assert await shown(server) == [("a", "standby", "online", False), ("b", "healthy", "online", True)]
+    [account] = by_account(await list_connectors(server.lab.database))
+    assert account.instance_id == "b", "though the other one was heard of later"
+
+    await beats(server, "b", "stopped")
+    assert (await shown(server))[1] == ("b", "stopped", "offline", True)
+    await run_out(server.lab)
+    await leased(server, "a")
+    await beats(server, "a", "healthy")
+    assert await shown(server) == [("a", "healthy", "online", True)], "what has ended is forgotten"
+
+    await server.lab.database.run("update connector set last_seen_at = now() - interval '11 minutes'")
+    await beats(server, "c", "starting")
+    assert await shown(server) == [("c", "starting", "online", False)], "and what was not heard of for long"
+
+
+async def test_since_when_an_account_is_so_and_how_far_it_is_behind(server: Opened) -> None:
+    async def now() -> Connector:
+        return (await list_connectors(server.lab.database))[0]
+
+    await beats(server, "a", "healthy")
+    first = await now()
+    await beats(server, "a", "healthy", 90.0)
+    second = await now()
+    assert (second.since, first.lag_s) == (first.since, None)
+    assert second.lag_s is not None
+    assert 90 <= second.lag_s < 200, "it grows until the next heartbeat"
+    await beats(server, "a", "error")
+    assert (await now()).state == "failed"
+    assert (await now()).since > first.since

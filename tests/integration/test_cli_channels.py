@@ -199,7 +199,7 @@ async def test_a_secret_that_was_revoked_while_all_was_down_is_a_state(
 async def _says(server: Opened, why: str) -> bool:
     """Whether the connector reports an error with this reason."""
     listed = (await server.http.get("/v1/connectors")).json()["connectors"]
-    return any(one["state"] == "error" and why in one["error_message"] for one in listed)
+    return any(one["state"] == "failed" and why in one["error_message"] for one in listed)
 
 
 def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -383,4 +383,4 @@ async def test_told_to_stop_the_account_is_free_at_once() -> None:
         running.stop.set()
         await until(running.task.done, "it ends")
         assert running.task.result() == 0
-    assert switchboard.requests[-1] == "DELETE /v1/connectors/lease"
+    assert switchboard.requests[-2:] == ["DELETE /v1/connectors/lease", "POST /v1/connectors/heartbeat"]

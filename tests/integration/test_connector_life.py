@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
-from switchboard.testing.connectors import ScriptedPlatform
+from switchboard.connectors.kernel.runner import SILENT
+from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, scripted, until
 from tests.virtual_time import in_no_time, passes
 
 TYPING = replace(CAPABILITIES, typing_s=5.0)
+LEASE = "POST /v1/connectors/lease"
+
+
+def state(switchboard: ScriptedSwitchboard) -> str:
+    """What the last heartbeat says."""
+    return str(switchboard.heartbeats[-1]["state"])
 
 
 def test_typing_is_shown_while_a_turn_runs_renewed_in_time_and_ends_with_the_reply() -> None:
@@ -38,11 +46,11 @@ def test_an_account_asks_no_more_often_for_many_messages_than_for_one_where_turn
         platform, switchboard = ScriptedPlatform(TYPING), scripted()
         async with connector(platform.configured, switchboard):
             await passes(10.0)
-            before = switchboard.requests.count("POST /v1/connectors/lease")
+            before = switchboard.requests.count(LEASE)
             for number in range(100):
                 await platform.says(f"t{number % 7}", f"message {number}")
                 await passes(0.1)
-            return switchboard.requests.count("POST /v1/connectors/lease") - before
+            return switchboard.requests.count(LEASE) - before
 
     assert in_no_time(main()) <= 11
 
@@ -62,3 +70,101 @@ def test_a_platform_without_typing_is_never_asked_and_one_that_fails_at_it_harms
 
     assert in_no_time(main(0.0)).typing == []
     assert in_no_time(main(5.0)).typing
+
+
+def test_a_standby_says_so_and_is_not_behind() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(), scripted()
+        async with connector(platform.configured, switchboard), connector(platform.configured, switchboard):
+            await passes(300.0)
+            told = {(beat["instance_id"], beat["state"], beat["lag_s"]) for beat in switchboard.heartbeats}
+            assert sorted((state, lag) for _, state, lag in told if state != "starting") == [
+                ("healthy", None),
+                ("standby", None),
+            ]
+            assert len({instance for instance, *_ in told}) == 2
+            assert len(switchboard.heartbeats) <= 8, "every two minutes each"
+
+    in_no_time(main())
+
+
+def test_who_polls_beside_us_makes_us_degraded_and_we_receive_again_unaided() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(), scripted()
+        async with connector(platform.configured, switchboard) as running:
+            await passes(5.0)
+            opened, platform.rival = platform.opened, "another program polls for this bot"
+            platform.changed.set()
+            await passes(600.0)
+            assert state(switchboard) == "degraded"
+            assert "another program polls" in switchboard.heartbeats[-1]["error_message"]
+            assert switchboard.heartbeats[-1]["lag_s"] > 400
+            assert 9 <= platform.opened - opened <= 20, "after 5 s, then less and less often, up to a minute"
+            assert not running.task.done()
+            platform.rival = ""
+            await platform.says("t", "hello")
+            await passes(75.0)
+            assert (state(switchboard), switchboard.heartbeats[-1]["lag_s"]) == ("healthy", None)
+            assert len(switchboard.accepted) == 1
+
+    in_no_time(main())
+
+
+def test_a_sign_in_that_is_refused_is_failed_and_tried_every_quarter_of_an_hour() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(), scripted()
+        async with connector(platform.configured, switchboard) as running:
+            await passes(5.0)
+            async with platform.away():
+                platform.refusal = "the token was revoked: get another one"
+                await passes(1.0)
+            await passes(60.0)
+            opened = platform.opened
+            await passes(3600.0)
+            assert (state(switchboard), platform.opened - opened) == ("failed", 4)
+            assert "revoked" in switchboard.heartbeats[-1]["error_message"]
+            assert not running.task.done()
+            platform.refusal = ""
+            await passes(905.0)
+            assert state(switchboard) == "healthy"
+
+    in_no_time(main())
+
+
+def test_a_silent_platform_is_not_healthy_the_connection_is_made_again_and_then_the_process_ends() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(), scripted()
+        async with connector(platform.configured, switchboard) as running:
+            await passes(5.0)
+            assert state(switchboard) == "healthy"
+            opened, platform.silent = platform.opened, True
+            await passes(3 * CAPABILITIES.receive_window_s + 1.5)
+            assert (platform.opened - opened, state(switchboard)) == (1, "degraded")
+            platform.silent = False
+            await platform.says("t", "hello")
+            await passes(3 * CAPABILITIES.receive_window_s)
+            assert (len(switchboard.accepted), state(switchboard)) == (1, "healthy")
+            platform.silent = True
+            await passes(60.0)
+            assert running.task.done()
+            assert running.task.result() == SILENT
+            assert state(switchboard) == "stopped"
+
+    in_no_time(main())
+
+
+def test_how_far_an_account_is_behind_is_told_when_it_begins_and_when_it_ends() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(), scripted()
+        sent_at = datetime.now(UTC) - timedelta(hours=1)
+        async with connector(platform.configured, switchboard):
+            await passes(5.0)
+            switchboard.refusal = lambda _: "internal_error"
+            platform.add("t", "hello", event={"sent_at": sent_at})
+            await passes(5.0)
+            assert 3600 <= switchboard.heartbeats[-1]["lag_s"] < 3700
+            switchboard.refusal = lambda _: None
+            await passes(130.0)
+            assert switchboard.heartbeats[-1]["lag_s"] is None
+
+    in_no_time(main())

@@ -482,7 +482,7 @@ async def test_connectors_are_counted_by_state_and_doctor_names_those_that_are_m
     silent = "update connector set last_seen_at = last_seen_at - $1::interval where endpoint = $2"
     await database.run(silent, timedelta(seconds=300), "late")
     await database.run(silent, timedelta(days=31), "gone")
-    states = ("healthy", "degraded", "error", "stale", "offline")
+    states = ("healthy", "degraded", "failed", "stale", "offline")
     found = [await metric(answering, f'connectors{{state="{state}"}}') for state in states]
     assert found == [1, 1, 0, 1, 1]
 

@@ -20,7 +20,7 @@ from switchboard.store.outbox import OpenReplies
 
 _LANE_STATES: Final = ("ready", "running", "paused")
 _UNSENT_STATES: Final = ("uncertain", "failed", "dead")
-_CONNECTOR_STATES: Final = ("healthy", "degraded", "error", "stale", "offline")
+_CONNECTOR_STATES: Final = ("starting", "healthy", "degraded", "failed", "standby", "stale", "offline")
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -46,6 +46,7 @@ class Metrics:
         self._connectors = self._gauge("connectors", "Connectors by state.", "state")
         account = ("channel", "endpoint")
         self._healthy = self._gauge("connector_healthy", "1: its last heartbeat is recent and healthy.", *account)
+        self._lag = self._gauge("connector_lag_seconds", "How far it is behind its platform.", *account)
         self._counters = self._gauge("connector_counters", "What its connector counts.", *account, "counter")
         self._outcomes = self._gauge("outcomes_today", "Outcomes of today's messages (UTC).", "outcome")
         self._tokens = self._gauge("model_tokens_today", "Tokens used by models today (UTC).")
@@ -99,13 +100,14 @@ class Metrics:
         states: Counts[str] = Counts(one.state if one.liveness == "online" else one.liveness for one in known)
         for state in _CONNECTOR_STATES:
             self._connectors.labels(state).set(states[state])
-        self._render_accounts(known)
+        self._render_accounts(connectors.by_account(known))
 
     def _render_accounts(self, known: Sequence[Connector]) -> None:
-        self._healthy.clear()
-        self._counters.clear()
+        for gauge in (self._healthy, self._lag, self._counters):
+            gauge.clear()
         for one in known:
             self._healthy.labels(one.channel, one.endpoint).set(one.liveness == "online" and one.state == "healthy")
+            self._lag.labels(one.channel, one.endpoint).set(one.lag_s or 0.0)
             for name, count in one.counters.items():
                 self._counters.labels(one.channel, one.endpoint, name).set(count)
 

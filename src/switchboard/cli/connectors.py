@@ -14,7 +14,7 @@ app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_
 
 @app.command("list")
 def list_connectors(*, as_json: AsJson = False) -> None:
-    """List every endpoint that a connector has ever served, and whether one serves it now."""
+    """List every process that serves an account or stands by, as it last reported itself."""
     found = ask(lambda client: client.whole("/v1/connectors", "connectors"))
     rows = (
         (_account(c), state(c["liveness"]), state(c["state"]), when(c["last_seen_at"], short=True), _said(c))
@@ -32,9 +32,10 @@ def show_connector(
 ) -> None:
     """Show one connector with its counters."""
     listed = ask(lambda client: client.whole("/v1/connectors", "connectors"))["connectors"]
+    listed.sort(key=lambda one: (one["serving"], one["last_seen_at"]))  # of several processes the last one is shown
     found = one_of([{**one, "account": _account(one)} for one in listed], "account", account, "connector for")
-    times = {"first_seen_at": "first seen", "last_seen_at": "last seen"}
-    names = ("account", "liveness", "state", "instance_id", "version", "error_message")
+    times = {"since": "since", "first_seen_at": "first seen", "last_seen_at": "last seen"}
+    names = ("account", "liveness", "state", "instance_id", "version", "error_message", "lag_s")
     rows: list[tuple[str, object]] = [(name.replace("_", " "), found[name]) for name in names]
     rows += [(name, when(found[key])) for key, name in times.items()]
     show(found, details([*rows, *sorted(found["counters"].items())]), as_json=as_json)

@@ -59,8 +59,12 @@ _GAP: Final = "  "
 
 STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("answered", "sent", "delivered", "healthy", "online", "active", "handled", "ok"), "green"),
-    **dict.fromkeys(("in_flight", "pending", "running", "sending", "retrying", "ready", "stale"), "cyan"),
-    **dict.fromkeys(("declined", "uncertain", "cancelled", "paused", "lost", "degraded", "refused", "held"), "yellow"),
+    **dict.fromkeys(
+        ("in_flight", "pending", "running", "sending", "retrying", "ready", "stale", "starting", "standby"), "cyan"
+    ),
+    **dict.fromkeys(
+        ("declined", "uncertain", "cancelled", "paused", "lost", "degraded", "refused", "held", "stopped"), "yellow"
+    ),
     **dict.fromkeys(("dead", "failed", "error", "offline", "missing", "unknown", "quarantined"), "red"),
 }
 

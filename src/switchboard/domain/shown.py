@@ -209,12 +209,16 @@ class MadeDelivery:
     team_id: str
 
 
-ConnectorState = Literal["healthy", "degraded", "error"]
+ConnectorState = Literal["starting", "healthy", "degraded", "failed", "standby", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """The last heartbeat of an endpoint. `liveness` follows from its age."""
+    """The last heartbeat of a process of an account. `liveness` follows from its age.
+
+    `since`: when it began to be in this state. `lag_s`: how far it is behind the platform, null: it is not, or does not
+    say. `serving`: it serves the account, and does not stand by.
+    """
 
     channel: str
     endpoint: str
@@ -223,9 +227,12 @@ class Connector:
     state: ConnectorState
     error_message: str | None
     counters: Mapping[str, int]
+    since: datetime
+    lag_s: float | None
     first_seen_at: datetime
     last_seen_at: datetime
     liveness: Literal["online", "stale", "offline"]
+    serving: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""Connectors as they report themselves: one row per endpoint, the last heartbeat.
+"""Connectors as they report themselves: one row per process of an account, the last heartbeat.
 
 Called by `app/messages/connectors.py` (heartbeat) and `app/messages/views.py` (list). Next: `store/books.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ INTERVAL_S: Final = 120
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a connector reports: `connector.heartbeat.v1`."""
+    """What a connector reports: `connector.heartbeat.v1`. `lag_s`: how far it is behind the platform, in seconds."""
 
     channel: str
     endpoint: str
@@ -27,20 +27,29 @@ class Heartbeat:
     state: ConnectorState
     error_message: str | None
     counters: Mapping[str, int]
+    lag_s: float | None = None
 
 
 async def heartbeat(database: Database, beat: Heartbeat) -> None:
-    """Keep the newest heartbeat of its endpoint."""
+    """Keep the newest heartbeat of its process."""
     await database.run(
         query("connectors.heartbeat"),
         *(beat.channel, beat.endpoint, beat.instance_id, beat.version, beat.state, beat.error_message),
-        dict(beat.counters),
+        *(dict(beat.counters), None if beat.lag_s is None else seconds(beat.lag_s), seconds(INTERVAL_S)),
     )
 
 
 async def list_connectors(
-    database: Database, *, after: tuple[str, str] | None = None, limit: int | None = None
+    database: Database, *, after: tuple[str, str, str] | None = None, limit: int | None = None
 ) -> list[Connector]:
-    """The endpoints that ever sent a heartbeat; `after`: channel and endpoint of the last one of the page before."""
-    values = (seconds(INTERVAL_S), *(after or (None, None)), limit)
+    """The processes that have sent a heartbeat, by channel, endpoint and instance; `after`: the last one before."""
+    values = (seconds(INTERVAL_S), *(after or (None, None, None)), limit)
     return rows_as(Connector, await database.rows(query("connectors.list"), *values))
+
+
+def by_account(known: Iterable[Connector]) -> list[Connector]:
+    """The connector of each account: the process that serves it, else the one that was last heard of."""
+    found = dict[tuple[str, str], Connector]()
+    for one in sorted(known, key=lambda one: (one.serving and one.liveness != "offline", one.last_seen_at)):
+        found[one.channel, one.endpoint] = one
+    return [found[key] for key in sorted(found)]

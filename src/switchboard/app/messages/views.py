@@ -379,9 +379,12 @@ class Views:
         self._runtime.notifier.notify(WORK)
 
     async def connectors(self, *, limit: int, cursor: str | None) -> tuple[list[Connector], str | None]:
-        """A page of all endpoints that were ever heard of, by channel and endpoint, and the cursor of the next."""
-        page = await connectors.list_connectors(self._database, after=key_of(cursor, tuple[Text, Text]), limit=limit)
-        return page, cursor_after(page[-1].channel, page[-1].endpoint) if len(page) == limit else None
+        """A page of the processes of all accounts, by channel, endpoint and instance, and the cursor of the next."""
+        after = key_of(cursor, tuple[Text, Text, Text])
+        page = await connectors.list_connectors(self._database, after=after, limit=limit)
+        if len(page) < limit:
+            return page, None
+        return page, cursor_after(page[-1].channel, page[-1].endpoint, page[-1].instance_id)
 
     async def books(self, *, now: bool) -> KeptBooks:
         """What a worker found when it balanced the books last, or, if it is to be `now`, what we find."""

@@ -65,6 +65,8 @@ MAX_SKEW: Final = 2.0
 """Seconds that this machine's clock and the database's may differ."""
 _OLDEST_PYTHON: Final = (3, 11)
 _MANY: Final = 20
+_BEHIND_S: Final = 600.0
+"""A connector that is further behind its platform is reported, though it is well."""
 _GONE: Final = timedelta(days=30)
 """A connector that has been silent for longer, and for which nothing waits, has been taken out of service."""
 
@@ -418,7 +420,7 @@ async def _connectors(database: Database, settings: Settings) -> list[Finding]:
     """Connectors that are silent or unhealthy, and replies that wait for one."""
     waiting = {(one.channel, one.endpoint): one for one in await outbox.waiting_for_connectors(database, _MANY)}
     paused = _paused_endpoints(settings)
-    known = await connectors.list_connectors(database)
+    known = connectors.by_account(await connectors.list_connectors(database))
     heard = [one for one in known if f"{one.channel}/{one.endpoint}" not in paused]
     ill = [_connector(one, waiting.get((one.channel, one.endpoint))) for one in heard]
     never = waiting.keys() - {(one.channel, one.endpoint) for one in known}
@@ -437,13 +439,17 @@ def _paused_endpoints(settings: Settings) -> set[str | None]:
 
 def _connector(one: Connector, waiting: WaitingReplies | None) -> Finding | None:
     """What is wrong with a connector; None also for one that has been away for long, and is not missed."""
-    account, said = f"{one.channel}/{one.endpoint}", one.error_message or one.state
+    account, said = f"{one.channel}/{one.endpoint}", one.error_message or f"since {one.since:%Y-%m-%d %H:%M:%S %Z}"
     missed = f"; {_many_replies(waiting.replies)} waiting" if waiting else ""
     if one.liveness != "online":
         if not waiting and datetime.now(UTC) - one.last_seen_at > _GONE:
             return None
-        detail = f"{account} is {one.liveness}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
+        how = "stopped" if one.state == "stopped" else one.liveness
+        detail = f"{account} is {how}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
         return Finding("connector", "warning", detail, "start it, and see its log")
+    if one.state == "healthy" and (one.lag_s or 0.0) > _BEHIND_S:
+        detail = f"{account} is {one.lag_s or 0:.0f} s behind its platform{missed}"
+        return Finding("connector", "warning", detail, "see `switchboard channels show`, and the log of the server")
     if one.state == "healthy":
         return None
     return Finding("connector", "warning", f"{account} reports {one.state}: {said}{missed}", "see its log")

@@ -17,7 +17,7 @@ import typer
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
-from switchboard.cli.channels.standing import known_accounts, print_next, standing
+from switchboard.cli.channels.standing import behind, known_accounts, print_next, standing
 from switchboard.cli.channels.tokens import PREFIX, require_free, served_accounts, token_file
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import (
@@ -48,6 +48,8 @@ from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
 from switchboard.ports.connector import Account, Identity, Manifest, SignInRefused
 
+_TIMES: Final = frozenset({"since", "last_seen_at"})
+_UNSHOWN: Final = frozenset({"counters", "lag s"})
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 app = typer.Typer(help="Accounts of channels: list, add, test, pause, resume and remove them.", no_args_is_help=False)
@@ -71,13 +73,14 @@ def list_accounts(*, as_json: AsJson = False) -> None:
             one["name"],
             one["account"] or one["channel"],
             in_colour(one["state"]),
+            behind(one["lag_s"]),
             *(one[name] for name in ("waiting", "held", "quarantined")),
             when(one["last_seen_at"], short=True),
             one_line(one["error"] or ""),
         )
         for one in found["channels"]
     )
-    names = ("name", "account", "state", "waiting", "held", "quarantine", "last seen", "error")
+    names = ("name", "account", "state", "behind", "waiting", "held", "quarantine", "last seen", "error")
     print_found(found, table(*names, rows=rows, keep=names[:3], wrap=True), as_json=as_json)
     if not found["channels"] and not as_json:
         errors().print("add one: switchboard channels add telegram", style="dim")
@@ -87,9 +90,10 @@ def list_accounts(*, as_json: AsJson = False) -> None:
 def show(name: Name, *, as_json: AsJson = False) -> None:
     """Show one account with its counters."""
     found = one_of(standing(load_settings())["channels"], "name", name, "account")
-    rows = [(key.replace("_", " "), when(value) if key.endswith("_at") else value) for key, value in found.items()]
+    shown = {**found, "behind": behind(found["lag_s"])}
+    rows = [(key.replace("_", " "), when(shown[key]) if key in _TIMES else shown[key]) for key in shown]
     counted = sorted((found["counters"] or {}).items())
-    print_found(found, details([*(row for row in rows if row[0] != "counters"), *counted]), as_json=as_json)
+    print_found(found, details([*(row for row in rows if row[0] not in _UNSHOWN), *counted]), as_json=as_json)
 
 
 @app.command("add")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
@@ -14,7 +15,6 @@ from switchboard.cli.channels.tokens import token_file
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
 from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
-from switchboard.connectors.kernel.api import STARTING
 from switchboard.domain.errors import ConfigurationError
 
 
@@ -45,7 +45,9 @@ async def _known(client: Client) -> Json:
     quarantined = (await client.whole("/v1/quarantine", "events"))["events"]
     waiting = (await client.get("/v1/outbox", {"state": "pending", "limit": 500}))["replies"]
     return {
-        "connectors": {_key(one): one for one in connectors},
+        # The process that serves the account, else the one that was last heard of, comes last.
+        "connectors": {_key(one): one for one in sorted(connectors, key=_serves)},
+        "standing_by": _sum((_key(one), 1) for one in connectors if one["state"] == "standby" and _is_online(one)),
         "held": _sum((_key(one), int(one["held"])) for one in contacts),
         "quarantined": _sum((_key(one), 1) for one in quarantined),
         "waiting": _sum((_key(one), 1) for one in waiting),
@@ -64,9 +66,10 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
     takes_webhooks = problem is None and not manifest_of(channel).connects
     beat = known["connectors"].get(account) if known else None
     state = "paused" if pause_file(file).exists() else "ready" if takes_webhooks else _state(beat, problem, known)
-    counted = {key: known[key][account] if known else None for key in ("waiting", "held", "quarantined")}
-    last = {key: beat[key] if beat else None for key in ("last_seen_at", "counters", "version")}
-    last_error = beat["error_message"] if beat and state not in {"paused", STARTING} else None
+    names = ("waiting", "held", "quarantined", "standing_by")
+    counted = {key: known[key][account] if known else None for key in names}
+    last = {key: beat[key] if beat else None for key in ("since", "lag_s", "last_seen_at", "counters", "version")}
+    last_error = beat["error_message"] if beat and state != "paused" else None
     return (
         {"name": name, "channel": channel, "account": account, "state": state, "error": problem or last_error}
         | counted
@@ -90,9 +93,20 @@ def _state(beat: Json | None, problem: str | None, known: Json | None) -> str:
         return "unknown"
     if beat is None:
         return "not connected"
-    if beat["liveness"] != "online":
-        return str(beat["liveness"])
-    return STARTING if beat["error_message"] == STARTING else str(beat["state"])
+    return str(beat["state"] if _is_online(beat) or beat["state"] == "stopped" else beat["liveness"])
+
+
+def _is_online(beat: Json) -> bool:
+    return bool(beat["liveness"] == "online")
+
+
+def _serves(beat: Json) -> tuple[bool, str]:
+    return bool(beat["serving"]) and beat["liveness"] != "offline", str(beat["last_seen_at"])
+
+
+def behind(seconds: float | None) -> str:
+    """How far an account is behind its platform, in words; nothing if it is not."""
+    return "" if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
 def _key(row: Json) -> str:

@@ -35,9 +35,7 @@ _UPLOAD_S: Final = 60.0
 _LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
-ConnectorState = Literal["starting", "healthy", "degraded", "failed"]
-STARTING: Final = "starting"
-"""What a heartbeat says of an account that has not received yet."""
+ConnectorState = Literal["starting", "healthy", "degraded", "failed", "standby", "stopped"]
 PartState = Literal["intent", "sent", "refused"]
 
 
@@ -309,18 +307,18 @@ class Api:
             "POST", f"/v1/outbox/{reply.outbox_id}/receipt", {"lease": reply.lease, "outcome": outcome, **known}
         )
 
-    async def heartbeat(self, state: ConnectorState, why: str | None, counters: Mapping[str, int]) -> None:
-        """Say that the account is served, and how. Raises Unreachable."""
-        # The wire knows no account that is starting, and calls one that failed an error.
-        said = {"starting": "degraded", "failed": "error"}.get(state, state)
-        why = why or (STARTING if state == STARTING else None)
+    async def heartbeat(
+        self, state: ConnectorState, why: str, counters: Mapping[str, int], lag_s: float | None = None
+    ) -> None:
+        """Say how the account is served by this process, and how far it is behind. Raises Unreachable."""
         body = {
             **self.place.body(),
             "instance_id": self.place.instance_id,
             "version": __version__,
-            "state": said,
-            "error_message": why[:4000] if why else None,
+            "state": state,
+            "error_message": why[:4000] or None,
             "counters": dict(counters),
+            "lag_s": lag_s,
         }
         await self._ask("POST", "/v1/connectors/heartbeat", body)
 

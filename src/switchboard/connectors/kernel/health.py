@@ -1,4 +1,4 @@
-"""How an account is: the state that heartbeats report, why and since when, and what was counted.
+"""How an account is: the state that heartbeats report and why, how far it is behind, and what was counted.
 
 Kept by `receiving.py` and `sending.py`; `runner.py` reports it. Alive means receiving: a connection that is open and
 silent is not healthy.
@@ -9,35 +9,38 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from switchboard.connectors.kernel.api import ConnectorState
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(slots=True)
 class Health:
-    """`clock` gives seconds that only go forward; `heard` is when the platform last ended a round trip."""
+    """`clock` gives seconds that only go forward; `heard` is when the platform last ended a round trip, or was asked.
+
+    `window_s`: seconds within which a round trip ends while the connection is alive.
+    """
 
     clock: Callable[[], float]
+    window_s: float = 60.0
     state: ConnectorState = "starting"
     why: str = ""
-    since: datetime = field(default_factory=_now)
     heard: float = 0.0
+    arrived: float = 0.0
+    """When it last ended one."""
+    waiting_since: datetime | None = None
+    """When the oldest event was sent that has arrived and is not settled."""
     paused: bool = False
     """We do not ask the platform, as the switchboard takes nothing."""
     counters: Counter[str] = field(default_factory=Counter)
     _troubles: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.heard = self.clock()
+        self.heard = self.arrived = self.clock()
 
     def round_trip(self) -> None:
         """The platform answered, with or without events."""
-        self.heard = self.clock()
+        self.heard = self.arrived = self.clock()
         self.well("receiving")
 
     def trouble(self, part: str, why: str) -> None:
@@ -61,11 +64,28 @@ class Health:
         """Seconds since the platform last answered; 0 while we do not ask it."""
         return 0.0 if self.paused else self.clock() - self.heard
 
-    def told(self) -> str | None:
-        """What a heartbeat says beside the state."""
-        return f"{self.why} (since {self.since:%Y-%m-%d %H:%M:%S} UTC)" if self.why else None
+    def standing_by(self, why: str) -> None:
+        """Another process serves the account."""
+        self._troubles.clear()
+        self._become("standby", why)
+
+    def serving(self) -> None:
+        """This process does."""
+        if self.state == "standby":
+            self.heard = self.arrived = self.clock()
+            self._become("starting", "")
+
+    def stopped(self) -> None:
+        """The process ends."""
+        self._become("stopped", self.why)
+
+    def lag_s(self, now: datetime) -> float | None:
+        """How far we are behind the platform: by what waits, or because it has not answered; None: not at all."""
+        if self.state in {"standby", "stopped"}:
+            return None
+        behind = [(now - self.waiting_since).total_seconds()] if self.waiting_since else []
+        silent = self.clock() - self.arrived
+        return max([*behind, *([silent] if silent > self.window_s else [])], default=None)
 
     def _become(self, state: ConnectorState, why: str) -> None:
-        if state != self.state:
-            self.since = _now()
         self.state, self.why = state, why

@@ -320,6 +320,8 @@ class Receiver:
     async def _save(self) -> None:
         """Keep the cursor, then let the platform forget. What is not saved is given again, and is a duplicate."""
         cursor = self._progress.advance()
+        sent = (event.envelope.event for waiting in self._waiting for event in waiting.events)
+        self.health.waiting_since = min((one.sent_at or one.observed_at for one in sent), default=None)
         self._drained.set()
         while cursor is not None:
             point("connector_before_cursor")

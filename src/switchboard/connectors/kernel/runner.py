@@ -12,6 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
@@ -37,6 +38,8 @@ SILENT: Final = 75
 _RENEW_S: Final = 5.0
 _BEAT_S: Final = 120.0
 _LOOK_S: Final = 1.0
+_BEHIND_S: Final = 60.0
+"""How far behind the platform is worth a heartbeat of its own."""
 _WINDOWS: Final = 3
 _SIGN_IN_S: Final = 60.0
 _SIGN_IN_AGAIN_S: Final = 900.0
@@ -70,9 +73,11 @@ class Runner:
     _failures: int = 0
     _silences: int = 0
     _forget_cursor: bool = False
+    _beaten: float = float("-inf")
+    """When the last heartbeat was sent."""
 
     def __post_init__(self) -> None:
-        self.health = Health(self.clock)
+        self.health = Health(self.clock, self.configured.manifest.capabilities.receive_window_s)
         brake = self.configured.manifest.capabilities.brake
         self._brake = Brake(*brake) if brake else None  # it outlasts a connection that is made anew
         self._endpoint = self.known.endpoint if self.known else ""
@@ -169,8 +174,14 @@ class Runner:
         while not stop.is_set():
             lease = await api.lease()
             if isinstance(lease, Lease):
+                self.health.serving()
                 return lease
-            log.info("standing by", account=self.configured.account.name, why=lease)
+            if self.health.state != "standby":
+                log.info("standing by", account=self.configured.account.name, why=lease)
+                self.health.standing_by(lease)
+                self._beaten = float("-inf")
+            if self.clock() - self._beaten >= _BEAT_S:
+                await self._beat(api)
             await _paused(_RENEW_S, stop)
         return None
 
@@ -203,14 +214,21 @@ class Runner:
                 typist.told(lease.answering, asked)
 
     async def _report(self, api: Api) -> None:
-        """Every two minutes, and whenever the state changes."""
-        reported, at = "", float("-inf")
+        """Every two minutes, and whenever the state changes, or it begins or ends to be behind."""
+        reported = None
         while True:
-            if (state := self.health.state) != reported or self.clock() - at >= _BEAT_S:
+            about = self.health.state, (self.health.lag_s(datetime.now(UTC)) or 0.0) > _BEHIND_S
+            if about != reported or self.clock() - self._beaten >= _BEAT_S:
                 with suppress(Unreachable):
-                    await api.heartbeat(state, self.health.told(), self.health.counters)
-                    reported, at = state, self.clock()  # it may have changed again meanwhile
+                    await self._beat(api)
+                    reported = about  # it may have changed again meanwhile
             await asyncio.sleep(_LOOK_S)
+
+    async def _beat(self, api: Api) -> None:
+        """Say how we are. Raises Unreachable."""
+        lag = self.health.lag_s(datetime.now(UTC))
+        await api.heartbeat(self.health.state, self.health.why, self.health.counters, lag)
+        self._beaten = self.clock()
 
     async def _watch(self) -> None:
         """Alive means receiving."""
@@ -235,14 +253,17 @@ class Runner:
         while seconds > 0 and not stop.is_set():
             if self._api is not None:
                 with suppress(Unreachable, Overtaken):
-                    await self._api.heartbeat(self.health.state, self.health.told(), self.health.counters)
+                    await self._beat(self._api)
             await _paused(min(seconds, _BEAT_S), stop)
             seconds -= _BEAT_S
 
     async def _release(self) -> None:
+        self.health.stopped()
         if self._api is not None:
             with suppress(Unreachable, Overtaken):
                 await self._api.release()
+            with suppress(Unreachable):
+                await self._beat(self._api)
 
 
 async def _first_of(*work: Coroutine[object, object, None]) -> None:

@@ -22,7 +22,7 @@ from switchboard.app.messages.quarantine import Put, Quarantined, QuarantinedDet
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState, PartState
-from switchboard.domain.shown import Connector, Found, ShownDelivery
+from switchboard.domain.shown import Connector, ConnectorState, Found, ShownDelivery
 
 __all__ = [
     "AccountLease",
@@ -151,16 +151,21 @@ class PartBody(Body):
 
 
 class HeartbeatBody(Body):
-    """`connector.heartbeat.v1`."""
+    """`connector.heartbeat.v1`. `lag_s`: how far the connector is behind the platform, in seconds.
+
+    `failed` needs a person; `standby`: another process serves the account; `stopped` is the last heartbeat of a
+    process. `error` is an old word for `failed`.
+    """
 
     schema_version: Literal["connector.heartbeat.v1"] = "connector.heartbeat.v1"
     channel: Word
     endpoint: Word
     instance_id: Word
     version: Word | None = None
-    state: Literal["healthy", "degraded", "error"]
+    state: ConnectorState | Literal["error"]
     error_message: Words | None = None
     counters: Annotated[dict[Word, Number], Field(max_length=100)] = {}
+    lag_s: Annotated[float, Field(ge=0, le=1e9)] | None = None
 
 
 class LaneBody(Body):

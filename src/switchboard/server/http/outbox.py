@@ -94,7 +94,10 @@ async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Respo
 
 @router.get("/connectors", **operation("list_connectors", "List connectors", ConnectorList, needing="connectors"))
 async def list_connectors(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
-    """The last heartbeat of each endpoint: online within two intervals, stale within five, then offline."""
+    """The last heartbeat of each process: online within two intervals, stale within five, then offline.
+
+    A process that has ended, or is offline, is forgotten as soon as another one of its account reports.
+    """
     return answer(page("connectors", await parts.views.connectors(limit=limit, cursor=cursor)))
 
 
@@ -111,4 +114,5 @@ def receipt(body: ReceiptBody) -> Receipt:
 
 def beat(body: HeartbeatBody) -> Heartbeat:
     """The heartbeat in the form of the service."""
-    return Heartbeat(**body.model_dump(exclude={"schema_version"}))
+    given = body.model_dump(exclude={"schema_version"})
+    return Heartbeat(**given | {"state": "failed" if body.state == "error" else body.state})

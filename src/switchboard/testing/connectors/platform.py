@@ -21,6 +21,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
     Account,
     Batch,
+    Busy,
     Capabilities,
     FileIn,
     Identity,
@@ -31,6 +32,7 @@ from switchboard.ports.connector import (
     Part,
     Sent,
     Session,
+    SignInRefused,
     Unreadable,
 )
 from switchboard.testing.connectors.driver import Shown
@@ -76,6 +78,10 @@ class ScriptedPlatform:
     opened: int = 0
     silent: bool = False
     absent: bool = False
+    rival: str = ""
+    """Who else receives for the account, so that nothing is given to us."""
+    refusal: str = ""
+    """Why nobody can sign in."""
     requests: int = 0
     """All but waiting for news."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -192,6 +198,8 @@ class ScriptedPlatform:
     async def _open(self, _: Account) -> Session:
         self.opened += 1
         self.asks()
+        if self.refusal:
+            raise SignInRefused(self.refusal)
         return _Session(self)
 
 
@@ -204,6 +212,8 @@ class _Session:
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         at = int(cursor or 0)
         while True:
+            if self._platform.rival:
+                raise Busy(self._platform.rival)
             events = self._platform.events[at : at + 50]
             if events and not self._platform.silent:
                 at += len(events)

@@ -149,6 +149,8 @@ create table audit (
     detail jsonb not null
 ) partition by range (audit_id);
 
+-- The processes of connectors, as they last reported themselves; since: in this state, behind_since: the oldest event that the
+-- platform has for us and we have not.
 create table connector (
     channel text not null,
     endpoint text not null,
@@ -157,9 +159,11 @@ create table connector (
     state text not null,
     error_message text,
     counters jsonb not null,
-    first_seen_at timestamptz not null default now(),
-    last_seen_at timestamptz not null default now(),
-    primary key (channel, endpoint)
+    since timestamptz not null default clock_timestamp(),
+    behind_since timestamptz,
+    first_seen_at timestamptz not null default clock_timestamp(),
+    last_seen_at timestamptz not null default clock_timestamp(),
+    primary key (channel, endpoint, instance_id)
 );
 
 -- Which instance of a connector serves an account: lease is given anew each time that it is held, and fences its writes.

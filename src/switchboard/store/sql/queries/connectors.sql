@@ -1,15 +1,25 @@
 -- name: heartbeat
-insert into connector (channel, endpoint, instance_id, version, state, error_message, counters)
-values ($1, $2, $3, $4, $5, $6, $7)
-on conflict (channel, endpoint) do update set instance_id = excluded.instance_id, version = excluded.version,
+-- One that has ended, or that nobody has heard of for long, is forgotten when another one of its account reports.
+with gone as (
+    delete from connector c where c.channel = $1 and c.endpoint = $2 and c.instance_id <> $3
+        and (c.state = 'stopped' or c.last_seen_at < clock_timestamp() - 5 * $9::interval)
+)
+insert into connector as c (channel, endpoint, instance_id, version, state, error_message, counters, behind_since)
+values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() - $8::interval)
+on conflict (channel, endpoint, instance_id) do update set version = excluded.version,
     state = excluded.state, error_message = excluded.error_message, counters = excluded.counters,
-    last_seen_at = clock_timestamp();
+    since = case when c.state = excluded.state then c.since else clock_timestamp() end,
+    behind_since = excluded.behind_since, last_seen_at = clock_timestamp();
 
 -- name: list
-select channel, endpoint, instance_id, version, state, error_message, counters, first_seen_at, last_seen_at,
-       case when clock_timestamp() - last_seen_at < 2 * $1::interval then 'online'
-            when clock_timestamp() - last_seen_at < 5 * $1::interval then 'stale'
-            else 'offline' end as liveness
-from connector
-where $2::text is null or (channel, endpoint) > ($2, $3::text)
-order by channel, endpoint limit $4::bigint;
+-- The one that holds the lease serves its account; where nobody ever leased it, each does.
+select c.channel, c.endpoint, c.instance_id, c.version, c.state, c.error_message, c.counters, c.since, c.first_seen_at, c.last_seen_at,
+       extract(epoch from clock_timestamp() - c.behind_since)::float8 as lag_s,
+       case when c.state = 'stopped' then 'offline'
+            when clock_timestamp() - c.last_seen_at < 2 * $1::interval then 'online'
+            when clock_timestamp() - c.last_seen_at < 5 * $1::interval then 'stale'
+            else 'offline' end as liveness,
+       coalesce(a.instance_id = c.instance_id and a.lease_until > clock_timestamp(), true) as serving
+from connector c left join connector_account a on a.channel = c.channel and a.endpoint = c.endpoint
+where $2::text is null or (c.channel, c.endpoint, c.instance_id) > ($2, $3::text, $4::text)
+order by c.channel, c.endpoint, c.instance_id limit $5::bigint;
