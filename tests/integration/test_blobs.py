@@ -14,10 +14,11 @@ import httpx2
 import pytest
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.blobs import PIECE_BYTES, BlobService
-from switchboard.app.settings import BlobSettings
+from switchboard.app.messages.blobs import BlobService
+from switchboard.app.settings import BlobSettings, Settings
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.store import blobs
+from switchboard.store.spool import PIECE_BYTES
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
 
@@ -144,7 +145,7 @@ async def body(content: bytes, *, breaks: bool = False) -> AsyncIterator[bytes]:
 async def test_an_upload_that_is_interrupted_leaves_nothing(server: Opened, tmp_path: Path) -> None:
     directory = tmp_path / "spool"
     directory.mkdir()
-    service = BlobService(server.lab.database, server.access, BlobSettings(), directory)
+    service = BlobService(server.lab.database, server.access, Settings(data_dir=directory))
     with pytest.raises(ConnectionError):
         await service.upload(CONNECTOR, body(LARGE, breaks=True), "")
     assert list(directory.iterdir()) == []
@@ -186,7 +187,7 @@ async def test_who_asks_is_told_how_large_a_file_may_be_and_whether_it_is_wanted
 
 
 async def test_quotas(server: Opened, tmp_path: Path) -> None:
-    service = BlobService(server.lab.database, server.access, LIMITS, tmp_path)
+    service = BlobService(server.lab.database, server.access, Settings(data_dir=tmp_path, blobs=LIMITS))
     with pytest.raises(TooLarge, match=r"blobs\.file_bytes"):
         await service.upload(CONNECTOR, body(b"x" * 1001), "")
     await service.upload(CONNECTOR, body(b"x" * 1000), "")

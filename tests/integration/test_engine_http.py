@@ -355,6 +355,7 @@ REPLY = OutboxRow(
     recipient="customer",
     reply_to="event-1",
     text="grüße",
+    files=(),
     state="sending",
     attempts=1,
     lease=1,

@@ -12,10 +12,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from switchboard.core.blobs import PREFIX
 from switchboard.core.storable import storable_text
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
-from switchboard.domain.ledger import OutboxRow
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.ledger import OutboxRow, ReplyFile
 from switchboard.ports.channel import Receipt
+from switchboard.ports.engine import Files
 from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, Webhook, destination, post
 
 SCHEMA_VERSION: Final = "reply.v1"
@@ -33,14 +37,14 @@ class _Acknowledged(msgspec.Struct, frozen=True):
     id: str | int | None = None
 
 
-def callbacks_from(settings: Sequence[CallbackLike]) -> dict[str, SignedCallback]:
+def callbacks_from(settings: Sequence[CallbackLike], files: Files | None = None) -> dict[str, SignedCallback]:
     """The callbacks by `api` endpoint. Raises `ConfigurationError` with the endpoint and the fix."""
     callbacks: dict[str, SignedCallback] = {}
     for setting in settings:
         if setting.endpoint in callbacks:
             raise ConfigurationError(f"there are two callbacks for the api endpoint {setting.endpoint!r}; keep one")
         whose = f"callback of the api endpoint {setting.endpoint!r}"
-        callbacks[setting.endpoint] = SignedCallback(destination(setting, whose, _TIMEOUT_S))
+        callbacks[setting.endpoint] = SignedCallback(destination(setting, whose, _TIMEOUT_S), files)
     return callbacks
 
 
@@ -49,11 +53,12 @@ class SignedCallback:
     """Posts `reply.v1`; the receiver recognises a repetition by its `Idempotency-Key`, the outbox id."""
 
     to: Destination
+    files: Files | None = None
 
     async def send(self, reply: OutboxRow) -> Receipt:
         """Try once; a failure is reported in the receipt."""
         try:
-            return _receipt(await post(self.to, reply_json(reply), reply.outbox_id))
+            return _receipt(await post(self.to, reply_json(reply, await self._linked(reply)), reply.outbox_id))
         except PostError as error:
             return Receipt(
                 "failed" if error.kind == "forbidden" else "retryable", error=storable_text(str(error))[:500]
@@ -61,8 +66,18 @@ class SignedCallback:
         except Exception as error:  # the send lane must learn of a defect here, and go on
             return Receipt("retryable", error=storable_text(repr(error))[:500])
 
+    async def _linked(self, reply: OutboxRow) -> Sequence[JsonObject]:
+        """Each file with a URL that gives its bytes for an hour."""
+        if self.files is None:
+            return ()
+        return [{**msgspec.to_builtins(one), "url": await self.files.link(_attachment(one))} for one in reply.files]
 
-def reply_json(reply: OutboxRow) -> bytes:
+
+def _attachment(file: ReplyFile) -> Attachment:
+    return Attachment(media_type=file.media_type, size_bytes=file.size_bytes, storage_ref=PREFIX + file.sha256)
+
+
+def reply_json(reply: OutboxRow, files: Sequence[JsonObject] = ()) -> bytes:
     """`reply.v1`."""
     return msgspec.json.encode(
         {
@@ -74,6 +89,7 @@ def reply_json(reply: OutboxRow) -> bytes:
             "reply_to": reply.reply_to,
             "system_id": reply.system_id,
             "text": reply.text,
+            "files": files,
             "created_at": reply.created_at,
         }
     )

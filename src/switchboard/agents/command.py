@@ -9,6 +9,7 @@ the reply to standard output, and reports the outcome by its exit status. Next: 
 
 Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `user` (to run as; only root
 can choose), `effect`, `max_output` (bytes), `output` (`text`, or `json` for the three answers of `delivery.py`).
+What it leaves in the directory SWITCHBOARD_REPLY_FILES goes with its reply.
 An `effectful` program is tried again only after status 75, which promises that nothing has happened; after any other
 failure the outcome is unknown.
 
@@ -21,8 +22,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from uuid import UUID
@@ -38,8 +40,9 @@ from switchboard.agents.delivery import (
     run_step,
     text_result,
 )
-from switchboard.agents.files import turn_directory
+from switchboard.agents.files import TurnDirectory, left_in, turn_directory
 from switchboard.core.storable import storable_text
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Files, Journal, NoEffect, Turn, TurnResult
 from switchboard.transport.programs import Account, Ended, Program, account_of, death_guard, run_program
@@ -62,6 +65,15 @@ class CommandOptions(EngineOptions):
 def engine(context: EngineContext) -> Engine:
     """The entry point `command` of `switchboard.engines`."""
     return CommandEngine(death_guard(), user=context.program_user, files=context.files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run of a program: its key, the user that it runs as, and the directory of its turn."""
+
+    key: UUID
+    account: Account | None
+    directory: TurnDirectory
 
 
 class CommandEngine:
@@ -106,24 +118,28 @@ class CommandEngine:
         options = read_options(CommandOptions, turn.member)
 
         async def act(key: UUID) -> TurnResult:
-            return self._result(options, await self._execute(options, turn, key))
+            try:
+                account = self._account(options)
+            except ValueError as error:
+                raise _not_there(options, str(error)) from error
+            async with _directory(options, self._files, turn, account) as directory:
+                ended = await self._execute(options, turn, _Run(key, account, directory))
+                files = () if ended.status else await left_in(directory, self._files, turn)
+                return self._result(options, ended, files)
 
         return await run_step(turn, journal, "command", act, options.effect)
 
-    async def _execute(self, options: CommandOptions, turn: Turn, key: UUID) -> Ended:
+    async def _execute(self, options: CommandOptions, turn: Turn, run: _Run) -> Ended:
         argv = (*self._guard, *options.command)
         try:
-            account = self._account(options)
-            env = _environment(options, key, account)
-            async with turn_directory(self._files, turn, account) as files:
-                given = delivery_json(turn, key, files)
-                program = Program(argv, env, options.cwd, given, options.timeout, options.max_output, account)
-                ended = await run_program(program, self._grace)
+            given = delivery_json(turn, run.key, run.directory.files)
+            env = _environment(options, run)
+            program = Program(argv, env, options.cwd, given, options.timeout, options.max_output, run.account)
+            ended = await run_program(program, self._grace)
         except (FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
             raise _not_there(options, str(error)) from error
-        except OSError as error:  # no memory, no descriptors, no processes: temporary
-            message = f"{options.command[0]} could not be started: {error}"
-            raise NoEffect(message, error_class="overload") from error
+        except OSError as error:
+            raise _not_started(options, error) from error
         if ended.late:
             message = f"{options.command[0]} took longer than {options.timeout:g} s and was killed"
             raise EngineFailure(message, error_class="timeout")
@@ -132,12 +148,12 @@ class CommandEngine:
             raise EngineFailure(message, retryable=False)
         return replace(ended, errors=storable_text(ended.errors).strip()[-_TAIL:])
 
-    def _result(self, options: CommandOptions, ended: Ended) -> TurnResult:
+    def _result(self, options: CommandOptions, ended: Ended, files: Sequence[Attachment]) -> TurnResult:
         match ended.status:
             case 0 if options.output == "json" and ended.output.strip():
-                return parse_said(ended.output)
+                return parse_said(ended.output, files)
             case 0:
-                return text_result(ended.output.decode("utf-8", "replace"))
+                return text_result(ended.output.decode("utf-8", "replace"), files)
             case os.EX_DATAERR:
                 return refusal(ended.errors)
             case os.EX_TEMPFAIL:
@@ -153,8 +169,28 @@ def _not_there(options: CommandOptions, why: str) -> EngineFailure:
     return EngineFailure(message, error_class="target_unavailable", retryable=False)
 
 
-def _environment(options: CommandOptions, key: UUID, account: Account | None) -> dict[str, str]:
+def _not_started(options: CommandOptions, error: OSError) -> NoEffect:
+    """No memory, no descriptors, no processes, no room: temporary."""
+    return NoEffect(f"{options.command[0]} could not be started: {error}", error_class="overload")
+
+
+@asynccontextmanager
+async def _directory(
+    options: CommandOptions, files: Files | None, turn: Turn, account: Account | None
+) -> AsyncIterator[TurnDirectory]:
+    """That of the turn. Raises NoEffect if it cannot be made."""
+    async with AsyncExitStack() as stack:
+        try:
+            directory = await stack.enter_async_context(turn_directory(files, turn, account))
+        except OSError as error:
+            raise _not_started(options, error) from error
+        yield directory
+
+
+def _environment(options: CommandOptions, run: _Run) -> dict[str, str]:
     """Built from scratch: the program must not see the secrets in our own environment."""
+    account = run.account
     ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     base = {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
-    return {**base, **options.env, "SWITCHBOARD_IDEMPOTENCY_KEY": str(key)}
+    ours_alone = {"SWITCHBOARD_IDEMPOTENCY_KEY": str(run.key), "SWITCHBOARD_REPLY_FILES": str(run.directory.reply)}
+    return {**base, **options.env, **ours_alone}

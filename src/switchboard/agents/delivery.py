@@ -14,9 +14,11 @@ import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
 
+from switchboard.core.blobs import PREFIX, UNKNOWN
 from switchboard.core.envelope.stored import stored_json
+from switchboard.core.reply_files import reply_name
 from switchboard.core.storable import storable_text
-from switchboard.domain.envelope import Envelope
+from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import (
@@ -51,13 +53,27 @@ class EngineOptions(BaseModel):
 Options = TypeVar("Options", bound=EngineOptions)
 
 
+class SaidFile(msgspec.Struct, frozen=True):
+    """A file of the reply: the `blob` that the upload answered, or that of an attachment of the message."""
+
+    blob: str
+    filename: str = ""
+
+    @property
+    def attachment(self) -> Attachment:
+        """As a result of the turn has it; how large it is, and what, is known where it is stored."""
+        ref = PREFIX + storable_text(self.blob).lower()[:64]
+        return Attachment(media_type=UNKNOWN, filename=reply_name(self.filename), size_bytes=0, storage_ref=ref)
+
+
 class Said(msgspec.Struct, frozen=True):
-    """The JSON answer; exactly one of the first three is given."""
+    """The JSON answer; exactly one of the first three is given. `files` go with a reply."""
 
     reply: str | None = None
     no_reply: bool = False
     refuse: str | None = None
     reason: str = ""
+    files: tuple[SaidFile, ...] = ()
 
 
 def read_options(model: type[Options], member: Member) -> Options:
@@ -70,10 +86,10 @@ def read_options(model: type[Options], member: Member) -> Options:
         raise EngineFailure(message, error_class="validation", retryable=False) from error
 
 
-def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping] = ()) -> bytes:
+def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping] = (), upload_url: str = "") -> bytes:
     """`delivery.v1`: the work, the envelope without `payload.raw` and reply address, and for a notice its dead letter.
 
-    `files`: where the bytes of attachments are.
+    `files`: where the bytes of attachments are; `upload_url`: where those of the answer may be sent.
     In a digest, `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest`
     (the first 200 of them); the envelope is that of the first.
     """
@@ -94,6 +110,8 @@ def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping
         delivery["dead_letter"] = turn.dead_letter
     if files:
         delivery["files"] = files
+    if upload_url:
+        delivery["upload_url"] = upload_url
     return msgspec.json.encode(delivery)
 
 
@@ -102,8 +120,10 @@ def _without_address(envelope: Envelope) -> Envelope:
     return replace(envelope, event=replace(envelope.event, reply_address=None))
 
 
-def parse_said(body: bytes) -> TurnResult:
-    """Read `{"reply": text}`, `{"no_reply": true, "reason"?}` or `{"refuse": reason}`; an empty reply counts as none.
+def parse_said(body: bytes, files: Sequence[Attachment] = ()) -> TurnResult:
+    """Read `{"reply": text, "files"?}`, `{"no_reply": true, "reason"?}` or `{"refuse": reason}`.
+
+    An empty reply without files counts as none; `files` are more of them.
 
     Raises `EngineFailure` (not retryable): another attempt would give the same answer.
     """
@@ -115,17 +135,19 @@ def parse_said(body: bytes) -> TurnResult:
         raise _not_understood('exactly one of "reply", "no_reply": true and "refuse" must be there')
     if said.refuse is not None:
         return refusal(said.refuse)
-    return text_result(said.reply) if said.reply is not None else NoReply(storable_text(said.reason))
+    if said.reply is None:
+        return NoReply(storable_text(said.reason))
+    return text_result(said.reply, (*(one.attachment for one in said.files), *files))
 
 
 def _not_understood(problem: str) -> EngineFailure:
     return EngineFailure(f"the answer is invalid: {problem}", retryable=False)
 
 
-def text_result(text: str) -> TurnResult:
-    """Plain text as an answer; only whitespace is no reply."""
+def text_result(text: str, files: Sequence[Attachment] = ()) -> TurnResult:
+    """Plain text as an answer, with files; only whitespace, and no file, is no reply."""
     stripped = storable_text(text).strip()
-    return Answer(stripped) if stripped else NoReply()
+    return Answer(stripped, tuple(files)) if stripped or files else NoReply()
 
 
 def refusal(reason: str) -> Refusal:
@@ -164,8 +186,8 @@ async def run_step(
 
 def _to_record(result: TurnResult) -> JsonObject:
     match result:
-        case Answer(text):
-            return {"reply": text}
+        case Answer(text, files):
+            return {"reply": text} | ({"files": msgspec.to_builtins(files)} if files else {})
         case NoReply(reason):
             return {"no_reply": True, "reason": reason}
         case Refusal(reason):
@@ -174,5 +196,5 @@ def _to_record(result: TurnResult) -> JsonObject:
 
 def _from_record(record: JsonMapping) -> TurnResult:
     if "reply" in record:
-        return Answer(record["reply"])
+        return Answer(record["reply"], msgspec.convert(record.get("files", ()), tuple[Attachment, ...]))
     return Refusal(record["refuse"]) if "refuse" in record else NoReply(record["reason"])

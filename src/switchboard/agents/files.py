@@ -1,7 +1,7 @@
-"""Files on their way to a program or a service: in a directory of the turn, or as links.
+"""Files on their way to a program or a service, and back: in a directory of the turn, or by links.
 
-`command.py`, `http.py` and `mcp.py` call it with a turn; it lists what came with the message and is stored. Next:
-`ports/engine.py`, the port `Files`.
+`command.py`, `http.py` and `mcp.py` call it with a turn; it lists what came with the message and is stored, and takes
+what is to go with the answer. Next: `ports/engine.py`, the port `Files`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,23 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from switchboard.core.blobs import safe_name, stored_blob
+from switchboard.core.blobs import UNKNOWN, safe_name, stored_blob
+from switchboard.core.reply_files import reply_name
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.engine import Files, Turn
+from switchboard.tools.workspace import Refused, meaning, pieces_of, regular_file
 from switchboard.transport.programs import Account
 
 PREFIX: Final = "switchboard-turn-"
+_REPLY: Final = "reply"
+_MOST_LEFT: Final = 1000
+"""Names that are looked at; a reply has far fewer files."""
 
 
 async def linked(files: Files | None, turn: Turn) -> Sequence[JsonObject]:
@@ -30,22 +37,61 @@ async def linked(files: Files | None, turn: Turn) -> Sequence[JsonObject]:
     return [{**_told(n, one), "url": await files.link(one)} for n, one in stored if files is not None]
 
 
+async def upload_url(files: Files | None, turn: Turn) -> str:
+    """Where a service may send the files of its answer; empty for a notice, which has none."""
+    return "" if files is None or turn.dead_letter is not None else await files.upload_link(turn)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnDirectory:
+    """`files` of `delivery.v1`, each with the `path` of a copy; what is left in `reply` goes with the answer."""
+
+    files: Sequence[JsonObject]
+    reply: Path
+    opened: int
+    """The descriptor of `reply`: by then its path may lead elsewhere."""
+
+
 @asynccontextmanager
-async def turn_directory(
-    files: Files | None, turn: Turn, account: Account | None
-) -> AsyncIterator[Sequence[JsonObject]]:
-    """`files` of `delivery.v1` for a program: each with the `path` of a copy, which is removed with the turn."""
-    stored = _stored(turn)
-    if files is None or not stored:
-        yield ()
-        return
+async def turn_directory(files: Files | None, turn: Turn, account: Account | None) -> AsyncIterator[TurnDirectory]:
+    """The directory of a program, which is removed with the turn."""
+    stored = _stored(turn) if files is not None else ()
     root = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=PREFIX))
     try:
-        paths = [await _copied(files, one, root / f"{n}-{safe_name(one)}", account) for n, one in stored]
+        paths = [await _copied(files, one, root / f"{n}-{safe_name(one)}", account) for n, one in stored if files]
+        reply = root / _REPLY
+        reply.mkdir(0o700)
+        _give(reply, account)
         _give(root, account)
-        yield [{**_told(n, one), "path": path} for (n, one), path in zip(stored, paths, strict=True)]
+        told = [{**_told(n, one), "path": path} for (n, one), path in zip(stored, paths, strict=True)]
+        opened = os.open(reply, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            yield TurnDirectory(told, reply, opened)
+        finally:
+            os.close(opened)
     finally:
         await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
+
+
+async def left_in(directory: TurnDirectory, files: Files | None, turn: Turn) -> tuple[Attachment, ...]:
+    """What a program has left for its answer, by name; of what is no regular file, only that it is not sent."""
+    if files is None:
+        return ()
+    with os.scandir(directory.opened) as found:
+        names = sorted(one.name for one in islice(found, _MOST_LEFT) if not one.name.startswith("."))
+    return tuple([await _kept(directory.opened, name, files, turn) for name in names])
+
+
+async def _kept(at: int, name: str, files: Files, turn: Turn) -> Attachment:
+    try:
+        with regular_file(at, name) as opened:
+            size = os.fstat(opened).st_size
+            return await files.keep(turn, name, pieces_of(opened), size_bytes=size)
+    except Refused as refused:
+        why = f"not sent: {refused}"
+    except OSError as error:
+        why = f"not sent: it {meaning(error)}"
+    return Attachment(media_type=UNKNOWN, filename=reply_name(name), size_bytes=0, unavailable=why)
 
 
 def _stored(turn: Turn) -> Sequence[tuple[int, Attachment]]:

@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.agents.delivery import EngineOptions, delivery_json, parse_said, read_options, run_step, text_result
-from switchboard.agents.files import linked
+from switchboard.agents.files import linked, upload_url
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.ledger import FailureClass
@@ -67,7 +67,7 @@ class HttpEngine:
         to = _destination(options)
 
         async def act(key: UUID) -> TurnResult:
-            body = delivery_json(turn, key, await linked(self._files, turn))
+            body = delivery_json(turn, key, await linked(self._files, turn), await upload_url(self._files, turn))
             return _result(await _post(to, body, key))
 
         return await run_step(turn, journal, "http", act, options.effect)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 from uuid import UUID
@@ -20,8 +21,15 @@ from uuid import UUID
 import msgspec
 from pydantic import Field, PositiveInt
 
-from switchboard.agents.delivery import EngineOptions, read_options, refusal, run_step, text_result
-from switchboard.agents.files import linked
+from switchboard.agents.delivery import (
+    EngineOptions,
+    SaidFile,
+    read_options,
+    refusal,
+    run_step,
+    text_result,
+)
+from switchboard.agents.files import linked, upload_url
 from switchboard.core.remote_agents import (
     Route,
     RouteContext,
@@ -101,7 +109,8 @@ class McpEngine:
 
         async def act(key: UUID) -> TurnResult:
             to = await self._remote(turn.member, options)
-            route = route_request(turn, key, to.tool, await linked(self._files, turn))
+            carried = Carried(await linked(self._files, turn), await upload_url(self._files, turn))
+            route = route_request(turn, key, to.tool, carried)
             response = _response(await _call(to, route), turn)
             await self._remote_agents.seen(turn.member.system_id)
             return _result(response)
@@ -138,7 +147,18 @@ def _token(options: McpOptions) -> bytes | None:
         raise _wrong(error.message.replace("secret_", "token_").replace("secret", "token")) from error
 
 
-def route_request(turn: Turn, idempotency_key: UUID, tool: str, files: Sequence[JsonMapping] = ()) -> Route:
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The files of the message, as links, and where those of the answer may be sent."""
+
+    files: Sequence[JsonMapping] = ()
+    upload_url: str = ""
+
+
+_NOTHING: Final = Carried()
+
+
+def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried = _NOTHING) -> Route:
     """`route.v1`; if a model split the message, `input.prompt` is the part for this butler."""
     envelope = turn.envelope
     source, event, sender = envelope.source, envelope.event, envelope.sender
@@ -159,7 +179,8 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str, files: Sequence[
             prompt=envelope.payload.normalized_text,
             context=None if turn.dead_letter is None else {"dead_letter": turn.dead_letter},
             attachments=msgspec.to_builtins(envelope.payload.attachments),
-            files=tuple(RouteFile(**one) for one in files) or None,
+            files=tuple(RouteFile(**one) for one in carried.files) or None,
+            upload_url=carried.upload_url or None,
         ),
         sender=RouteSender(
             identity=sender.identity,
@@ -221,7 +242,9 @@ def _result(response: RouteResponse) -> TurnResult:
     result = response.result or RouteResult(no_reply=True)
     if result.refuse is not None:
         return refusal(result.refuse)
-    return text_result(result.reply) if result.reply is not None else NoReply(storable_text(result.reason))
+    if result.reply is None:
+        return NoReply(storable_text(result.reason))
+    return text_result(result.reply, [SaidFile(one.blob, one.filename).attachment for one in result.files])
 
 
 def _failure(error: RouteError) -> EngineFailure:

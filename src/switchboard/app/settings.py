@@ -106,7 +106,7 @@ class TurnSettings(_Group):
     """Attempts of one delivery (lost workers count), seconds for one attempt, backoff between attempts in seconds.
 
     `sender_tokens_per_day`: what models may use for the turns of one sender at one endpoint, 0 for no limit; the owners
-    of a butler have none.
+    of a butler have none. `reply_files`: how many files a reply has at most, each of at most `reply_file_bytes`.
     """
 
     attempts: Count = 5
@@ -114,6 +114,8 @@ class TurnSettings(_Group):
     backoff_base: Positive = 1.0
     backoff_cap: Positive = 300.0
     sender_tokens_per_day: Limit = 5_000_000
+    reply_files: Count = 10
+    reply_file_bytes: Count = 52_428_800
 
 
 class LivenessSettings(_Group):

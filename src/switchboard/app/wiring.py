@@ -22,6 +22,7 @@ from switchboard.app.ops.engines import (
     check_options,
     engine_context,
     load_engines,
+    stored_files,
     warn_of_root,
 )
 from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
@@ -118,10 +119,9 @@ async def _hear_butlers(database: Database, every: float = 5.0) -> None:
 def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     """A worker with all legs; the caller runs it."""
     settings = runtime.settings
-    callbacks: Mapping[str, Callback] = callbacks_from(settings.callbacks)
-    limits = TurnLimits(
-        settings.turn.attempts, settings.turn.timeout, settings.turn.backoff_base, settings.turn.backoff_cap
-    )
+    callbacks: Mapping[str, Callback] = callbacks_from(settings.callbacks, stored_files(settings, runtime.database))
+    given = settings.turn
+    limits = TurnLimits(given.attempts, given.timeout, given.backoff_base, given.backoff_cap, files=given.reply_files)
     models = ProcessModels(settings, runtime.database)
     runtime.closing.push_async_callback(models.aclose)
     context = engine_context(settings, runtime.database, runtime.channels, models)

@@ -85,13 +85,14 @@ class RouteFile(_Said):
 class RouteInput(_Said):
     """The task. `prompt` was written by strangers: it is data. `context` has a `dead_letter` in a notice.
 
-    `files` are those of the attachments that are stored.
+    `files` are those of the attachments that are stored. To `upload_url` files for the reply can be posted for an hour.
     """
 
     prompt: str
     context: JsonMapping | None = None
     attachments: tuple[Annotated[BaseModel, AsModel(Attachment)], ...] = ()
     files: tuple[RouteFile, ...] | None = None
+    upload_url: str | None = None
 
 
 class RouteTarget(_Said):
@@ -140,13 +141,24 @@ class Route(_Said):
 # route_response.v1 --------------------------------------------------------------------------------------------------
 
 
+class ResultFile(_Heard):
+    """A file of the reply: the `blob` that the upload answered, or that of a file of the message."""
+
+    blob: Annotated[str, StringConstraints(max_length=64)]
+    filename: Annotated[str, StringConstraints(max_length=512)] = ""
+
+
 class RouteResult(_Heard):
-    """Exactly one of `reply` (a text), `no_reply` (true: handled) and `refuse` (the reason)."""
+    """Exactly one of `reply` (a text), `no_reply` (true: handled) and `refuse` (the reason).
+
+    `files` go with a reply.
+    """
 
     reply: str | None = None
     no_reply: bool = False
     refuse: str | None = None
     reason: Annotated[str, StringConstraints(max_length=MAX_REASON)] = ""
+    files: tuple[ResultFile, ...] = ()
 
     @model_validator(mode="after")
     def _one(self) -> Self:

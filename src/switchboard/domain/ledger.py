@@ -48,6 +48,16 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyFile:
+    """A file of a reply. `sha256`, in hexadecimal, says which bytes it has; to know it opens nothing."""
+
+    filename: str
+    media_type: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class OutboxRow:
     """A reply on its way. `lease` is 0 unless a connector holds it."""
 
@@ -63,6 +73,7 @@ class OutboxRow:
     recipient: str
     reply_to: str
     text: str
+    files: Sequence[ReplyFile]
     state: OutboxState
     attempts: int
     lease: int

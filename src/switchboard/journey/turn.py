@@ -16,7 +16,9 @@ from typing import Final, Protocol
 
 import structlog
 
+from switchboard.core.blobs import stored_blob
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
+from switchboard.core.reply_files import Chosen, Stored, chosen
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Unavailable
@@ -48,6 +50,7 @@ from switchboard.ports.engine import (
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.store import lanes as store
+from switchboard.store.blobs import sendable
 from switchboard.store.database import Database
 from switchboard.store.history import Said
 from switchboard.store.ids import new_uuid7
@@ -61,13 +64,17 @@ DELAYED: Final = "This takes longer than usual: what I work with cannot be reach
 
 @dataclass(frozen=True, slots=True)
 class TurnLimits:
-    """`attempts` of one delivery, lost workers included; seconds of `timeout` for one attempt; backoff in seconds."""
+    """`attempts` of one delivery, lost workers included; seconds of `timeout` for one attempt; backoff in seconds.
+
+    `files`: the most that one reply has.
+    """
 
     attempts: int = 5
     timeout: float = 300.0
     backoff_base: float = 1.0
     backoff_cap: float = 300.0
     outage: OutagePolicy = OutagePolicy()  # noqa: RUF009 - a frozen value
+    files: int = 10
 
 
 def turn_of(work: Work, member: Member, attempt: int) -> Turn:
@@ -235,11 +242,20 @@ class TurnLeg:
             return replace(draft, outcome="declined", error=storable_text(result.reason) or None)
         if work.dead_letter is not None:
             return replace(draft, outcome="answered")  # a notice has nobody to reply to
-        text = _reply_text(result)
+        files = await self._files(work, result)
+        text = storable_text("\n".join(filter(None, (result.text, *files.lines))))
         if member.options.get("reply_to_automatic") is not True and (sign := await self._replies.withheld(work)):
             reason = f"no reply is made to automatic messages ({sign}); it would have been: {text}"
             return replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
-        return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, pool=self._replies.pool(work))
+        sent = replace(draft, outbox_id=new_uuid7(), text=text, files=files.files)
+        return replace(sent, outcome="answered", pool=self._replies.pool(work))
+
+    async def _files(self, work: Work, answer: Answer) -> Chosen:
+        """Those that the answer may have: a hash that a butler has learned somewhere opens nothing."""
+        blobs = {blob for one in answer.attachments if (blob := stored_blob(one)) is not None}
+        found = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
+        stored = {blob: Stored(one.size_bytes, one.media_type) for blob, one in found.items()}
+        return chosen(answer.attachments, stored, self._limits.files)
 
     async def _said(self, turn: Turn, entries: tuple[Entry, ...]) -> Said | None:
         """What is kept of the turn; a notice is no conversation."""
@@ -326,12 +342,6 @@ def _is_stoppable(engine: object) -> bool:
 def _counted(draft: Settlement, journal: StoredJournal) -> Settlement:
     """The end of an attempt that has got on is that of a first one: the next begins further on."""
     return replace(draft, item=replace(draft.item, attempts=1)) if journal.progressed else draft
-
-
-def _reply_text(answer: Answer) -> str:
-    """The text, and the names of attachments: they cannot be sent yet, and nothing should be lost silently."""
-    names = (f"[{one.filename or one.media_type}]" for one in answer.attachments)
-    return storable_text("\n".join((answer.text, *names)))
 
 
 def _nobody(work: Work, member: Member | None, remote_agent: RemoteAgent | None) -> str:

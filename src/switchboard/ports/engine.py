@@ -7,7 +7,7 @@ called once per worker. `journey/turn.py` runs it, `lanes/journal.py` implements
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -192,7 +192,7 @@ class Facts(Protocol):
 
 
 class Files(Protocol):
-    """The bytes of what came with messages."""
+    """The bytes of what came with messages, and of what goes with answers."""
 
     def read(self, attachment: Attachment) -> AsyncIterator[bytes]:
         """The bytes, piece by piece; none for what is not stored. Raises `Unavailable`."""
@@ -200,6 +200,20 @@ class Files(Protocol):
 
     async def link(self, attachment: Attachment) -> str | None:
         """A URL that gives the bytes to whoever has it, for an hour; None: not stored. Raises `Unavailable`."""
+        ...
+
+    async def keep(
+        self, turn: Turn, filename: str, pieces: AsyncIterable[bytes], *, media_type: str = "", size_bytes: int = 0
+    ) -> Attachment:
+        """Store a file of this turn, to be one of the `attachments` of its answer. The same bytes twice are one file.
+
+        `size_bytes`: if it is known before. One that is too large, or for which there is no room, comes back with
+        `unavailable`, and the reply says so in words. Raises `Unavailable`, and what `pieces` raises.
+        """
+        ...
+
+    async def upload_link(self, turn: Turn) -> str:
+        """A URL to which files for the answer of this turn can be posted for an hour. Raises `Unavailable`."""
         ...
 
 
@@ -230,7 +244,7 @@ class EngineContext:
     facts: Facts | None = None
     """What was learned; None: nothing is."""
     files: Files | None = None
-    """What came with messages; None: nothing is stored."""
+    """What came with messages, and goes with answers; None: nothing is stored."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------
@@ -264,6 +278,7 @@ class Answer(_Result):
 
     text: str
     attachments: tuple[Attachment, ...] = ()
+    """What `Files.keep` has returned, and attachments of the message; of any other the reply gives the name alone."""
 
 
 @dataclass(frozen=True, slots=True)

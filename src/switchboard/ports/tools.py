@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol
 from uuid import UUID
 
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Effect
 
@@ -34,6 +36,9 @@ class ToolSpec:
     ordered: bool = False
     """Calls take place in their order, though repeating one is harmless: what it changes, another may read."""
 
+
+Keep = Callable[[str, AsyncIterable[bytes], int], Awaitable[Attachment]]
+"""Of a file its name, its bytes, and how many there are; see `Files.keep`. Raises `Unavailable`."""
 
 QUOTA: Final = 2 * 1024**3
 """Bytes on disk that a workspace may take, unless its butler has an option `workspace_quota`."""
@@ -59,6 +64,8 @@ class ToolScope:
     """Bytes on disk that the workspace may take."""
     results: Path | None = None
     """Where long results are kept for those who read this turn, and for nobody else; None: nowhere."""
+    keep: Keep | None = field(default=None, compare=False, repr=False)
+    """Stores a file for the answer of this turn; None: it cannot have any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,8 @@ class ToolOutcome:
 
     text: str
     ok: bool = True
+    attachments: tuple[Attachment, ...] = ()
+    """Files that go with the answer, as `keep` has returned them."""
 
 
 class Tool(Protocol):

@@ -136,6 +136,10 @@ def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> N
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
     settings = services.switchboard.runtime.settings
     streamed = {blobs.PATH: settings.blobs.file_bytes}
-    limits = Limits(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH, streamed)
+    limits = Limits(
+        *(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH),
+        streamed=streamed,
+        links=settings.turn.reply_file_bytes,
+    )
     routes = Direct(partial(FastAPI.__call__, app), handlers, response_to)
     app.gate = Gate(routes, services.access, limits, Hosts(names_of(settings)))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from uuid import UUID
 
 from switchboard.domain.message import RequestId
-from switchboard.store.database import Database, arrays, query, row_as
+from switchboard.store.database import Database, arrays, part_as, query, row_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,24 @@ async def name(
 async def refer(transaction: Database, references: Iterable[tuple[bytes, RequestId]]) -> None:
     """These messages have these blobs, which stay as long as they."""
     await transaction.run(query("blobs.refer"), *arrays(references, 2))
+
+
+async def note_made(transaction: Database, blob: bytes, request_id: UUID, system_id: str) -> None:
+    """From now on an answer of this butler to this message may have it."""
+    await transaction.run(query("blobs.made"), blob, request_id, system_id)
+
+
+async def count_made(database: Database, request_id: UUID) -> int:
+    """How many files butlers have made for this message."""
+    return int(await database.value(query("blobs.count_made"), request_id))
+
+
+async def sendable(
+    database: Database, blobs: Collection[bytes], request_id: UUID, system_id: str
+) -> dict[bytes, StoredBlob]:
+    """Which of these an answer of this butler to this message may have; they are kept for another day at least."""
+    rows = await database.rows(query("blobs.sendable"), list(blobs), request_id, system_id)
+    return {row["blob"]: part_as(StoredBlob, row) for row in rows}
 
 
 async def find(database: Database, blob: bytes) -> StoredBlob | None:

@@ -63,7 +63,7 @@ def row_as(kind: type[T], row: Row | Mapping[str, object] | None) -> T | None:
     return None if row is None else _made(kind, row)
 
 
-def part_as(kind: type[T], row: Row) -> T:
+def part_as(kind: type[T], row: Row | Mapping[str, Any]) -> T:
     """What a joined row says of a `kind`; its other columns belong to something else."""
     make: Callable[..., T] = kind
     return make(**{name: row[name] for name in _fields(make)})

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from switchboard.domain.ledger import Item, LaneKey
+from switchboard.domain.ledger import Item, LaneKey, ReplyFile
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import ModelUsage
@@ -30,6 +30,7 @@ class Found:
     stop_reason: str | None
     usage: tuple[ModelUsage, ...]
     text: str | None
+    files: tuple[ReplyFile, ...]
 
 
 async def find(database: Database, request_id: RequestId, system_id: SystemId) -> Found | None:
@@ -38,7 +39,8 @@ async def find(database: Database, request_id: RequestId, system_id: SystemId) -
     if row is None:
         return None
     usage = msgspec.convert(decoded(row["usage"]) or [], tuple[ModelUsage, ...])
-    return Found(**{**row, "usage": usage})
+    files = msgspec.convert(decoded(row["files"]) or [], tuple[ReplyFile, ...])
+    return Found(**{**row, "usage": usage, "files": files})
 
 
 async def claim_lane(database: Database, worker: int, lane: LaneKey) -> Item | None:

@@ -1,32 +1,64 @@
-"""The files of messages as engines read them, and links to them that need no other token.
+"""The files of messages and answers as engines read and make them, and links that need no other token.
 
-`app/ops/engines.py` gives `StoredFiles` to the engines; `app/messages/blobs.py` checks links. Next: `blobs.py`.
+`app/ops/engines.py` gives `StoredFiles` to the engines; `app/messages/blobs.py` checks links. Next: `spool.py`.
 """
 
 from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import AsyncIterator
-from typing import Final
+from collections.abc import AsyncIterable, AsyncIterator
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
 
-from switchboard.core.blobs import stored_blob
+from switchboard.core.blobs import PREFIX, UNKNOWN, stored_blob
+from switchboard.core.reply_files import reply_name, size_text
 from switchboard.domain.envelope import Attachment
-from switchboard.store.blobs import PieceStore
+from switchboard.domain.errors import BlobQuota, TooLarge
+from switchboard.ports.engine import Turn
+from switchboard.store.blobs import PieceStore, note_made, used
 from switchboard.store.database import Database
+from switchboard.store.spool import Limit, Spooled, enter, spooled
 
 LINKS: Final = "/v1/files/"
 """The path of a link, without its token."""
 LINK_S: Final = 3600.0
 """Seconds for which a link is good."""
+MOST_MADE: Final = 100
+"""Files that butlers may upload by links for one message, all attempts together."""
+REPLY_FILE_BYTES: Final = 52_428_800
+"""Of a file that a butler answers with, unless the settings say otherwise."""
+
+
+class Maker(NamedTuple):
+    """Whose answer to which message a file is for."""
+
+    request_id: UUID
+    system_id: str
 
 
 class StoredFiles:
-    """See the port. `base_url`: where those who are handed links reach the server."""
+    """See the port. `base_url`: where those who are handed links reach the server.
 
-    def __init__(self, database: Database, base_url: str) -> None:
+    `largest`: bytes of a file of an answer; `total`: of all files, 0 for no limit. They pass through `directory`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        base_url: str,
+        *,
+        directory: Path | None = None,
+        largest: int = REPLY_FILE_BYTES,
+        total: int = 0,
+    ) -> None:
         self._database = database
         self._base_url = base_url.rstrip("/")
+        self._directory = directory
+        self._limit = Limit(largest, "turn.reply_file_bytes")
+        self._total = total
 
     async def read(self, attachment: Attachment) -> AsyncIterator[bytes]:
         """See the port."""
@@ -38,21 +70,75 @@ class StoredFiles:
     async def link(self, attachment: Attachment) -> str | None:
         """See the port."""
         blob = stored_blob(attachment)
-        if blob is None:
-            return None
-        said = f"{blob.hex()}.{int(time.time() + LINK_S)}"
+        return None if blob is None else await self._link(blob.hex())
+
+    async def upload_link(self, turn: Turn) -> str:
+        """See the port."""
+        return await self._link(f"{turn.request_id.hex}-{turn.member.system_id.encode().hex()}")
+
+    async def _link(self, opens: str) -> str:
+        said = f"{opens}.{int(time.time() + LINK_S)}"
         return f"{self._base_url}{LINKS}{said}.{await _signature(self._database, said)}"
+
+    async def keep(
+        self, turn: Turn, filename: str, pieces: AsyncIterable[bytes], *, media_type: str = "", size_bytes: int = 0
+    ) -> Attachment:
+        """See the port."""
+        name = reply_name(filename)
+        claimed = media_type or guess_type(name)[0] or ""
+        try:
+            self._limit.check(size_bytes)
+            async with spooled(pieces, claimed, self._limit, self._directory) as given:
+                return await self._kept(turn, name, given)
+        except TooLarge:
+            most = f"too large: a file of a reply may have {size_text(self._limit.size_bytes)}"
+            return _without(name, size_bytes, most)
+        except BlobQuota:
+            return _without(name, size_bytes, "there is no room to keep it")
+
+    async def _kept(self, turn: Turn, name: str, given: Spooled) -> Attachment:
+        async with self._database.transaction() as one:
+            await check_room(one, given.size_bytes, self._total)
+            entered = await enter(one, given)
+            await note_made(one, given.blob, turn.request_id, turn.member.system_id)
+        return Attachment(
+            media_type=entered.media_type,
+            filename=name,
+            size_bytes=given.size_bytes,
+            storage_ref=f"{PREFIX}{given.blob.hex()}",
+        )
+
+
+async def check_room(database: Database, size_bytes: int, total: int) -> None:
+    """Raises BlobQuota unless there is room for so many bytes more among all blobs."""
+    if 0 < total < (await used(database, "", "")).total + size_bytes:
+        raise BlobQuota(f"all blobs together may take {total} bytes")
 
 
 async def blob_of_link(database: Database, token: str) -> bytes | None:
     """The blob that the token of a link opens; None: it was not made here, or is over."""
+    opens = await _opens(database, token)
+    return None if opens is None or "-" in opens else bytes.fromhex(opens)
+
+
+async def maker_of_link(database: Database, token: str) -> Maker | None:
+    """For whose answer the token of a link lets files be uploaded; None as above."""
+    request_id, dash, system_id = (await _opens(database, token) or "").partition("-")
+    return Maker(UUID(request_id), bytes.fromhex(system_id).decode()) if dash else None
+
+
+async def _opens(database: Database, token: str) -> str | None:
     said, _, signature = token.rpartition(".")
     expected = await _signature(database, said)
     if not hmac.compare_digest(signature.encode(), expected.encode()):
         return None
-    blob, _, until = said.partition(".")
-    return bytes.fromhex(blob) if time.time() < int(until) else None
+    opens, _, until = said.partition(".")
+    return opens if time.time() < int(until) else None
 
 
 async def _signature(database: Database, said: str) -> str:
     return (await database.keys()).of("file", said.encode())
+
+
+def _without(name: str, size_bytes: int, why: str) -> Attachment:
+    return Attachment(media_type=UNKNOWN, filename=name, size_bytes=size_bytes, unavailable=why)

@@ -18,7 +18,7 @@ from msgspec import structs
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.ledger import Flow, Item, LaneKey, TurnOutcome
+from switchboard.domain.ledger import Flow, Item, LaneKey, ReplyFile, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
@@ -90,6 +90,8 @@ class Settlement:
     said: Said | None = None
     """What is kept of the turn for those that follow."""
     retry_in: float | None = None
+    files: Sequence[ReplyFile] = ()
+    """Of the reply, each of which `blobs.sendable` has found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,7 @@ def _settle_row(s: Settlement) -> tuple[object, ...]:
         *(s.item.lane, s.item.epoch, s.item.seq, s.outcome, s.error_class, s.error, s.engine, s.started_at),
         *(None if s.stop_reason == "end" else s.stop_reason, to_json(s.usage) if s.usage else None),
         *(s.hand_on, s.pause, s.outbox_id, s.text, s.pool, *died),
+        to_json(s.files) if s.files else None,
     )
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
 from switchboard.core.storable import storable_text
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
+from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
 from switchboard.ports.channel import Receipt
-from switchboard.store.database import Database, part_as, query, row_as, rows_as, seconds
+from switchboard.store.database import Database, Row, decoded, part_as, query, rows_as, seconds
 
 MAX_SENDS: Final = 8
 """Attempts to send before a reply is given up (and can be sent again by an operator)."""
@@ -51,7 +51,8 @@ def pull_pool(channel: str, endpoint: str) -> str:
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[LeasedRow]:
     """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
     rows = await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent)
-    return rows_as(LeasedRow, ({**row, "parts": [OutboxPart(**one) for one in row["parts"] or ()]} for row in rows))
+    parts = ([OutboxPart(**one) for one in row["parts"] or ()] for row in rows)
+    return rows_as(LeasedRow, ({**_with_files(row), "parts": some} for row, some in zip(rows, parts, strict=True)))
 
 
 async def record_part(database: Database, outbox_id: UUID, lease: int, part: OutboxPart) -> PartState | None:
@@ -71,12 +72,12 @@ async def parts_of(database: Database, outbox_id: UUID) -> list[OutboxPart]:
 
 async def load_send(database: Database, item: Item) -> OutboxRow | None:
     """The reply of a claimed send lane."""
-    return row_as(OutboxRow, await database.row(query("outbox.by_item"), item.lane, item.seq))
+    return _reply(await database.row(query("outbox.by_item"), item.lane, item.seq))
 
 
 async def get_reply(database: Database, outbox_id: UUID) -> OutboxRow | None:
     """One reply by its id."""
-    return row_as(OutboxRow, await database.row(query("outbox.by_id"), outbox_id))
+    return _reply(await database.row(query("outbox.by_id"), outbox_id))
 
 
 async def settle_send(
@@ -113,20 +114,22 @@ async def list_replies(
 ) -> list[OutboxRow]:
     """The newest `limit` replies (None: all) in the order of their ids; of one message, or in some states."""
     rows = await database.rows(query("outbox.list"), list(states) if states else None, request_id, limit)
-    return rows_as(OutboxRow, rows)
+    return rows_as(OutboxRow, map(_with_files, rows))
 
 
 async def replies_of(database: Database, request_id: UUID) -> tuple[str, list[OutboxRow]]:
     """The state of a message, and all replies to it at that moment, in the order of their ids."""
     rows = await database.rows(query("outbox.of_message"), request_id)
-    return rows[0]["message_state"], [part_as(OutboxRow, row) for row in rows if row["outbox_id"] is not None]
+    return rows[0]["message_state"], [
+        part_as(OutboxRow, _with_files(row)) for row in rows if row["outbox_id"] is not None
+    ]
 
 
 async def page_of_replies(
     database: Database, *, state: OutboxState | None = None, before: UUID | None = None, limit: int
 ) -> list[OutboxRow]:
     """Replies, newest first, of all endpoints; `before` is the last one of the page before."""
-    return rows_as(OutboxRow, await database.planned(query("outbox.page"), state, before, limit))
+    return rows_as(OutboxRow, map(_with_files, await database.planned(query("outbox.page"), state, before, limit)))
 
 
 async def count_unsent(database: Database) -> dict[str, int]:
@@ -148,3 +151,12 @@ async def waiting_for_connectors(database: Database, limit: int) -> list[Waiting
 async def list_receipts(database: Database, request_id: UUID) -> list[JsonObject]:
     """Every attempt to send a reply to this message."""
     return [dict(r) for r in await database.rows(query("outbox.receipts"), request_id)]
+
+
+def _reply(row: Row | None) -> OutboxRow | None:
+    return None if row is None else rows_as(OutboxRow, [_with_files(row)])[0]
+
+
+def _with_files(row: Row) -> dict[str, Any]:
+    """The row with its files as values."""
+    return {**row, "files": [ReplyFile(**one) for one in decoded(row["files"]) or ()]}

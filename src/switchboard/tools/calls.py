@@ -7,7 +7,7 @@ not fit, a tool that raises, one that does not end, one that returns far too muc
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
@@ -51,8 +51,8 @@ async def call_tool(
     outcome = await _bounded(tool, arguments, scope, limits.timeout)
     text = storable_text(outcome.text[:MOST_WRITTEN])
     if len(text) <= MOST:
-        return ToolOutcome(text, outcome.ok)
-    return ToolOutcome(await in_thread(lambda stop: shorten(text, scope, tool.spec.name, stop)), outcome.ok)
+        return replace(outcome, text=text)
+    return replace(outcome, text=await in_thread(lambda stop: shorten(text, scope, tool.spec.name, stop)))
 
 
 async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, timeout: float) -> ToolOutcome:

@@ -146,7 +146,8 @@ def shown_name(name: str) -> str:
     return name if visible(name) == name and not {"\n", "\t"} & set(name) else json.dumps(name)
 
 
-def _file_parts(arguments: JsonMapping) -> tuple[str, ...]:
+def file_parts(arguments: JsonMapping) -> tuple[str, ...]:
+    """The names in the argument `path`, at least one. Raises `Refused`."""
     parts = parts_of(arguments["path"])
     if not parts:
         raise Refused("it is the workspace itself: name a file in it")
@@ -157,7 +158,7 @@ def _file_parts(arguments: JsonMapping) -> tuple[str, ...]:
 
 
 def _read_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
-    *above, name = _file_parts(arguments)
+    *above, name = file_parts(arguments)
     first = int(arguments.get("offset", 1))
     last = first + int(arguments["limit"]) - 1 if "limit" in arguments else None
     with directory(root_of(scope, above), above) as at, regular_file(at, name) as opened:
@@ -203,7 +204,7 @@ def _lines_of(opened: int, stop: Stop) -> Iterator[bytes]:
 
 
 def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
-    file = Written(_file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
+    file = Written(file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
     if file.parts[0] in OWN:
         raise Refused(f"{file.parts[0]} is for {OWN[file.parts[0]]}; choose another directory")
     replaced = write(scope.workspace, file, stop, scope.quota)

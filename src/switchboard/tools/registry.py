@@ -1,7 +1,7 @@
 """Which tools there are, how a model is told of them, and who is granted which.
 
 The engine `model` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for what a call is, `files.py`, `search.py` and `web_fetch.py` for the tools.
+for what a call is, `files.py`, `search.py`, `web_fetch.py` and `attach.py` for the tools.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from switchboard.domain import llm
 from switchboard.ports.tools import Audience, Tool
+from switchboard.tools.attach import AttachFile
 from switchboard.tools.files import file_tools
 from switchboard.tools.search import search_tool
 from switchboard.tools.web_fetch import WebFetch
@@ -34,7 +35,7 @@ def build_tools() -> tuple[Tool, ...]:
 
     `execute_command` and `bash` will follow `search_files`.
     """
-    return (*file_tools(), search_tool(), WebFetch())
+    return (*file_tools(), search_tool(), WebFetch(), AttachFile())
 
 
 def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.Tool, ...]:

@@ -10,10 +10,11 @@ FIFO would block, a device could do anything, and a hard link may belong to a fi
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -169,6 +170,14 @@ def check_regular(status: os.stat_result) -> None:
 def read_at(opened: int, offset: int, size: int = _PIECE) -> bytes:
     """At most `size` bytes from `offset` of an open file; none at its end."""
     return os.pread(opened, size, offset)
+
+
+async def pieces_of(opened: int) -> AsyncIterator[bytes]:
+    """The bytes of an open file, each piece read in a thread. Raises OSError."""
+    offset = 0
+    while piece := await asyncio.to_thread(read_at, opened, offset):
+        yield piece
+        offset += len(piece)
 
 
 def entries(root: Path, parts: Sequence[str], stop: Stop, *, deep: bool = True) -> Iterator[Entry]:

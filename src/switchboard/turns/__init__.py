@@ -11,6 +11,7 @@ in the middle, it goes on at the next call. The engine is the one that workers r
 Next: `messages.py` for the functions, `context.py` for what they work with, `hosting.py` for how it is opened.
 """
 
+from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.llm import Image
 from switchboard.llm.spec import ModelSpec
 from switchboard.ports.engine import Delta
@@ -43,6 +44,7 @@ __all__ = [
     "NewMessage",
     "ProcessedMessage",
     "ProviderError",
+    "ReplyFile",
     "Terminal",
     "TurnContext",
     "build_tools",

@@ -308,4 +308,5 @@ def _processed(found: store.Found) -> ProcessedMessage:
         sum(one.input_tokens for one in usage),
         sum(one.output_tokens for one in usage),
         found.stop_reason or "end",
+        found.files,
     )

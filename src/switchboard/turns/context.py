@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.errors import SwitchboardError
+from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.llm import Image
 from switchboard.ports.engine import Delta
 from switchboard.ports.history import Entry
@@ -26,13 +27,14 @@ class ProviderError(SwitchboardError):
 
 @dataclass(frozen=True, slots=True)
 class ProcessedMessage:
-    """The answer, the model that gave it, what it cost in tokens, and why it ended."""
+    """The answer, the model that gave it, what it cost in tokens, why it ended, and the files that go with it."""
 
     content: str
     model: str
     tokens_in: int
     tokens_out: int
     stop_reason: str
+    files: tuple[ReplyFile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

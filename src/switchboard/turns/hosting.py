@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import AcceptLeg
 from switchboard.journey.admission import AcceptLimits
@@ -22,13 +23,16 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.notifier import Notifier
+from switchboard.ports.blobs import BlobStore
 from switchboard.ports.engine import EngineContext, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.models import Models
+from switchboard.store.blobs import PieceStore
 from switchboard.store.classification import Pool
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import ForeignDatabase
 from switchboard.store.facts import StoredFacts
+from switchboard.store.files import StoredFiles
 from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.lanes import Work
 from switchboard.store.memos import StoredMemos
@@ -46,7 +50,8 @@ _CLOSE_S: Final = 10.0
 class TurnContext:
     """`MessageContext` over an installation, for one butler. Made by `open_turns`."""
 
-    def __init__(self, agent: ButlerAgent, memory: SessionMemory) -> None:
+    def __init__(self, agent: ButlerAgent, memory: SessionMemory, files: BlobStore) -> None:
+        self._files = files
         self._agent = agent
         self._memory = memory
         self._terminal = NoTerminal()
@@ -58,6 +63,10 @@ class TurnContext:
     def memory(self) -> SessionMemory:
         """What was said and learned in its sessions."""
         return self._memory
+
+    def read(self, file: ReplyFile) -> AsyncIterator[bytes]:
+        """The bytes of a file that came with an answer. Raises `Unavailable`."""
+        return self._files.read(bytes.fromhex(file.sha256))
 
     def terminal(self) -> NoTerminal:
         """There is none yet: whatever it is to run raises ConfigurationError."""
@@ -93,6 +102,7 @@ async def open_turns(
         readers=readers,
         history=SessionHistory(calls, history),
         facts=StoredFacts(database, readers),
+        files=StoredFiles(database, ""),
     )
     accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(), CHANNELS, clock)
     compactor = Compactor(database, models, models.names if compact_model is None else [compact_model])
@@ -105,7 +115,7 @@ async def open_turns(
         agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, presence, calls))
         agent.require_butler()
         try:
-            yield TurnContext(agent, SessionMemory(system_id, database, history, compactor))
+            yield TurnContext(agent, SessionMemory(system_id, database, history, compactor), PieceStore(database))
         finally:
             await agent.finish_compacting(_CLOSE_S)
             await leg.aclose()

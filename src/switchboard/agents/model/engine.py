@@ -7,7 +7,7 @@ of the journal (`start`, `request:2`, `tool:2:call_7`). Next: `talk.py`, which c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -22,12 +22,13 @@ from switchboard.core.readers import person_of
 from switchboard.core.turns.frozen import Frozen, read_frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.render import notes, opening, said_at, system_prompt
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Models
-from switchboard.ports.tools import Tool
+from switchboard.ports.tools import Keep, Tool
 from switchboard.tools.results import DIRECTORY
 
 _ANSWER: Final = 4
@@ -103,8 +104,18 @@ class ModelEngine:
         frozen = read_frozen(await journal.step("start", start))
         workspace = self._workspace(turn.member, options)
         results = self.kept_for(turn.member, frozen.readers)
-        around = Around(models, self._tools, workspace, results, self._clock, options)
+        around = Around(models, self._tools, workspace, results, self._clock, options, self._keeper(turn))
         return await Talk(turn, journal, frozen, around).run()
+
+    def _keeper(self, turn: Turn) -> Keep | None:
+        files = self._context.files
+        if files is None:
+            return None
+
+        async def keep(filename: str, pieces: AsyncIterable[bytes], size_bytes: int) -> Attachment:
+            return await files.keep(turn, filename, pieces, size_bytes=size_bytes)
+
+        return keep
 
     def _options(self, member: Member) -> tuple[ModelOptions, Models]:
         options, models = read_options(ModelOptions, member), self._context.models

@@ -40,6 +40,7 @@ from switchboard.core.turns.loop import (
 )
 from switchboard.core.turns.render import arguments_text, messages
 from switchboard.core.turns.stop import STOPPED
+from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.llm import AWAY, Image, ModelFailure, Reply, Report, Request, ToolCall, ToolResult
@@ -57,7 +58,7 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.models import Asking, Models
-from switchboard.ports.tools import Tool, ToolScope
+from switchboard.ports.tools import Keep, Tool, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
@@ -92,6 +93,8 @@ class Around:
     results: Path | None
     clock: Callable[[], datetime]
     options: ModelOptions
+    keep: Keep | None = None
+    """Stores a file for the answer."""
 
 
 class _HaltError(Exception):
@@ -110,6 +113,8 @@ class Talk:
         self._usage: dict[str, ModelUsage] = {}
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
+        self._files: dict[str, Attachment] = {}
+        """Those that go with the answer, by name; a later one takes the place of an earlier."""
         self._written = ""
         """The last text of an answer that is on record."""
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
@@ -152,6 +157,7 @@ class Talk:
             if record is None and self._tools[made.name].effect == "effectful":
                 self._unknown.append(f"{made.name} was stopped, outcome unknown")
             ended = record or _outcome("stopped, outcome unknown")
+            self._attach(ended)
             self._calls.append(_entry_call(made, ToolResult(made.id or "", ended["text"], ended["ok"])))
 
         async def said(_: UUID) -> str:
@@ -186,7 +192,10 @@ class Talk:
         said = Entry("user", said_in(self._turn), author, created_at=self._turn.received_at)
         done = Entry("assistant", answer.text, calls=tuple(self._calls))
         warning = "; ".join(self._unknown)
-        return replace(answer, usage=tuple(self._usage.values()), entries=(said, done), warning=warning)
+        files = tuple(self._files.values())
+        return replace(
+            answer, usage=tuple(self._usage.values()), entries=(said, done), warning=warning, attachments=files
+        )
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -305,6 +314,8 @@ class Talk:
             seconds += max(record["seconds"] for record in done)
         results = [ToolResult(c.made.id or "", records[c.path]["text"], records[c.path]["ok"]) for c in calls]
         self._calls += [_entry_call(call.made, result) for call, result in zip(calls, results, strict=True)]
+        for call in calls:
+            self._attach(records[call.path])
         self._open.clear()
         return carried_out(progress, results, seconds=seconds)
 
@@ -366,10 +377,19 @@ class Talk:
             frozenset(self._around.options.private_hosts),
             self._around.options.workspace_quota,
             results=self._around.results,
+            keep=self._around.keep,
         )
         self._telling.call(tool.name)
         outcome = await call_tool(present, made.arguments, scope, CallLimits(self._around.options.tool_timeout))
-        return _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+        record = _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+        return record | ({"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {})
+
+    def _attach(self, record: JsonMapping) -> None:
+        """What a call has made goes with the answer."""
+        for one in msgspec.convert(record.get("files", ()), tuple[Attachment, ...]):
+            name = one.filename or ""
+            self._files.pop(name, None)
+            self._files[name] = one
 
 
 async def images_in(kept: Path | None, images: Sequence[FrozenImage]) -> dict[FrozenImage, Image]:

@@ -1,36 +1,29 @@
 """Files of messages over HTTP: taken in and given out piece by piece, never whole in memory.
 
-The route calls `BlobService` with the caller's `Principal`. An upload first goes to a file without a name, so that a
-client that is slow, or goes away, keeps no connection to the database and leaves nothing behind. Next: `core/blobs.py`,
-`store/blobs.py`.
+The route calls `BlobService` with the caller's `Principal`. Next: `core/blobs.py`, `store/spool.py`, `store/blobs.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
-from typing import IO, Final
+from typing import Final
+from uuid import UUID
 
-from switchboard.app.access import Access, Principal
-from switchboard.app.settings import BlobSettings
-from switchboard.core.blobs import HEAD_BYTES, Sniffed, blob_of, sniff
-from switchboard.domain.errors import BlobQuota, NotFound, TooLarge
-from switchboard.ports.blobs import BlobStore
+from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.settings import Settings
+from switchboard.core.blobs import blob_of
+from switchboard.domain.errors import BlobQuota, NotFound
 from switchboard.store import blobs as store
+from switchboard.store import outbox
 from switchboard.store.blobs import PieceStore, StoredBlob
 from switchboard.store.database import Database
-from switchboard.store.files import blob_of_link
+from switchboard.store.files import MOST_MADE, Maker, blob_of_link, check_room, maker_of_link
+from switchboard.store.spool import Limit, Spooled, enter, spooled
 
-PIECE_BYTES: Final = 262_144
 _ARRIVING: Final = 16
 """Most uploads at a time; the others wait."""
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _STORING: Final = 2
 """Most that write to the database at a time."""
 
@@ -54,22 +47,16 @@ class Download:
     pieces: AsyncIterator[bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class _Spooled:
-    file: IO[bytes]
-    blob: bytes
-    size_bytes: int
-    sniffed: Sniffed
-
-
 class BlobService:
     """Uploads for endpoints, and downloads for those who may read a message that has the blob."""
 
-    def __init__(self, database: Database, access: Access, limits: BlobSettings, directory: Path) -> None:
+    def __init__(self, database: Database, access: Access, settings: Settings) -> None:
         self._database = database
         self._access = access
-        self._limits = limits
-        self._directory = directory
+        self._limits = settings.blobs
+        self._limit = Limit(settings.blobs.file_bytes, "blobs.file_bytes")
+        self._reply_limit = Limit(settings.turn.reply_file_bytes, "turn.reply_file_bytes")
+        self._directory = settings.data_dir
         self._arriving = asyncio.Semaphore(_ARRIVING)
         self._storing = asyncio.Semaphore(_STORING)
 
@@ -77,11 +64,10 @@ class BlobService:
         self, caller: Principal, body: AsyncIterable[bytes], claimed: str, announced: int | None = None
     ) -> Uploaded:
         """Store a file; the same bytes twice are one blob. Raises TooLarge, BlobQuota, Unavailable."""
-        self._check_size(announced or 0)
+        self._limit.check(announced or 0)
         await self._check_quota(caller, announced or 0)
-        async with self._arriving:
-            with _a_full_disk_is_a_quota(), await asyncio.to_thread(_without_name, self._directory) as file:
-                return await self._store(caller, await self._spool(file, body, claimed))
+        async with self._arriving, spooled(body, claimed, self._limit, self._directory) as given:
+            return await self._store(caller, given)
 
     async def room(self, caller: Principal) -> int:
         """Bytes that the next file of this caller may have."""
@@ -93,29 +79,49 @@ class BlobService:
             rooms.append(limits.total_bytes - used.total)
         return max(0, min(rooms))
 
-    async def _spool(self, file: IO[bytes], body: AsyncIterable[bytes], claimed: str) -> _Spooled:
-        digest, size, head = sha256(), 0, b""
-        async for piece in body:
-            size += len(piece)
-            self._check_size(size)
-            head += piece[: HEAD_BYTES - len(head)]
-            digest.update(piece)
-            await asyncio.to_thread(file.write, piece)
-        await asyncio.to_thread(file.seek, 0)
-        return _Spooled(file, digest.digest(), size, sniff(head, claimed))
-
-    async def _store(self, caller: Principal, given: _Spooled) -> Uploaded:
+    async def _store(self, caller: Principal, given: Spooled) -> Uploaded:
         """In one transaction: what is interrupted leaves nothing, and another upload of the same bytes waits."""
-        owner = _owner(caller)
         async with self._storing, self._database.transaction() as one:
             await self._check_quota(caller, given.size_bytes, one)
-            about = StoredBlob(given.size_bytes, given.sniffed.media_type)
-            claimed = await store.claim(one, given.blob, about)
-            if claimed.new:
-                pieces: BlobStore = PieceStore(one)
-                await pieces.write(given.blob, _pieces(given.file))
-            await store.note_upload(one, given.blob, given.size_bytes, *owner)
-        return Uploaded(given.blob.hex(), given.size_bytes, claimed.media_type, given.sniffed.contradicted)
+            entered = await enter(one, given)
+            await store.note_upload(one, given.blob, given.size_bytes, *_owner(caller))
+        return Uploaded(given.blob.hex(), given.size_bytes, entered.media_type, given.sniffed.contradicted)
+
+    async def upload_by_link(self, token: str, body: AsyncIterable[bytes], claimed: str) -> Uploaded:
+        """Store a file for the answer of the turn that the link was made for.
+
+        Raises NotFound, also when its hour is over; TooLarge, BlobQuota, Unavailable.
+        """
+        making = await maker_of_link(self._database, token)
+        if making is None:
+            raise NotFound("there is no such link, or it has expired")
+        async with self._arriving, spooled(body, claimed, self._reply_limit, self._directory) as given:
+            return await self._store_made(making, given)
+
+    async def _store_made(self, making: Maker, given: Spooled) -> Uploaded:
+        async with self._storing, self._database.transaction() as one:
+            await check_room(one, given.size_bytes, self._limits.total_bytes)
+            if await store.count_made(one, making.request_id) >= MOST_MADE:
+                raise BlobQuota(f"butlers may store {MOST_MADE} files for their answers to one message")
+            entered = await enter(one, given)
+            await store.note_made(one, given.blob, *making)
+        return Uploaded(given.blob.hex(), given.size_bytes, entered.media_type, given.sniffed.contradicted)
+
+    async def download_of_reply(self, caller: Principal, outbox_id: UUID, n: int) -> tuple[Download, str]:
+        """The file of a reply at this place, from 0, and its name.
+
+        Raises NotFound, also for the reply of another endpoint.
+        """
+        reply = await outbox.get_reply(self._database, outbox_id)
+        if reply is None:
+            raise NotFound(f"there is no reply {outbox_id}")
+        if not owns_endpoint(caller, reply.channel, reply.endpoint):
+            raise await self._access.hide(caller, "outbox", f"reply {outbox_id}")
+        if not 0 <= n < len(reply.files):
+            raise NotFound(f"reply {outbox_id} has {len(reply.files)} files, counted from 0")
+        file = reply.files[n]
+        pieces = PieceStore(self._database).read(bytes.fromhex(file.sha256))
+        return Download(file.size_bytes, file.media_type, pieces), file.filename
 
     async def download(self, caller: Principal, name: str) -> Download:
         """The blob of this name. Raises NotFound, also for what is no message's or upload's of the caller."""
@@ -146,37 +152,13 @@ class BlobService:
             return await store.find_of_system(self._database, blob, caller.system_id or "")
         return await store.find_of_endpoint(self._database, blob, *_owner(caller))
 
-    def _check_size(self, size: int) -> None:
-        if size > self._limits.file_bytes:
-            raise TooLarge(f"a file may have {self._limits.file_bytes} bytes (blobs.file_bytes); nothing was stored")
-
     async def _check_quota(self, caller: Principal, size: int, database: Database | None = None) -> None:
         used = await store.used(database or self._database, *_owner(caller))
         limits = self._limits
         if caller.role != "operator" and 0 < limits.endpoint_bytes_per_day < used.endpoint + size:
             raise BlobQuota(f"this endpoint may upload {limits.endpoint_bytes_per_day} bytes a day")
-        if 0 < limits.total_bytes < used.total + size:
-            raise BlobQuota(f"all blobs together may take {limits.total_bytes} bytes")
-
-
-def _without_name(directory: Path) -> IO[bytes]:
-    return tempfile.TemporaryFile(dir=directory)
-
-
-@contextmanager
-def _a_full_disk_is_a_quota() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        raise BlobQuota("the disk of the data directory is full") from error
+        await check_room(database or self._database, size, limits.total_bytes)
 
 
 def _owner(caller: Principal) -> tuple[str, str]:
     return caller.channel or "", caller.endpoint or ""
-
-
-async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
-    while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
-        yield piece

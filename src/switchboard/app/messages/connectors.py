@@ -14,7 +14,7 @@ from uuid import UUID
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
+from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
 from switchboard.journey.reply import PullRequest, ReplyService
 from switchboard.ports.channel import Receipt
 from switchboard.store import connectors, outbox
@@ -39,7 +39,7 @@ class LeasedReply:
     """A reply to send now. The receipt must carry its `lease`; `recipient` is who wrote the message.
 
     `address` is the `event.reply_address` of the message, null if it had none; `parts` are those that were sent before,
-    or may have been.
+    or may have been. The bytes of `files` are at `/v1/outbox/{outbox_id}/files/{n}`, `n` from 0.
     """
 
     outbox_id: UUID
@@ -49,6 +49,7 @@ class LeasedReply:
     recipient: str
     reply_to: str
     text: str
+    files: Sequence[ReplyFile]
     system_id: str
     request_id: UUID
     idempotency_key: UUID
@@ -120,7 +121,7 @@ class ConnectorService:
 def _leased(row: LeasedRow) -> LeasedReply:
     # A reply that is sent twice has the same key: its own id.
     return LeasedReply(
-        *(row.outbox_id, row.lease, row.conversation, row.thread, row.recipient, row.reply_to, row.text),
+        *(row.outbox_id, row.lease, row.conversation, row.thread, row.recipient, row.reply_to, row.text, row.files),
         *(row.system_id, row.request_id),
         idempotency_key=row.outbox_id,
         attempts=row.attempts,

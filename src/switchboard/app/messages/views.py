@@ -23,7 +23,7 @@ from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState
+from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState, ReplyFile
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
@@ -82,6 +82,7 @@ class ReplyView:
     outbox_id: UUID
     system_id: str
     text: str
+    files: Sequence[ReplyFile]
     state: str
     created_at: datetime
 
@@ -281,7 +282,7 @@ class Views:
 
     async def _replies(self, request_id: UUID) -> Replies:
         state, rows = await outbox.replies_of(self._database, request_id)
-        replies = [ReplyView(r.outbox_id, r.system_id, r.text, r.state, r.created_at) for r in rows]
+        replies = [ReplyView(r.outbox_id, r.system_id, r.text, r.files, r.state, r.created_at) for r in rows]
         return Replies(state != "in_flight", state, replies)
 
     async def replies_so_far(self, request_id: UUID) -> list[ReplyView]:

@@ -66,7 +66,18 @@ def engine_context(
         readers=readers,
         history=StoredHistory(database, readers),
         facts=StoredFacts(database, readers),
-        files=StoredFiles(database, settings.blobs.link_url or f"http://{settings.host}:{settings.port}"),
+        files=stored_files(settings, database),
+    )
+
+
+def stored_files(settings: Settings, database: Database) -> StoredFiles:
+    """The files of messages and answers, within the limits of the settings."""
+    return StoredFiles(
+        database,
+        settings.blobs.link_url or f"http://{settings.host}:{settings.port}",
+        directory=settings.data_dir,
+        largest=settings.turn.reply_file_bytes,
+        total=settings.blobs.total_bytes,
     )
 
 

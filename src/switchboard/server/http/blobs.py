@@ -1,4 +1,4 @@
-"""`/v1/blobs`: files of messages, streamed in and out.
+"""`/v1/blobs` and the other files of messages and replies, streamed in and out.
 
 Next: `app/messages/blobs.py`.
 """
@@ -6,6 +6,8 @@ Next: `app/messages/blobs.py`.
 from __future__ import annotations
 
 from typing import Annotated, Final
+from urllib.parse import quote
+from uuid import UUID
 
 from fastapi import Depends, Request, Response
 from starlette.responses import StreamingResponse
@@ -20,7 +22,9 @@ router = router_of("blobs")
 PATH: Final = "/v1/blobs"
 
 Uploader = Annotated[Principal, Depends(needs("blobs"))]
+Fetcher = Annotated[Principal, Depends(needs("outbox"))]
 Reader = Annotated[Principal, Depends(needs("raw"))]
+_KEPT: Final = "Stored, now or before."
 _BYTES = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _FILE: Responses = {200: {"description": "The bytes, with their media type.", "content": _BYTES}}
 
@@ -28,7 +32,7 @@ _FILE: Responses = {200: {"description": "The bytes, with their media type.", "c
 @router.post(
     PATH,
     openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
-    **operation("upload_blob", "Upload a file", Uploaded, 429, status=201, description="Stored, now or before."),
+    **operation("upload_blob", "Upload a file", Uploaded, 429, status=201, description=_KEPT),
 )
 async def upload(request: Request, caller: Uploader, parts: Parts) -> Response:
     """The body is the file as it is. What no message names as `blob:` and this `blob` is removed after a day."""
@@ -58,12 +62,35 @@ async def linked(parts: Parts, link: str) -> Response:
     return _streamed(await parts.blobs.open_link(link))
 
 
-def _streamed(found: Download) -> Response:
-    # Strangers wrote it: no browser shall show it, or guess that it is something to run.
+@router.post(
+    "/v1/files/{link}",
+    openapi_extra={"requestBody": {"required": True, "content": _BYTES}},
+    **operation("upload_file_of_reply", "Upload a file for a reply", Uploaded, 404, 429, status=201, description=_KEPT),
+)
+async def upload_by_link(request: Request, parts: Parts, link: str) -> Response:
+    """The link is the `upload_url` of a delivery, good for an hour; the butler's answer then names the `blob`."""
+    claimed = request.headers.get("content-type", "")
+    return answer(await parts.blobs.upload_by_link(link, request.stream(), claimed), 201)
+
+
+@router.get(
+    "/v1/outbox/{outbox_id}/files/{n}",
+    response_class=Response,
+    **operation("get_file_of_reply", "Get a file of a reply", None, 404, more=_FILE),
+)
+async def of_reply(caller: Fetcher, parts: Parts, outbox_id: UUID, n: int) -> Response:
+    """`n` is its place in `files`, from 0. For connectors: only of replies of their endpoint."""
+    found, name = await parts.blobs.download_of_reply(caller, outbox_id, n)
+    return _streamed(found, name)
+
+
+def _streamed(found: Download, name: str | None = None) -> Response:
+    # Others wrote it: no browser shall show it, or guess that it is something to run.
+    named = "" if name is None else f"; filename*=UTF-8''{quote(name, safe='')}"
     headers = {
         "content-type": found.media_type,
         "content-length": str(found.size_bytes),
-        "content-disposition": "attachment",
+        "content-disposition": f"attachment{named}",
         "x-content-type-options": "nosniff",
         "content-security-policy": "sandbox",
     }

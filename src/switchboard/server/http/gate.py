@@ -46,7 +46,8 @@ _ARRIVING: Final = 8
 class Limits:
     """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`.
 
-    `by_path` stands there in place of `large`. What is `streamed` is never whole in memory.
+    `by_path` stands there in place of `large`. What is `streamed` is never whole in memory, nor what comes by `links`,
+    of which each is verified before it is read.
     """
 
     paths: Mapping[str, frozenset[AnyRole]]
@@ -54,9 +55,16 @@ class Limits:
     other: int
     by_path: Mapping[str, int] = field(default_factory=dict)
     streamed: Mapping[str, int] = field(default_factory=dict)
+    links: int = _PUBLIC_BYTES
+
+    def streams(self, path: str) -> bool:
+        """Whether its route reads the body as it comes."""
+        return path in self.streamed or path.startswith(LINKS)
 
     def of(self, path: str, role: AnyRole | None) -> int:
         """The limit for a caller; None: a stranger."""
+        if path.startswith(LINKS):
+            return self.links
         if role is None:
             return MAX_RAW if path.startswith(HOOKS) else _PUBLIC_BYTES
         if role == "session":
@@ -117,7 +125,7 @@ class Gate:
         except Exception as error:
             await _refuse(error, scope, receive, send)
         else:
-            if scope["path"] in self._limits.streamed or (announced is not None and announced <= self._large.above):
+            if self._limits.streams(scope["path"]) or (announced is not None and announced <= self._large.above):
                 await self._app(scope, receive, send)  # the server passes on no more than was announced
             else:
                 await self._limited(scope, receive, send, caller, limit)

@@ -88,7 +88,7 @@ class Services:
             intake,
             ConnectorService(runtime.database, switchboard.replies, access),
             AccountService(runtime.database, access, runtime.policies.look),
-            BlobService(runtime.database, access, runtime.settings.blobs, runtime.settings.data_dir),
+            BlobService(runtime.database, access, runtime.settings),
             quarantine,
             HookService(
                 accounts, intake, quarantine, runtime.settings.accept.message_bytes, runtime.settings.trusted_proxies

@@ -72,14 +72,21 @@ begin
                              array_agg(i.pool order by e.ord))
             into _reply_seq from unnest(_ended) as e (ord) join unnest(_given) with ordinality i on i.ordinality = e.ord;
         insert into outbox (lane, seq, outbox_id, request_id, system_id, channel, endpoint, thread, recipient,
-                            reply_to, text, state, created_at, settled_at)
+                            reply_to, text, files, state, created_at, settled_at)
             select _send_lane[e.ord], e.seq, i.outbox_id, e.request_id, e.system_id, m.channel, m.endpoint,
-                   m.thread, m.sender, m.envelope #>> '{event,external_event_id}', i.text,
+                   m.thread, m.sender, m.envelope #>> '{event,external_event_id}', i.text, i.files::json,
                    case when i.pool is null then 'sent' else 'pending' end, clock_timestamp(),
                    case when i.pool is null then clock_timestamp() end
             from unnest(_ended, _reply_seq, _request_id, _system) as e (ord, seq, request_id, system_id)
             join unnest(_given) with ordinality i on i.ordinality = e.ord
             join message_inbox m on m.request_id = e.request_id;
+        if exists (select from unnest(_given) i where i.files is not null) then
+            insert into outbox_blob (blob, outbox_id)
+                select decode(f ->> 'sha256', 'hex'), i.outbox_id
+                from unnest(_ended) as e (ord) join unnest(_given) with ordinality i on i.ordinality = e.ord
+                cross join json_array_elements(i.files::json) f
+                on conflict do nothing;
+        end if;
     end if;
 
     if exists (select from unnest(_given) i where i.dead_letter_id is not null) then

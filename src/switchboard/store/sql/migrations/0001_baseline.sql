@@ -307,6 +307,15 @@ create table message_blob (
     primary key (blob, request_id)
 );
 
+-- What a butler has made in its turn for this message, and may send with its answer.
+create table blob_made (
+    blob bytea not null,
+    request_id uuid not null,
+    system_id text not null,
+    primary key (blob, request_id, system_id)
+);
+create index blob_made_request on blob_made (request_id);
+
 -- key: the keyed hash of (channel, endpoint, the event's own key); body: that of what makes two submissions the same.
 create table dedupe (
     key uuid primary key,
@@ -501,6 +510,7 @@ create table outbox (
     recipient text not null,
     reply_to text not null,
     text text not null,
+    files json,
     state text not null check (state in ('pending', 'sending', 'sent', 'uncertain', 'failed', 'dead')),
     idempotent boolean not null default false,
     platform_message_id text,
@@ -515,6 +525,13 @@ create index outbox_platform on outbox (lane, platform_message_id) where platfor
 create index outbox_open on outbox (outbox_id) where state <> 'sent';
 -- A hash, because a recipient may be longer than an entry of an index.
 create index outbox_told on outbox (hashtextextended(recipient, 0), created_at) where system_id = 'switchboard';
+
+-- Files of replies stay as long as the replies; outbox.files says how they are called there.
+create table outbox_blob (
+    blob bytea not null,
+    outbox_id uuid not null,
+    primary key (blob, outbox_id)
+);
 
 -- Replies that a connector sends in parts: intent is recorded before one is sent, and its outcome afterwards. part: from 0.
 create table outbox_part (
@@ -676,7 +693,7 @@ create table schedule (
 create type settlement as (
     lane uuid, epoch bigint, seq bigint, outcome text, error_class text, error text, engine text, started_at timestamptz,
     stop_reason text, usage text, hand_on boolean, pause boolean, outbox_id uuid, text text, pool text,
-    dead_letter_id uuid, category text, reason text, handler text
+    dead_letter_id uuid, category text, reason text, handler text, files text
 );
 create type step_write as (
     lane uuid, epoch bigint, seq bigint, request_id uuid, path text, effect text, state text, idempotency_key uuid,

@@ -40,6 +40,26 @@ select r.blob, r.request_id from unnest($1::bytea[], $2::uuid[]) as r (blob, req
 order by r.blob, r.request_id
 on conflict do nothing;
 
+-- name: made
+insert into blob_made (blob, request_id, system_id) values ($1, $2, $3) on conflict do nothing;
+
+-- name: count_made
+select count(*) from blob_made where request_id = $1;
+
+-- name: sendable
+-- What an answer of this butler to this message may have: what it made for it, and what came with the message. It is not
+-- removed within a day from now.
+update blob b set used_at = clock_timestamp()
+where b.blob in (
+    select k.blob from blob k
+    where k.blob = any ($1::bytea[]) and (
+        exists (select from blob_made x where x.blob = k.blob and x.request_id = $2 and x.system_id = $3)
+        or exists (select from message_blob r where r.blob = k.blob and r.request_id = $2)
+    )
+    order by k.blob for no key update
+)
+returning b.blob, b.size_bytes, b.media_type;
+
 -- name: find_all
 select b.size_bytes, b.media_type from blob b where b.blob = $1;
 
@@ -65,10 +85,17 @@ with gone as (
         select b.blob from blob b
         where b.used_at < clock_timestamp() - $1::interval
           and not exists (select from message_blob r where r.blob = b.blob)
+          and not exists (select from outbox_blob o where o.blob = b.blob)
+          and not exists (
+              select from blob_made x join delivery d using (request_id, system_id)
+              where x.blob = b.blob and d.settled_at is null
+          )
         order by b.blob limit $2 for update skip locked
     )
     returning blob
 ), uploads as (
     delete from blob_upload u using gone g where u.blob = g.blob
+), made as (
+    delete from blob_made x using gone g where x.blob = g.blob
 )
 select blob from gone;

@@ -1,5 +1,5 @@
 -- name: find
-select d.lane, d.state, l.state = 'ready' and l.ready_at > clock_timestamp() as delayed, a.error, a.stop_reason, a.usage, o.text
+select d.lane, d.state, l.state = 'ready' and l.ready_at > clock_timestamp() as delayed, a.error, a.stop_reason, a.usage, o.text, o.files
 from delivery d
 join lane l on l.key = d.lane
 left join lateral (
@@ -7,7 +7,7 @@ left join lateral (
     where t.request_id = d.request_id and t.lane = d.lane and t.seq = d.seq order by t.finished_at desc limit 1
 ) a on true
 left join lateral (
-    select r.text from outbox r where r.request_id = d.request_id and r.system_id = d.system_id order by r.seq desc limit 1
+    select r.text, r.files from outbox r where r.request_id = d.request_id and r.system_id = d.system_id order by r.seq desc limit 1
 ) o on true
 where d.request_id = $1 and d.system_id = $2
 order by d.n desc limit 1;

@@ -1,7 +1,8 @@
 -- name: lease
 -- A subselect, so that each message is found by its index, whatever the planner thinks of the function.
 select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
-       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, o.attempts, o.lease,
+       o.reply_to, o.text, (select f.files from outbox f where f.lane = o.lane and f.seq = o.seq and f.request_id = o.request_id) as files,
+       o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, o.attempts, o.lease,
        (select m.envelope #> '{event,reply_address}' from message_inbox m where m.request_id = o.request_id) as address,
        (select json_agg({{part}} order by p.part) from outbox_part p where p.outbox_id = o.outbox_id) as parts
 from lease_replies($1, $2, $3, $4) o order by o.outbox_id;
@@ -29,7 +30,7 @@ select resend_reply($1);
 
 -- part: shown
 select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
-       o.reply_to, o.text, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
+       o.reply_to, o.text, o.files, o.state, o.platform_message_id, o.error, o.created_at, o.settled_at,
        case when l.next_seq = o.seq then l.attempts else 0 end as attempts,
        case when l.next_seq = o.seq and l.state = 'running' then l.epoch else 0 end as lease
 

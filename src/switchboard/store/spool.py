@@ -1,0 +1,94 @@
+"""Files on their way into the database: first to a file without a name, so that who is slow keeps no connection.
+
+`app/messages/blobs.py` spools what is uploaded, `files.py` what butlers make. What is interrupted, or killed, leaves
+nothing behind. Next: `blobs.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import tempfile
+from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final
+
+from switchboard.core.blobs import HEAD_BYTES, Sniffed, sniff
+from switchboard.domain.errors import BlobQuota, TooLarge
+from switchboard.ports.blobs import BlobStore
+from switchboard.store.blobs import Claimed, PieceStore, StoredBlob, claim
+from switchboard.store.database import Database
+
+PIECE_BYTES: Final = 262_144
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many bytes a file may have, and the setting that says so."""
+
+    size_bytes: int
+    setting: str
+
+    def check(self, size_bytes: int) -> None:
+        """Raises TooLarge."""
+        if size_bytes > self.size_bytes:
+            raise TooLarge(f"a file may have {self.size_bytes} bytes ({self.setting}); nothing was stored")
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """A whole file, and what it is."""
+
+    file: IO[bytes]
+    blob: bytes
+    size_bytes: int
+    sniffed: Sniffed
+
+
+@asynccontextmanager
+async def spooled(
+    pieces: AsyncIterable[bytes], claimed: str, limit: Limit, directory: Path | None
+) -> AsyncIterator[Spooled]:
+    """The file while the block runs; `claimed` is its media type as somebody says. Raises TooLarge, BlobQuota."""
+    with _a_full_disk_is_a_quota(), await asyncio.to_thread(_without_name, directory) as file:
+        digest, size, head = sha256(), 0, b""
+        async for piece in pieces:
+            size += len(piece)
+            limit.check(size)
+            head += piece[: HEAD_BYTES - len(head)]
+            digest.update(piece)
+            await asyncio.to_thread(file.write, piece)
+        await asyncio.to_thread(file.seek, 0)
+        yield Spooled(file, digest.digest(), size, sniff(head, claimed))
+
+
+async def enter(transaction: Database, given: Spooled) -> Claimed:
+    """Store it, unless its bytes are there; another upload of them waits for the transaction."""
+    entered = await claim(transaction, given.blob, StoredBlob(given.size_bytes, given.sniffed.media_type))
+    if entered.new:
+        store: BlobStore = PieceStore(transaction)
+        await store.write(given.blob, _pieces(given.file))
+    return entered
+
+
+@contextmanager
+def _a_full_disk_is_a_quota() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise BlobQuota("the disk of the data directory is full") from error
+
+
+def _without_name(directory: Path | None) -> IO[bytes]:
+    return tempfile.TemporaryFile(dir=directory)
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+        yield piece
