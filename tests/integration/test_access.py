@@ -249,6 +249,7 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("POST", "/v1/outbox/next", _PULL, "connector"),
     ("POST", f"/v1/outbox/{_NEW}/receipt", {"lease": 1, "outcome": "sent"}, "connector"),
     ("POST", f"/v1/outbox/{_NEW}/parts", {"lease": 1, "part": 0, "of": 1, "state": "intent"}, "connector"),
+    ("GET", f"/v1/outbox/{_NEW}/files/0", None, "connector"),
     ("POST", "/v1/blobs", {}, "connector"),
     ("GET", "/v1/blobs/{blob}", None, "connector agent"),
     ("POST", "/v1/connectors/lease", {**_ACCOUNT, "instance_id": "i"}, "connector"),

@@ -445,12 +445,11 @@ def test_the_same_under_uvloop(tmp_path: Path) -> None:
 
 
 WORKER = """
-import asyncio, sys, uuid
-from switchboard.agents.command import CommandEngine, CommandOptions
-from switchboard.testing.engines import a_turn
+import asyncio, sys
+from switchboard.agents.command import CommandEngine
+from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.transport.programs import death_guard
-options = CommandOptions(command=tuple(sys.argv[1:]))
-asyncio.run(CommandEngine(death_guard())._execute(options, a_turn(), uuid.uuid4()))
+asyncio.run(CommandEngine(death_guard()).run(a_turn({"command": sys.argv[1:]}), MemoryJournal()))
 """
 
 

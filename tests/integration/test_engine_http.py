@@ -387,6 +387,7 @@ async def test_a_reply_is_posted_and_signed(hook: Hook) -> None:
         "reply_to": "event-1",
         "system_id": "System1/tool",
         "text": "grüße",
+        "files": [],
         "created_at": "2026-11-21T12:00:00Z",
     }
 

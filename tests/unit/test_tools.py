@@ -34,7 +34,7 @@ class Risky:
 
 
 def test_the_order_of_tools() -> None:
-    assert NAMES == ["read_file", "write_file", "list_files", "search_files", "web_fetch"]
+    assert NAMES == ["read_file", "write_file", "list_files", "search_files", "web_fetch", "attach_file"]
     assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
     assert tool_definitions(TOOLS) == tool_definitions(build_tools())
 
@@ -48,7 +48,7 @@ def test_what_a_model_is_told_of_tools() -> None:
 
 def test_effects_and_risks() -> None:
     assert {tool.spec.effect for tool in TOOLS} == {"idempotent"}
-    assert {tool.spec.name for tool in TOOLS if tool.spec.ordered} == {"write_file"}
+    assert {tool.spec.name for tool in TOOLS if tool.spec.ordered} == {"write_file", "attach_file"}
     assert {tool.spec.risk for tool in TOOLS} == {"low"}
 
 

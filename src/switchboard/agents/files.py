@@ -56,7 +56,7 @@ class TurnDirectory:
 async def turn_directory(files: Files | None, turn: Turn, account: Account | None) -> AsyncIterator[TurnDirectory]:
     """The directory of a program, which is removed with the turn."""
     stored = _stored(turn) if files is not None else ()
-    root = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=PREFIX))
+    root = Path(tempfile.mkdtemp(prefix=PREFIX))
     try:
         paths = [await _copied(files, one, root / f"{n}-{safe_name(one)}", account) for n, one in stored if files]
         reply = root / _REPLY

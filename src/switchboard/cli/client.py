@@ -210,20 +210,29 @@ class Client:
                 yield got.get("id", ""), got.get("event", "message"), _line(got["data"], self.place)
                 got = {}
 
+    async def download(self, path: str, *, timeout: float = 60.0) -> AsyncIterator[bytes]:
+        """GET of bytes, as they come."""
+        async for chunk in self._chunks("GET", path, timeout=timeout):
+            yield chunk
+
     async def _lines(self, method: str, path: str, **more: Any) -> AsyncIterator[str]:
         """The lines of an answer. Those of httpx would also end at what is a line separator in a text."""
+        rest = b""
+        async for chunk in self._chunks(method, path, **more):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                yield line.decode(errors="replace")
+        if rest:
+            yield rest.decode(errors="replace")
+
+    async def _chunks(self, method: str, path: str, **more: Any) -> AsyncIterator[bytes]:
         try:
             async with self._http.stream(method, path, **more) as response:
                 if not response.is_success:
                     await response.aread()
                     raise _refusal(response, self.place)
-                rest = b""
                 async for chunk in response.aiter_bytes():
-                    *lines, rest = (rest + chunk).split(b"\n")
-                    for line in lines:
-                        yield line.decode(errors="replace")
-                if rest:
-                    yield rest.decode(errors="replace")
+                    yield chunk
         except (httpx2.TransportError, httpx2.InvalidURL) as error:
             raise self._failed(error) from error
 

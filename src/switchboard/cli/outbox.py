@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import IO, Annotated
 
 import typer
 from rich.text import Text
 
-from switchboard.cli.client import ask
+from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
+from switchboard.cli.messages.talk import described
 from switchboard.cli.output import AsJson, Cursor, Json, clean, details, one_line, show, show_page, state, table, when
+from switchboard.core.reply_files import reply_name
 
-app = typer.Typer(help="Outgoing replies: list them, show one, or send it again.", no_args_is_help=True)
+app = typer.Typer(help="Outgoing replies: list them, show one, save its files, or send it again.", no_args_is_help=True)
 
 OutboxId = Annotated[str, typer.Argument(help="The reply's id, or the beginning of it.", metavar="ID")]
 
@@ -53,6 +59,7 @@ def show_reply(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
     rows += [("created", when(reply["created_at"])), ("settled", when(reply["settled_at"]))]
     rows += [("attempt", _attempt(one)) for one in reply["receipts"]]
     rows += [("part", _part(one)) for one in reply["parts"]]
+    rows += [("file", described(one)) for one in reply["files"]]
     show(reply, details(rows), Text("\n" + clean(reply["text"])), as_json=as_json)
 
 
@@ -63,6 +70,49 @@ def _attempt(receipt: Json) -> str:
 def _part(part: Json) -> str:
     said = part["platform_message_id"] or part["error"] or ""
     return f"{part['part'] + 1} of {part['of']}  {part['state']}  {one_line(said)}".rstrip()
+
+
+@app.command("save")
+def save(
+    outbox_id: OutboxId,
+    *,
+    to: Annotated[Path, typer.Option("--to", help="The directory; by default this one.", file_okay=False)] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Save the files of a reply. One whose name is taken already gets a number before it; nothing is replaced."""
+    saved = ask_about("reply", outbox_id, lambda client, found: _save(client, str(found), to))
+    show(
+        {"saved": [str(one) for one in saved]}, "\n".join(map(str, saved)) or "the reply has no files", as_json=as_json
+    )
+
+
+async def _save(client: Client, outbox_id: str, to: Path) -> list[Path]:
+    reply = await client.get(f"/v1/outbox/{outbox_id}")
+    names = [reply_name(one["filename"]) for one in reply["files"]]
+    return [
+        await _saved(client.download(f"/v1/outbox/{outbox_id}/files/{n}"), to, name) for n, name in enumerate(names)
+    ]
+
+
+async def _saved(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
+    """The whole file under a name that was free; nothing of it if it does not come to its end."""
+    path, file = _free(to, name)
+    try:
+        with file:
+            async for piece in pieces:
+                file.write(piece)
+    except BaseException:
+        path.unlink()
+        raise
+    return path
+
+
+def _free(to: Path, name: str) -> tuple[Path, IO[bytes]]:
+    for n in count():
+        path = to / (f"{n}-{name}" if n else name)
+        with suppress(FileExistsError):
+            return path, path.open("xb")
+    raise AssertionError
 
 
 @app.command("resend")

@@ -19,6 +19,7 @@ from rich.tree import Tree
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.importing.sources import is_mail
+from switchboard.cli.messages.talk import described
 from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import AsJson, Json, clean, one_line, show, state, when
 from switchboard.cli.reading import read_bytes, read_object
@@ -280,6 +281,8 @@ def _reply(tree: Tree, entry: Json) -> None:
     reply = entry["reply"]
     label = _label("reply", (f"of {reply['system_id']}", "cyan")).append("  ").append(state(reply["state"]))
     branch = tree.add(label.append(f"\n“{one_line(reply['text'], 300)}”", style="italic"))
+    for file in reply["files"]:
+        branch.add(Text(described(file)))
     if reply["error"]:
         branch.add(Text(one_line(reply["error"], 300), style="yellow"))
     for receipt in entry["receipts"]:

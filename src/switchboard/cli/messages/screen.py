@@ -11,7 +11,7 @@ from typing import Final
 
 from rich.text import Text
 
-from switchboard.cli.messages.talk import Take, show_reply
+from switchboard.cli.messages.talk import Take, show_files, show_reply
 from switchboard.cli.output import Json, clean, errors, out
 
 _TROUBLE: Final[Mapping[str, str]] = {"overload": "takes no more at the moment", "timeout": "does not answer in time"}
@@ -69,7 +69,10 @@ class LiveScreen:
                 self._end_line()
                 errors().print(f"{clean(data['system_id'])} uses {clean(data['name'])}", style="dim")
             case _:
-                if not self._shown:
+                if self._shown:
+                    self._end_line()
+                    show_files(data)
+                else:
                     show_reply(data)
                 self._end()
 

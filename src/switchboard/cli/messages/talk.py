@@ -21,6 +21,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, part
 from switchboard.cli.output import Json, NoServer, clean, errors, out
+from switchboard.core.reply_files import reply_name, size_text
 from switchboard.domain.envelope import SCHEMA_VERSION
 from switchboard.domain.errors import InvalidInput, Unavailable
 
@@ -145,6 +146,20 @@ def show_reply(reply: Json) -> None:
     out().print(
         Text(f"{clean(reply['system_id'])}: ", style="bold cyan").append(clean(reply["text"]), style="not bold default")
     )
+    show_files(reply)
+
+
+def show_files(reply: Json) -> None:
+    """The files of a reply, and how to get them."""
+    for file in reply["files"]:
+        out().print(Text(f"  {described(file)}"), soft_wrap=True)
+    if reply["files"]:
+        errors().print(Text(f"  switchboard outbox save {reply['outbox_id']}", style="dim"), soft_wrap=True)
+
+
+def described(file: Json) -> str:
+    """A file of a reply on a line: `report.pdf, application/pdf, 31 MB`."""
+    return f"{reply_name(file['filename'])}, {clean(file['media_type'])}, {size_text(file['size_bytes'])}"
 
 
 def show_silence(answer: Answer) -> None:

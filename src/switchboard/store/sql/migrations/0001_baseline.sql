@@ -510,13 +510,13 @@ create table outbox (
     recipient text not null,
     reply_to text not null,
     text text not null,
-    files json,
     state text not null check (state in ('pending', 'sending', 'sent', 'uncertain', 'failed', 'dead')),
     idempotent boolean not null default false,
     platform_message_id text,
     error text,
     created_at timestamptz not null,
     settled_at timestamptz,
+    files json,
     primary key (lane, seq, request_id)
 ) with (fillfactor = 85);
 create index outbox_request on outbox (request_id);
