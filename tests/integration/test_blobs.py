@@ -153,7 +153,7 @@ async def test_an_upload_that_is_interrupted_leaves_nothing(server: Opened, tmp_
 
 
 async def test_a_full_disk_refuses_the_file_with_a_reason(server: Opened, tmp_path: Path) -> None:
-    service = BlobService(server.lab.database, server.access, BlobSettings(), tmp_path)
+    service = BlobService(server.lab.database, server.access, Settings(data_dir=tmp_path))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(LARGE) // 2, hard))  # writes fail there, as on a disk that is full
     try:
@@ -177,7 +177,7 @@ async def test_who_asks_is_told_how_large_a_file_may_be_and_whether_it_is_wanted
     assert (await server.http.post("/v1/ingest/files", json=envelope, headers=header)).json()["reason"] == "known"
     foreign = with_file("ab" * 32, endpoint="bot:other")
     assert (await server.http.post("/v1/ingest/files", json=foreign, headers=header)).status_code == 403
-    service = BlobService(server.lab.database, server.access, LIMITS, tmp_path)
+    service = BlobService(server.lab.database, server.access, Settings(data_dir=tmp_path, blobs=LIMITS))
     rooms = [await service.room(CONNECTOR)]
     await service.upload(CONNECTOR, body(b"x" * 1000), "")
     rooms += [await service.room(CONNECTOR), await service.room(OTHER)]
