@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from switchboard.core.strangers import Contact
 from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
+from switchboard.ports.channel import Receipt
 from switchboard.store import strangers, tokens
-from switchboard.store.accounts import forget, lease_account
+from switchboard.store.accounts import forget, lease_account, recent
 from switchboard.store.connectors import by_account, list_connectors
 from tests.hands import a_hand, at_work, settled
 from tests.lab import Lab, envelope_json, lab, submission
@@ -25,7 +27,7 @@ from tests.servers import CONNECTOR, Opened, open_server
 from tests.waiting import eventually
 
 ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
-NOTHING: dict[str, Any] = {"replays": 0, "moved": {}, "answering": []}
+NOTHING: dict[str, Any] = {"replays": 0, "moved": {}, "answering": [], "recent": []}
 
 
 @pytest.fixture
@@ -244,3 +246,24 @@ async def test_since_when_an_account_is_so_and_how_far_it_is_behind(server: Open
     await beats(server, "a", "error")
     assert (await now()).state == "failed"
     assert (await now()).since > first.since
+
+
+async def test_a_lease_tells_the_last_replies_and_which_of_them_has_failed_once(database_url: str) -> None:
+    hour = timedelta(hours=1)
+    pull = PullRequest("telegram", "bot:house")
+    async with lab(database_url) as parts:
+        for sender in ("ann", "bob", "cal"):
+            await parts.accept.accept(submission("hello", sender=sender))
+        await parts.accept.accept(submission("hello", sender="dan", endpoint="bot:garden"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        for reply in await parts.replies.pull(pull):
+            outcome = Receipt("sent") if reply.recipient == "ann" else Receipt("failed", error="braked")
+            await parts.replies.receipt(reply.outbox_id, reply.lease, outcome)
+            if reply.recipient == "cal":
+                await parts.replies.resend(reply.outbox_id)
+        found = await recent(parts.database, "telegram", "bot:house", datetime.now(UTC) - hour)
+        told = sorted((one.recipient, one.sent_s is not None, one.failed) for one in found)
+        assert told == [("ann", True, False), ("bob", False, True), ("cal", False, True)]
+        assert {one.conversation for one in found} == {f"telegram/bot%3Ahouse/{who}" for who in ("ann", "bob", "cal")}
+        assert await recent(parts.database, "telegram", "bot:house", datetime.now(UTC) + hour) == []

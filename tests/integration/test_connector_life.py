@@ -12,6 +12,8 @@ from switchboard.testing.connectors.running import connector, scripted, until
 from tests.virtual_time import in_no_time, passes
 
 TYPING = replace(CAPABILITIES, typing_s=5.0)
+SLOW = replace(CAPABILITIES, receive_window_s=60.0)
+"""Of a platform whose long polls last 20 s, for hours that are not to be long."""
 LEASE = "POST /v1/connectors/lease"
 
 
@@ -166,5 +168,33 @@ def test_how_far_an_account_is_behind_is_told_when_it_begins_and_when_it_ends() 
             switchboard.refusal = lambda _: None
             await passes(130.0)
             assert switchboard.heartbeats[-1]["lag_s"] is None
+
+    in_no_time(main())
+
+
+def test_two_programs_that_answer_each_other_are_stopped_though_the_connector_is_restarted_each_time() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(replace(SLOW, brake=(4, 600.0)), poll_s=20.0), scripted()
+        replies = list[str]()
+        for number in range(20):
+            await platform.says("t", f"message {number}")
+            async with connector(platform.configured, switchboard) as running:
+                await until(lambda: len(switchboard.accepted) > len(replies), "it is accepted")
+                replies.append(switchboard.reply(switchboard.accepted[-1], "an answer"))
+                await passes(150.0 if number % 3 else 2.0)
+                await running.killed()
+        async with connector(platform.configured, switchboard):
+            await passes(7200.0)
+            outcomes = [switchboard.outcome(one) for one in replies]
+            assert outcomes == ["sent"] * 5 + ["failed"] * 15
+            switchboard.resend(replies[7])
+            await passes(5.0)
+            assert switchboard.outcome(replies[7]) == "sent", "a person may always send it"
+        await platform.says("t", "a person, an hour later")
+        async with connector(platform.configured, switchboard):
+            await passes(5.0)
+            last = switchboard.reply(switchboard.accepted[-1], "an answer")
+            await passes(5.0)
+            assert switchboard.outcome(last) == "sent"
 
     in_no_time(main())

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 from switchboard.core.storable import storable_text
+from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.domain.json_values import JsonObject
 from switchboard.store.database import Database, query, rows_as, seconds
@@ -21,6 +23,7 @@ TTL_S: Final = 15.0
 
 
 _MANY: Final = 100
+_MANY_REPLIES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,25 @@ class Answering:
 
 
 @dataclass(frozen=True, slots=True)
+class RecentReply:
+    """A reply; how many seconds ago it was made, and sent, if it was. `failed`: at least once."""
+
+    outbox_id: UUID
+    conversation: str
+    recipient: str
+    made_s: float
+    sent_s: float | None
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AccountLease:
     """The account is the caller's for `ttl_s` seconds.
 
     `cursor`: where its last holder had got to, null at first. `replays`: how many events in quarantine are to be
     submitted again. `moved`: by the thread that a conversation has on the platform now, the one that it is known by.
-    `answering`: up to 100 conversations in which a butler works on an answer, for those who asked.
+    `answering`: up to 100 conversations in which a butler works on an answer; `recent`: up to 1000 replies, the newest
+    first; both for those who asked.
     """
 
     lease: int
@@ -46,6 +62,7 @@ class AccountLease:
     replays: int = 0
     moved: Mapping[str, str] = field(default_factory=dict)
     answering: Sequence[Answering] = ()
+    recent: Sequence[RecentReply] = ()
 
 
 async def lease_account(database: Database, channel: str, endpoint: str, instance_id: str) -> AccountLease:
@@ -60,6 +77,12 @@ async def lease_account(database: Database, channel: str, endpoint: str, instanc
 async def answering(database: Database, channel: str, endpoint: str) -> list[Answering]:
     """The conversations of an account in which a turn runs."""
     return rows_as(Answering, await database.rows(query("accounts.answering"), channel, endpoint, _MANY))
+
+
+async def recent(database: Database, channel: str, endpoint: str, since: datetime) -> list[RecentReply]:
+    """The replies of an account that were made since then."""
+    values = (channel, endpoint, first_uuid7(since), _MANY_REPLIES)
+    return rows_as(RecentReply, await database.rows(query("accounts.recent"), *values))
 
 
 async def require_free(database: Database, channel: str, endpoint: str) -> None:

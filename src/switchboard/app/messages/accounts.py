@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 from switchboard.app.access import Access, Principal
 from switchboard.store import accounts as store
@@ -14,7 +15,7 @@ from switchboard.store import strangers
 from switchboard.store.accounts import AccountLease
 from switchboard.store.database import Database
 
-__all__ = ["Account", "AccountLease", "AccountService"]
+__all__ = ["Account", "AccountLease", "AccountService", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,14 @@ class Account:
 
     channel: str
     endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a lease is to tell: where butlers work on an answer, and the replies of so many seconds."""
+
+    answering: bool = False
+    recent_s: float | None = None
 
 
 class AccountService:
@@ -34,17 +43,18 @@ class AccountService:
         self._access = access
         self._look = look
 
-    async def lease(self, caller: Principal, account: Account, instance_id: str, answering: bool) -> AccountLease:
-        """Lease the account or renew its lease; `answering`: tell where butlers work on an answer.
-
-        Raises AccountHeld if another instance has it.
-        """
+    async def lease(self, caller: Principal, account: Account, instance_id: str, wanted: Wanted) -> AccountLease:
+        """Lease the account or renew its lease. Raises AccountHeld if another instance has it."""
         await self._check(caller, account)
         self._look()
         lease = await store.lease_account(self._database, account.channel, account.endpoint, instance_id)
-        if not answering:
-            return lease
-        return replace(lease, answering=await store.answering(self._database, account.channel, account.endpoint))
+        if wanted.answering:
+            lease = replace(lease, answering=await store.answering(self._database, account.channel, account.endpoint))
+        if wanted.recent_s is not None:
+            since = datetime.now(UTC) - timedelta(seconds=wanted.recent_s)
+            found = await store.recent(self._database, account.channel, account.endpoint, since)
+            lease = replace(lease, recent=found)
+        return lease
 
     async def release(self, caller: Principal, account: Account, lease: int) -> None:
         """End the lease, so that a standby takes over at once. Raises Conflict."""

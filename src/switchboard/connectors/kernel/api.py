@@ -112,7 +112,7 @@ class Lease:
 
     `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
     on the platform now, the one under which it is submitted. `answering`: by conversation, the address of the message
-    that a butler is working on.
+    that a butler is working on. `recent`: the last replies, with the seconds since they were made and sent.
     """
 
     number: int
@@ -120,6 +120,7 @@ class Lease:
     replays: int = 0
     moved: Mapping[str, str] = field(default_factory=dict)
     answering: Mapping[str, JsonObject] = field(default_factory=dict)
+    recent: Sequence[JsonMapping] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +167,10 @@ class Api:
         self.place = place
         self.lease_number: int | None = None
 
-    async def lease(self, *, answering: bool = False) -> Lease | str:
+    async def lease(self, *, answering: bool = False, recent_s: float | None = None) -> Lease | str:
         """Take or renew the lease of the account; a text: who holds it. Raises Unreachable."""
-        body = {**self.place.body(), "instance_id": self.place.instance_id, "answering": answering}
+        wanted = {"answering": answering, "recent_s": recent_s}
+        body = {**self.place.body(), "instance_id": self.place.instance_id, **wanted}
         try:
             got = await self._ask("POST", "/v1/connectors/lease", body)
         except Overtaken as error:
@@ -177,7 +179,7 @@ class Api:
         self.lease_number = int(got["lease"])
         replays, moved = int(got.get("replays", 0)), got.get("moved") or {}
         busy = {one["conversation"]: one["address"] for one in got.get("answering") or ()}
-        return Lease(self.lease_number, got.get("cursor"), replays, moved, busy)
+        return Lease(self.lease_number, got.get("cursor"), replays, moved, busy, got.get("recent") or ())
 
     async def release(self) -> None:
         """Let another process take the account at once. Raises Unreachable, Overtaken."""

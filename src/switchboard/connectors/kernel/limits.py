@@ -6,6 +6,7 @@ Pure: the time is given, in seconds of any clock that only goes forward.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -71,6 +72,17 @@ class _Replies:
     waited: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A reply of an earlier process: where it was to go, when it was made and sent, and whether it has failed once."""
+
+    reply: str
+    to: Sequence[str]
+    made: float
+    sent: float | None
+    failed: bool
+
+
 @dataclass(slots=True)
 class Brake:
     """Stops two programs that answer each other. After `most` replies to one sender, or in one conversation, within
@@ -111,6 +123,24 @@ class Brake:
         self._stopped[reply] = None
         if len(self._stopped) > _REMEMBERED:
             del self._stopped[next(iter(self._stopped))]
+
+    @property
+    def remembers_s(self) -> float:
+        """For how many seconds a reply counts, if it was sent at once."""
+        return self.seconds * (_QUIET + 1)
+
+    def told(self, earlier: Iterable[Earlier]) -> None:
+        """What earlier processes have sent counts as if this one had."""
+        made = [(one.made, 0, one) for one in earlier]
+        sent = [(one.sent, 1, one) for _, _, one in made if one.sent is not None]
+        for at, is_sent, one in sorted([*made, *sent], key=lambda some: some[:2]):
+            for whom in one.to:
+                if is_sent:
+                    self.replied(whom, one.reply, at)
+                else:
+                    self.wait(whom, one.reply, at)
+            if one.failed:
+                self.stopped(one.reply)
 
     def _quiet(self, known: _Replies, now: float) -> bool:
         return now - _last(known) >= self.seconds * (_QUIET if known.waited else 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,12 +23,13 @@ from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.api import Api, Lease, Overtaken, Place, Unreachable
 from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.limits import Brake
+from switchboard.connectors.kernel.limits import Brake, Earlier
 from switchboard.connectors.kernel.receiving import Receiver
 from switchboard.connectors.kernel.replaying import Replayer
-from switchboard.connectors.kernel.sending import Sender
+from switchboard.connectors.kernel.sending import Sender, counted
 from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
+from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
 
 log = structlog.get_logger(__name__)
@@ -67,7 +68,6 @@ class Runner:
     known: Identity | None = None
     instance_id: str = field(default_factory=lambda: str(uuid4()))
     health: Health = field(init=False)
-    _brake: Brake | None = field(init=False)
     _api: Api | None = None
     _endpoint: str = ""
     _failures: int = 0
@@ -78,8 +78,6 @@ class Runner:
 
     def __post_init__(self) -> None:
         self.health = Health(self.clock, self.configured.manifest.capabilities.receive_window_s)
-        brake = self.configured.manifest.capabilities.brake
-        self._brake = Brake(*brake) if brake else None  # it outlasts a connection that is made anew
         self._endpoint = self.known.endpoint if self.known else ""
 
     async def run(self, stop: asyncio.Event) -> int:
@@ -142,9 +140,13 @@ class Runner:
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
         api = self._api
-        lease = await self._leased(api, stop) if api is not None else None
+        limit = self.configured.manifest.capabilities.brake
+        brake = Brake(*limit) if limit else None
+        lease = await self._leased(api, brake, stop) if api is not None else None
         if api is None or lease is None:
             return
+        if brake is not None:
+            brake.told(_earlier(lease.recent, self.clock()))
         cursor = await self._start_at(session, api, lease)
         handling = self.configured.handling
         limits = limits_of(self.configured.manifest.capabilities, handling)
@@ -156,7 +158,7 @@ class Runner:
         await _first_of(
             receiver.run(cursor),
             replayer.run(),
-            self._sender(session, api, typist).run(),
+            self._sender(session, api, typist, brake).run(),
             typist.run(),
             self._keep_lease(api, receiver, replayer, typist),
             self._report(api),
@@ -164,15 +166,15 @@ class Runner:
             _wait_for(stop),
         )
 
-    def _sender(self, session: Session, api: Api, typist: Typist) -> Sender:
+    def _sender(self, session: Session, api: Api, typist: Typist, brake: Brake | None) -> Sender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
-        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, self._brake, typist.ended)
+        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, brake, typist.ended)
 
-    async def _leased(self, api: Api, stop: asyncio.Event) -> Lease | None:
+    async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
         """Wait for the account; None: we are told to stop."""
         while not stop.is_set():
-            lease = await api.lease()
+            lease = await api.lease(recent_s=brake.remembers_s if brake else None)
             if isinstance(lease, Lease):
                 self.health.serving()
                 return lease
@@ -264,6 +266,14 @@ class Runner:
                 await self._api.release()
             with suppress(Unreachable):
                 await self._beat(self._api)
+
+
+def _earlier(recent: Sequence[JsonMapping], now: float) -> Iterator[Earlier]:
+    """Replies of earlier processes, by our clock."""
+    for one in recent:
+        to = counted(one["recipient"], one["conversation"])
+        sent = None if one["sent_s"] is None else now - one["sent_s"]
+        yield Earlier(one["outbox_id"], to, now - one["made_s"], sent, one["failed"])
 
 
 async def _first_of(*work: Coroutine[object, object, None]) -> None:

@@ -337,12 +337,12 @@ class Sender:
         if self.brake is None or any(part.get("state") == "sent" for part in reply.parts.values()):
             return
         now = self.clock()
-        counted = f"to {reply.recipient}", f"in {reply.conversation}"
-        pause = max(self.brake.wait(whom, reply.outbox_id, now) for whom in counted)
+        both = counted(reply.recipient, reply.conversation)
+        pause = max(self.brake.wait(whom, reply.outbox_id, now) for whom in both)
         self._slowed = {whom: until for whom, until in self._slowed.items() if until > now}
         if pause > 0:
             self._slow(reply, pause, now)
-        for whom in counted:
+        for whom in both:
             self.brake.replied(whom, reply.outbox_id, now)
         if not self._slowed:
             self.health.well("brake")
@@ -390,6 +390,11 @@ class Sender:
                 return await self.session.find(part, held.key(index))
         except Exception as error:
             raise _LeftToLease(f"the platform does not say whether it has part {index + 1}: {error}") from error
+
+
+def counted(recipient: str, conversation: str) -> tuple[str, str]:
+    """What the brake counts a reply for."""
+    return f"to {recipient}", f"in {conversation}"
 
 
 def _told(reason: str) -> str | None:

@@ -83,13 +83,15 @@ class OutboxNext(Body):
 class AccountLeaseBody(Body):
     """Which account, and who asks: an `instance_id` that no other process has.
 
-    `answering`: tell where butlers are working on an answer, so that it can be shown.
+    `answering`: tell where butlers are working on an answer, so that it can be shown. `recent_s`: tell the replies of
+    so many seconds, so that limits outlast a process.
     """
 
     channel: Word
     endpoint: Word
     instance_id: Word
     answering: bool = False
+    recent_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
 
 
 class CursorBody(Body):

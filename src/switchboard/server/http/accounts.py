@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.accounts import Account
+from switchboard.app.messages.accounts import Account, Wanted
 from switchboard.server.contracts.messages import (
     AccountLease,
     AccountLeaseBody,
@@ -34,7 +34,7 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
     """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
     account = Account(body.channel, body.endpoint)
-    return answer(await parts.accounts.lease(caller, account, body.instance_id, body.answering))
+    return answer(await parts.accounts.lease(caller, account, body.instance_id, Wanted(body.answering, body.recent_s)))
 
 
 @router.delete("/lease", **operation("release_account", "Release an account", Released, 409))

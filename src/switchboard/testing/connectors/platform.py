@@ -76,6 +76,8 @@ class ScriptedPlatform:
     """Called at the beginning of each `send`."""
     confirmed: int = 0
     opened: int = 0
+    poll_s: float = 0.2
+    """How long a round trip waits for news."""
     silent: bool = False
     absent: bool = False
     rival: str = ""
@@ -228,7 +230,7 @@ class _Session:
             raise OSError("the platform is away")
         self._platform.changed.clear()
         with suppress(TimeoutError):
-            async with asyncio.timeout(0.2):
+            async with asyncio.timeout(self._platform.poll_s):
                 await self._platform.changed.wait()
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -27,10 +28,14 @@ Refusal = Callable[[JsonObject], str | None]
 @dataclass(slots=True)
 class _Outgoing:
     reply: JsonObject
+    made: float
     parts: dict[int, JsonObject] = field(default_factory=dict)
     leased: bool = False
     lease: int = 0
     outcome: str = ""
+    sent: float | None = None
+    failed: bool = False
+    due: float = 0.0
 
 
 class ScriptedSwitchboard:
@@ -95,7 +100,8 @@ class ScriptedSwitchboard:
                 "reply_to": event["external_event_id"],
                 "text": text,
                 "address": event.get("reply_address"),
-            }
+            },
+            self._clock(),
         )
         self._changed.set()
         return outbox_id
@@ -218,8 +224,14 @@ class ScriptedSwitchboard:
         self._lease_ends = self._clock() + self._ttl_s
         busy = [{"conversation": name, "address": address} for name, address in self.answering.items() if answering]
         account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
-        account["answering"] = busy
+        account |= {"answering": busy, "recent": list(map(self._recent, self._outbox.values()))}
         return 200, {"lease": self._lease, "ttl_s": self._ttl_s, **account}
+
+    def _recent(self, outgoing: _Outgoing) -> JsonObject:
+        now, reply = self._clock(), outgoing.reply
+        known = {name: reply[name] for name in ("outbox_id", "conversation", "recipient")}
+        sent_s = None if outgoing.sent is None else now - outgoing.sent
+        return {**known, "made_s": now - outgoing.made, "sent_s": sent_s, "failed": outgoing.failed}
 
     def _released(self, lease: str | None) -> Answer:
         if lease != str(self._lease):
@@ -258,13 +270,13 @@ class ScriptedSwitchboard:
     async def _next(self, body: Mapping[str, Any]) -> Answer:
         if body["account_lease"] != self._lease:
             return 409, _error("lease_lost")
-        while not (due := self._due()):
+        ends = self._clock() + body["wait_s"]
+        while not (due := self._due()) and self._clock() < ends:
             self._changed.clear()
-            try:
-                async with asyncio.timeout(body["wait_s"]):
+            soonest = min((some.due for some in self._outbox.values() if some.due > self._clock()), default=ends)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(min(soonest, ends) - self._clock(), 0.001)):
                     await self._changed.wait()
-            except TimeoutError:
-                break
         for outgoing in due:
             outgoing.leased = True
             outgoing.lease += 1
@@ -274,7 +286,7 @@ class ScriptedSwitchboard:
         """The first reply of each conversation that has no outcome."""
         open_ones = [some for some in self._outbox.values() if not some.outcome]
         firsts = {some.reply["conversation"]: some for some in reversed(open_ones)}
-        return [some for some in firsts.values() if not some.leased]
+        return [some for some in firsts.values() if not some.leased and some.due <= self._clock()]
 
     def _shown(self, outgoing: _Outgoing) -> JsonObject:
         return {**outgoing.reply, "lease": outgoing.lease, "parts": list(outgoing.parts.values())}
@@ -297,6 +309,9 @@ class ScriptedSwitchboard:
         outcome = str(body["outcome"])
         outgoing.leased = False
         outgoing.outcome = "" if outcome in {"later", "retryable"} else outcome
+        outgoing.due = self._clock() + float(body.get("retry_after_s") or 0.0)
+        outgoing.sent = self._clock() if outcome == "sent" else None
+        outgoing.failed |= outcome == "failed"
         if not outgoing.outcome:
             outgoing.parts = {index: part for index, part in outgoing.parts.items() if part["state"] != "intent"}
         self._changed.set()

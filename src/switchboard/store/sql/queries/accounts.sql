@@ -19,6 +19,15 @@ where l.state = 'running' and l.owner is not null and l.kind = 'turn' and m.chan
   and json_typeof(m.envelope #> '{event,reply_address}') = 'object'
 order by l.conversation, d.request_id desc limit $3;
 
+-- name: recent
+-- The last replies of an account. Their ids are in the order in which they were made: by these they are found.
+select o.outbox_id, c.name as conversation, o.recipient, extract(epoch from clock_timestamp() - o.created_at)::float8 as made_s,
+       case when o.state = 'sent' then extract(epoch from clock_timestamp() - o.settled_at)::float8 end as sent_s,
+       exists (select from receipt r where r.request_id = o.request_id and r.outbox_id = o.outbox_id and r.outcome = 'failed') as failed
+from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
+where o.outbox_id >= $3 and o.channel = $1 and o.endpoint = $2
+order by o.outbox_id desc limit $4;
+
 -- name: holder
 select instance_id, extract(epoch from lease_until - clock_timestamp())::float8 as left_s
 from connector_account where channel = $1 and endpoint = $2 and lease_until > clock_timestamp();
