@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.core.arguments import complaint
+from switchboard.core.cut import cut
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import Audience, ToolOutcome, ToolScope, ToolSpec
-from switchboard.tools.arguments import complaint
 from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions, withheld
-from switchboard.tools.results import MOST, cut
+from switchboard.tools.results import MOST
 from tests.documents import HOME, codes, rows
 
 MANUAL = HOME / "docs/tools.md"

@@ -14,11 +14,11 @@ from itertools import islice
 from typing import Final
 
 from switchboard.core.lenient import clean, items, mapping
+from switchboard.core.model_json import after_thinking
 from switchboard.core.replies import call_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import Request, Tool, ToolCall
 
-_THINKING: Final = re.compile(r"<(think|thinking|thought)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _MOST_JSON: Final = 100_000
 """Characters of a text that are searched for an answer."""
 _MOST_TRIES: Final = 50
@@ -61,7 +61,7 @@ def described(text: str, request: Request) -> tuple[ToolCall, ...]:
     tool = forced_tool(request)
     if tool is None:
         return ()
-    value = _json_in(_THINKING.sub("", text[:_MOST_JSON]))
+    value = _json_in(after_thinking(text[:_MOST_JSON]) or "")
     listed = mapping(value).get("calls", value)
     found = items(listed if isinstance(listed, list) else [listed])
     return tuple(call for one in found if (call := _described(dict(one), tool)) is not None)

@@ -12,10 +12,10 @@ from typing import Final
 
 import structlog
 
+from switchboard.core.arguments import complaint
 from switchboard.core.storable import storable_text
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
-from switchboard.tools.arguments import complaint
 from switchboard.tools.results import MOST, shorten
 from switchboard.tools.threads import in_thread
 from switchboard.tools.workspace import MOST_WRITTEN

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+from switchboard.core.cut import cut
 from switchboard.core.turns.images import INBOX
 from switchboard.ports.tools import ToolScope
 from switchboard.tools.threads import Stop
@@ -41,16 +42,6 @@ def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None) ->
     `name` of the tool. The file is the same whenever the call is made again. Blocks for as long as writing takes.
     """
     return text if len(text) <= MOST else cut(text, MOST, keep(text, scope, name, stop))
-
-
-def cut(text: str, most: int, where: str) -> str:
-    """Head, mark and tail of `text`, at most `most` characters if these are some hundreds; `where` the rest is."""
-    mark = f"\n\n[… of {len(text)} characters, those in the middle are left out here; {where}]\n\n"
-    room = max(most - len(mark), 0)
-    if len(text) <= most:
-        return text
-    tail = room // 4
-    return text[: room - tail] + mark + (text[-tail:] if tail else "")
 
 
 def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:

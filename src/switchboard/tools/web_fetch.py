@@ -23,11 +23,12 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 
+from switchboard.core.cut import cut
 from switchboard.core.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.pages import Page, is_text, text_of
-from switchboard.tools.results import MOST, cut, keep
+from switchboard.tools.results import MOST, keep
 from switchboard.tools.threads import in_thread
 from switchboard.tools.urls import canonical, hosts_of, place_of, port_of
 from switchboard.tools.workspace import Refused

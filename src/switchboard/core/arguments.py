@@ -1,8 +1,8 @@
 """Whether the arguments of a call fit the JSON Schema of its tool.
 
-Called by `calls.py` before a call. In: what a model wrote, and a schema that may come from elsewhere; out: a sentence
-that names the argument and says what would be right, or None. Keywords that are not read here constrain nothing:
-no expression is compiled and no reference followed.
+Called by `tools/calls.py` before a call, and by `core/planning/check.py` for the calls of a plan. In: what a model
+wrote, and a schema that may come from elsewhere; out: sentences that name the argument and say what would be right.
+Keywords that are not read here constrain nothing: no expression is compiled and no reference followed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
 
 def complaint(arguments: Mapping[str, object], schema: Mapping[str, object]) -> str | None:
     """What is wrong with the arguments; None: nothing."""
+    return next(complaints(arguments, schema), None)
+
+
+def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) -> Iterator[str]:
+    """All that is wrong with the arguments, a sentence each."""
     try:
-        return next(_object(arguments, schema, ""), None)
+        yield from _object(arguments, schema, "")
     except RecursionError:
-        return "the arguments are nested too deeply"
+        yield "the arguments are nested too deeply"
 
 
 def _check(value: object, schema: object, name: str) -> Iterator[str]:

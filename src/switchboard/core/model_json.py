@@ -1,0 +1,107 @@
+"""The one JSON object that an answer of a model consists of: strictly what it says, never what it might have meant.
+
+Called by `core/planning/ladder.py` for plans; `llm/json_form.py` takes `after_thinking`. In: the text of an answer;
+out: the object with the rung of the ladder on which it was found, or why there is none. Next: `mending.py`.
+
+Before the object only thinking may stand, and around it fences and blanks. In a text with more in it the object may be
+an example, a quotation, or what the model would *not* do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from json import JSONDecoder
+from typing import Final, Literal, NoReturn
+
+from switchboard.core.lenient import clean
+from switchboard.core.mending import NotJsonError, mended
+from switchboard.domain.json_values import JsonObject
+
+Rung = Literal["exact", "stripped", "repaired"]
+
+MOST: Final = 100_000
+"""Characters of an answer that is read."""
+_TAG: Final = re.compile(r"<(/?)(?:think|thinking|thought)>", re.IGNORECASE)
+_FENCE: Final = re.compile(r"\A```[\w+-]*[ \t]*\r?\n")
+_FENCE_END: Final = re.compile(r"\r?\n?[ \t]*```\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The object. `rung`: as it stands, without thinking and fences, or with its punctuation mended."""
+
+    value: JsonObject
+    rung: Rung
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """Why an answer is no object, in a sentence for the model."""
+
+    why: str
+
+
+def after_thinking(text: str) -> str | None:
+    """What stands after the last end of thinking; None if thinking was begun and not ended."""
+    marks = list(_TAG.finditer(text))
+    if not marks:
+        return text
+    return text[marks[-1].end() :] if marks[-1].group(1) else None
+
+
+def read_object(text: str) -> Found | NotFound:
+    """The object that an answer consists of. Never raises; no bracket and no string is ever closed for the model."""
+    if len(text) > MOST:
+        return NotFound(f"the answer has {len(text)} characters; one JSON object of at most {MOST} is expected")
+    said = after_thinking(text)
+    if said is None:
+        return NotFound("the thinking was not ended; end it, then write one JSON object")
+    inner = _without_fences(said.strip())
+    if not inner.startswith("{"):
+        return NotFound("the answer must be one JSON object and nothing else")
+    tries: tuple[tuple[Rung, str, Callable[[str], object]], ...] = (
+        ("exact", text.strip(), _decoded),
+        ("stripped", inner, _decoded),
+        ("repaired", inner, mended),
+    )
+    why = ""
+    for rung, candidate, read in tries:
+        try:
+            value = clean(read(candidate))
+        except NotJsonError as error:
+            why = str(error)
+        except ValueError:
+            continue
+        except RecursionError:
+            return NotFound("the JSON is nested too deeply")
+        else:
+            if isinstance(value, dict):
+                return Found(value, rung)
+    return NotFound(f"the answer is not one JSON object: {why}")
+
+
+def _without_fences(text: str) -> str:
+    begin = _FENCE.match(text)
+    return text if begin is None else _FENCE_END.sub("", text[begin.end() :]).strip()
+
+
+def _decoded(text: str) -> object:
+    return _STRICT.decode(text)
+
+
+def _pairs(pairs: Iterable[tuple[str, object]]) -> JsonObject:
+    found: JsonObject = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(name)
+        found[name] = value
+    return found
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_STRICT: Final = JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_constant)

@@ -1,0 +1,140 @@
+"""The form that a model fills in to plan, as the JSON Schema that servers make a grammar of. Pure.
+
+It is smaller than a `Pipeline`: steps have no ids (their position gives s1, s2, …) and no `max_chars`, and `needs` are
+numbers. Servers check no order, no cycles and no duplicates; `check.py` does. Next: `read.py`, which reads the form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.places import choices, place_of
+from switchboard.core.turns.frozen import FrozenTool
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.llm import Tool
+
+ROUTE_DECISION: Final = "route_decision"
+REVIEW: Final = "review"
+MOST_STEPS: Final = 8
+"""Steps of one form."""
+MOST_TOOLS: Final = 12
+NOTE: Final = "note"
+"""The argument of a tool that takes none: there are servers that cannot make a grammar of an empty object."""
+_KEPT: Final = ("type", "enum", "const")
+_TASK: Final[JsonObject] = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}
+_DEEPEST: Final = 8
+
+
+def route_tool(menu: Menu) -> Tool:
+    """The tool `route_decision`, with which the router says what is to be done."""
+    properties: JsonObject = {
+        "action": {"type": "string", "enum": list(_actions(menu))},
+        "steps": _steps(menu),
+        "target": {"type": "string", "enum": [*_names(offered(menu)), *menu.specialists, *menu.subagents, ""]},
+        "args": {"type": "object"},
+        "confidence": {"type": "number"},
+    }
+    schema = {"type": "object", "properties": properties, "required": ["action", "confidence"]}
+    return Tool(ROUTE_DECISION, "Say what is to be done with the message. Call it once.", schema)
+
+
+def review_tool(menu: Menu) -> Tool:
+    """The tool `review`, with which the router judges what there is."""
+    verdicts = {"type": "string", "enum": ["complete", "extend", "give_up"]}
+    properties = {"verdict": verdicts, "steps": _steps(menu)}
+    schema = {"type": "object", "properties": properties, "required": ["verdict"]}
+    return Tool(REVIEW, "Say whether the results answer the message. Call it once.", schema)
+
+
+def _actions(menu: Menu) -> Iterator[str]:
+    yield from ("respond", "pipeline", "specialist", "ask_user")
+    yield from (("tool",) if offered(menu) else ())
+    yield from (("subagent",) if menu.subagents else ())
+
+
+def _steps(menu: Menu) -> JsonObject:
+    kinds = [_step("tool", tool.name, schema) for tool, schema in offered(menu)]
+    kinds += [_step("specialist", name, _TASK) for name in menu.specialists]
+    kinds += [_step("specialist_with_tools", name, _TASK) for name in menu.specialists if menu.tools]
+    kinds.append(_step("router_review", "review", {"type": "object", "properties": {NOTE: {"type": "string"}}}))
+    return {"type": "array", "maxItems": MOST_STEPS, "items": {"anyOf": kinds}}
+
+
+def _step(action: str, target: str, args: JsonObject) -> JsonObject:
+    properties = {
+        "action": {"type": "string", "const": action},
+        "target": {"type": "string", "const": target},
+        "args": args,
+        "needs": {"type": "array", "items": {"type": "integer"}},
+    }
+    return {"type": "object", "properties": properties, "required": ["action", "target", "args", "needs"]}
+
+
+def _names(tools: Sequence[tuple[FrozenTool, JsonObject]]) -> Iterator[str]:
+    return (tool.name for tool, _ in tools)
+
+
+def offered(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
+    """The first tools that can be used at all, and their reduced schemas: without a URL there is nothing to fetch."""
+    reduced = ((tool, reduced_schema(tool.parameters, menu)) for tool in menu.tools)
+    return [(tool, schema) for tool, schema in reduced if schema is not None][:MOST_TOOLS]
+
+
+def reduced_schema(schema: Mapping[str, object], menu: Menu) -> JsonObject | None:
+    """The schema of a tool's arguments in `type`, `properties`, `required`, `enum`, `const` and `items` alone.
+
+    URLs and paths become a choice among those of the menu; None: one is required, and there is none.
+    """
+    found = _object(schema, menu, 0)
+    if found is not None and not found["properties"]:
+        found["properties"] = {NOTE: {"type": "string"}}
+    return found
+
+
+def _object(schema: Mapping[str, object], menu: Menu, depth: int) -> JsonObject | None:
+    said, required = schema.get("properties"), schema.get("required")
+    properties: JsonObject = {}
+    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list | tuple) else []
+    for name, inner in said.items() if isinstance(said, Mapping) else ():
+        reduced = _property(str(name), inner if isinstance(inner, Mapping) else {}, menu, depth)
+        if reduced is not None:
+            properties[str(name)] = reduced
+        elif name in needed:
+            return None
+    found: JsonObject = {"type": "object", "properties": properties}
+    return found | ({"required": kept} if (kept := [name for name in needed if name in properties]) else {})
+
+
+def _property(name: str, schema: Mapping[str, object], menu: Menu, depth: int) -> JsonObject | None:
+    """The schema of one argument; None: nothing can be chosen for it."""
+    schema = _one_of(schema)
+    kind = _type(schema)
+    if depth >= _DEEPEST:
+        return None
+    if kind == "object":
+        return _object(schema, menu, depth + 1)
+    if kind == "array":
+        items = schema.get("items")
+        inner = _property(name, items if isinstance(items, Mapping) else {"type": "string"}, menu, depth + 1)
+        return None if inner is None else {"type": "array", "items": inner}
+    place = place_of(name) if kind in {"string", None} else None
+    if place is not None:
+        given = choices(place, menu)
+        return {"type": "string", "enum": list(given)} if given else None
+    kept = {key: schema[key] for key in _KEPT if key in schema}
+    return kept | ({"type": kind} if kind else {} if "enum" in kept or "const" in kept else {"type": "string"})
+
+
+def _one_of(schema: Mapping[str, object]) -> Mapping[str, object]:
+    """Of several forms the first that is not null."""
+    several = next((one for key in ("anyOf", "oneOf", "allOf") if isinstance(one := schema.get(key), list)), [])
+    forms = [one for one in several if isinstance(one, Mapping) and one.get("type") != "null"]
+    return {**schema, **forms[0]} if forms else schema
+
+
+def _type(schema: Mapping[str, object]) -> str | None:
+    said = schema.get("type")
+    names = said if isinstance(said, list) else [said]
+    return next((name for name in names if isinstance(name, str) and name != "null"), None)

@@ -1,0 +1,73 @@
+"""The graph of a plan: what is wrong with it, and its steps in an order in which they can run. Pure.
+
+`check.py` adds what a plan may use; `machine.py` runs it. Next: `check.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import Final
+
+from switchboard.domain.planning import PipelineStep
+
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,19}")
+_MOST_CYCLES: Final = 20
+
+
+def graph_faults(steps: Sequence[PipelineStep], most: int, before: Sequence[PipelineStep] = ()) -> Iterator[str]:
+    """Everything that is wrong with the ids and needs of `steps`, which are added to those `before`; at most `most`."""
+    if not steps:
+        yield "there are no steps"
+    if len(steps) + len(before) > most:
+        there = f", and {len(before)} are there already" if before else ""
+        yield f"there are {len(steps)} steps{there}; a plan has at most {most}"
+    known = Counter(step.id for step in (*before, *steps))
+    yield from (f"{one[:50]!r} is the id of {n} steps" for one, n in known.items() if n > 1)
+    for step in steps:
+        if not _ID.fullmatch(step.id):
+            yield f"{step.id[:50]!r} is no id: write up to 20 of the characters a-z, 0-9, - and _"
+        yield from _needs_faults(step, known)
+    yield from _cycles(steps)
+
+
+def _needs_faults(step: PipelineStep, known: Counter[str]) -> Iterator[str]:
+    for need, times in Counter(step.needs).items():
+        if need == step.id:
+            yield f"{step.id} needs itself"
+        elif need not in known:
+            yield f"{step.id} needs {need[:50]}, which is not there"
+        if times > 1:
+            yield f"{step.id} needs {need[:50]} {times} times"
+
+
+def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
+    """The cycles, one after the other: each is named, then taken out, so that the next is found."""
+    needs = {step.id: set(step.needs) - {step.id} for step in steps}
+    for _ in range(_MOST_CYCLES):
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            # Of the pairs along the cycle each is (what is needed, what needs it); the first is the last, too.
+            cycle: list[str] = error.args[1]
+            yield f"{' → '.join(reversed(cycle))}: these need each other in a circle"
+            needs[cycle[1]].discard(cycle[0])
+        else:
+            return
+
+
+def in_order(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
+    """The steps, each after those that it needs, else as they are given. Raises `ValueError` for a cycle."""
+    left, known = list(steps), {step.id for step in steps}
+    found: list[PipelineStep] = []
+    ended: set[str] = set()
+    while left:
+        ready = next((step for step in left if not (set(step.needs) & known) - ended), None)
+        if ready is None:
+            raise ValueError(f"the steps {', '.join(step.id for step in left)} need each other in a circle")
+        left.remove(ready)
+        found.append(ready)
+        ended.add(ready.id)
+    return tuple(found)

@@ -1,0 +1,43 @@
+"""What a plan may still do once it has read something from outside: pages and mails may give orders. Pure.
+
+`machine.py` asks for approval by it; `menu.py` offers reviews and tool loops no more than it allows. Next: `menu.py`.
+
+Every result of a tool counts as from outside, files of a workspace too, unless the tool is named as one that returns
+only what we made ourselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from switchboard.core.turns.frozen import FrozenTool
+from switchboard.domain.planning import PipelineStep
+
+
+def is_read_only(tool: FrozenTool) -> bool:
+    """Whether a tool changes nothing: repeating it is harmless, and the order of its calls makes no difference."""
+    return tool.effect == "idempotent" and not tool.ordered
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`readers`: names of tools that only read. `own`: tools whose results hold nothing from outside."""
+
+    readers: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
+
+    def reads(self, step: PipelineStep) -> bool:
+        """Whether what a step results in may be from outside."""
+        if step.action == "tool":
+            return step.target not in self.own
+        return step.action == "specialist_with_tools"
+
+    def acts(self, step: PipelineStep) -> bool:
+        """Whether a step has effects. Those of a specialist's tools are judged when it calls them, by what was read."""
+        return step.action == "tool" and step.target not in self.readers
+
+
+def guard_of(tools: Iterable[FrozenTool], own: Iterable[str] = ()) -> Guard:
+    """The guard for the tools of a turn."""
+    return Guard(frozenset(tool.name for tool in tools if is_read_only(tool)), frozenset(own))

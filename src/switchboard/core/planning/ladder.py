@@ -1,0 +1,116 @@
+"""From the answers of a router to a decision: exact, stripped, repaired, one retry with the errors, a template. Pure.
+
+The executor asks the router and passes every answer so far to `settle`, which says whether to ask once more or what is
+decided. In: `Reply`s of the model layer, never their reasoning; out: `Retry` or `Settled`. Next: `read.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from switchboard.core.model_json import NotFound, Rung, read_object
+from switchboard.core.planning.form import REVIEW, ROUTE_DECISION
+from switchboard.core.planning.limits import PlanLimits
+from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.read import Faulty, read_decision, read_review
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.llm import Reply
+from switchboard.domain.planning import Pipeline, PipelineStep, Review, RouteDecision
+
+UNSURE: Final = 0.5
+"""Below this confidence a template that matches goes first."""
+_TRIES: Final = 2
+_MOST_FAULTS: Final = 10
+
+Source = Literal["exact", "stripped", "repaired", "template"]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is decided. `tries`: how often the router was asked; `unsure`: it said so, and that is passed on."""
+
+    decision: RouteDecision | Pipeline
+    source: Source
+    tries: int
+    unsure: bool = False
+    faults: tuple[str, ...] = ()
+    """What was wrong with the last answer that was not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Ask once more, and say what was wrong."""
+
+    faults: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The message to the model."""
+        told = "\n".join(f"- {fault}" for fault in self.faults[:_MOST_FAULTS])
+        return f"Your answer cannot be used:\n{told}\nAnswer again, with one JSON object and nothing else."
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """`matching`: the template that fits the message, if there is one; `plain`: the one that always fits."""
+
+    plain: Pipeline
+    matching: Pipeline | None = None
+
+    @property
+    def best(self) -> Pipeline:
+        """The one to take if there is no decision."""
+        return self.matching or self.plain
+
+
+def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: Templates) -> Settled | Retry:
+    """What follows from the router's answers so far, the first one or both; none at all: it cannot be asked."""
+    tries, faults = len(answers), tuple[str, ...]()
+    if not answers:
+        return Settled(templates.best, "template", 0)
+    found = _object_in(answers[-1], ROUTE_DECISION)
+    if isinstance(found, NotFound):
+        faults = (found.why,)
+    else:
+        value, rung = found
+        decision = read_decision(value, menu, limits)
+        if isinstance(decision, RouteDecision):
+            return _taken(decision, rung, tries, templates)
+        faults = decision.faults
+    return Retry(faults) if tries < _TRIES else Settled(templates.best, "template", tries, faults=faults)
+
+
+def _taken(decision: RouteDecision, rung: Rung, tries: int, templates: Templates) -> Settled:
+    unsure = decision.confidence < UNSURE
+    if unsure and templates.matching is not None:
+        return Settled(templates.matching, "template", tries)
+    return Settled(decision, rung, tries, unsure)
+
+
+def settle_review(
+    answers: Sequence[Reply], menu: Menu, limits: PlanLimits, before: Sequence[PipelineStep]
+) -> Review | Retry:
+    """The same for a review of a plan with the steps `before`; one that cannot be read adds nothing."""
+    if not answers:
+        return Review("complete")
+    found = _object_in(answers[-1], REVIEW)
+    read = Faulty((found.why,)) if isinstance(found, NotFound) else read_review(found[0], menu, limits, before)
+    if isinstance(read, Review):
+        return read
+    return Retry(read.faults) if len(answers) < _TRIES else Review("complete")
+
+
+def _object_in(reply: Reply, tool: str) -> tuple[JsonMapping, Rung] | NotFound:
+    """The filled-in form in an answer. An object in the text counts, and is read strictly; calls only without one."""
+    if "{" in reply.text or not reply.calls:
+        found = read_object(reply.text)
+        return found if isinstance(found, NotFound) else (found.value, found.rung)
+    calls = [call for call in reply.calls if call.name == tool]
+    if len(calls) != 1 or len(reply.calls) != 1:
+        return NotFound(f"call {tool} once, and nothing else")
+    if not calls[0].malformed:
+        return calls[0].arguments, "exact"
+    found = read_object(calls[0].malformed)
+    return found if isinstance(found, NotFound) else (found.value, found.rung)

@@ -1,0 +1,62 @@
+"""What a plan may use at most, and how its time is counted. Pure.
+
+`machine.py` starts nothing beyond `PlanLimits`; a `Clock` says when the time of a plan is up. Next: `machine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from switchboard.domain.planning import PipelineAction
+
+
+def _reserved() -> Mapping[PipelineAction, int]:
+    return {"specialist": 1_500, "specialist_with_tools": 4_000, "router_review": 800}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """The most that one plan may use.
+
+    `steps` over all rounds, `at_once` side by side. `reserve`: generated tokens that a step with a model may use, by
+    its action; actions that are not there use none. `kept` tokens are for the end of the plan, and a step with fewer
+    than `least` is not worth starting.
+    """
+
+    steps: int = 32
+    at_once: int = 8
+    reserve: Mapping[PipelineAction, int] = field(default_factory=_reserved)
+    kept: int = 400
+    least: int = 200
+
+    @property
+    def smallest_budget(self) -> int:
+        """The budget of tokens with which one step with a model can run."""
+        return self.kept + self.least
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The time of a plan. Waiting for people does not count: it moves the deadline."""
+
+    deadline: datetime
+    waited: timedelta = timedelta(0)
+    waiting_since: datetime | None = None
+
+    def wait(self, now: datetime) -> Clock:
+        """From now on nothing runs, and people are waited for."""
+        return self if self.waiting_since is not None else replace(self, waiting_since=now)
+
+    def go_on(self, now: datetime) -> Clock:
+        """Something runs again."""
+        return replace(self, waited=self.waited + self._waiting(now), waiting_since=None)
+
+    def left(self, now: datetime) -> timedelta:
+        """How long the plan may still work; never negative."""
+        return max(self.deadline + self.waited + self._waiting(now) - now, timedelta(0))
+
+    def _waiting(self, now: datetime) -> timedelta:
+        """How long it has waited this time; none if the clock of another machine is behind."""
+        return timedelta(0) if self.waiting_since is None else max(now - self.waiting_since, timedelta(0))

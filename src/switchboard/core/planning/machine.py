@@ -1,0 +1,391 @@
+"""A plan as a state machine: what is to be done next, and what the end of a step changes. Pure.
+
+`begin` makes a plan of a valid `Pipeline`; `advance` takes what has happened and returns the plan after it, with what
+is to be done now; `resume` makes the same plan of what is on record. Nothing here runs, waits or knows the time.
+Next: `outcome.py`, what a plan that has ended comes to.
+
+The laws, proven in `tests/unit/planning/`:
+
+- A step starts the moment all that it needs has ended, if there is room for it, and never before.
+- A tool needs all its needs done; a specialist one of them (if it has any); a review only that they have ended.
+- Reviews take place one after the other, in the order of the plan: so the plan after them is told by its records.
+- No more steps than the limits allow, at once and in all; tokens that are spent, reserved and kept are within the
+  budget, as long as no model uses more than was reserved for it.
+- Once something from outside was read, a step with effects is started only with approval.
+- Every plan ends, and each of its steps ends once, after those that it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Final, Literal
+
+from switchboard.core.planning.graph import graph_faults, in_order
+from switchboard.core.planning.guard import Guard
+from switchboard.core.planning.limits import PlanLimits
+from switchboard.domain.planning import SPECIALISTS, Pipeline, PipelineStep, Review
+
+EndState = Literal["done", "failed", "skipped", "cancelled"]
+"""`skipped`: it could not run, or was not worth it; `cancelled`: it was not to run any more."""
+HaltReason = Literal["cancelled", "deadline", "attempts", "gave_up"]
+"""A person stopped the plan; its time is up; too many attempts came to nothing; a review gave up."""
+
+NO_TOKENS: Final = "the token budget was used up"
+_SAID: Final[Mapping[HaltReason, tuple[EndState, str]]] = {
+    "cancelled": ("cancelled", "stopped"),
+    "deadline": ("skipped", "the time was up"),
+    "attempts": ("skipped", "there were too many attempts"),
+    "gave_up": ("skipped", "the review gave up"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a step ended. `size` of its result in characters; `tokens` that its models generated; `why` not `done`."""
+
+    id: str
+    state: EndState
+    size: int = 0
+    tokens: int = 0
+    why: str = ""
+
+
+# What happens ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A step that was started has ended; `review` is what a review that is done has said."""
+
+    end: End
+    review: Review | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """Somebody has approved a step."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Somebody has refused a step, or nobody has decided in time."""
+
+    id: str
+    why: str = "not approved"
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Nothing more is to be started. Except for `gave_up`, what runs is to be stopped."""
+
+    reason: HaltReason
+
+
+Event = Ended | Approved | Refused | Halt
+
+
+# What is to be done ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a step, whose models may generate so many tokens; its end is reported with `Ended`."""
+
+    step: PipelineStep
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask for approval of a step; it is decided by `Approved` or `Refused`."""
+
+    step: PipelineStep
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Record the end of a step that was never started. The plan knows of it already."""
+
+    end: End
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Stop a step that runs; its end is reported with `Ended` all the same."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Nothing can go on until one of these steps is approved or refused."""
+
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """All steps have ended."""
+
+
+Command = Start | Ask | Record | Stop | Park | Finish
+
+
+# The plan -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How far a plan has come. `steps` of all rounds, each after those that it needs.
+
+    `ends` in the order in which the steps ended; `running` with the tokens reserved for each. `asked` steps wait for
+    approval. `begun` steps were started before the plan was resumed, and `lost` tokens were reserved for requests
+    whose end nobody saw. `notes` are for the operator.
+    """
+
+    steps: tuple[PipelineStep, ...]
+    max_rounds: int
+    token_budget: int
+    limits: PlanLimits
+    guard: Guard
+    rounds: int = 1
+    ends: Mapping[str, End] = field(default_factory=dict)
+    running: Mapping[str, int] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    approved: frozenset[str] = frozenset()
+    begun: frozenset[str] = frozenset()
+    lost: int = 0
+    halted: HaltReason | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spent(self) -> int:
+        """Tokens that are used up."""
+        return self.lost + sum(end.tokens for end in self.ends.values())
+
+    @property
+    def ended(self) -> bool:
+        """Whether all steps have ended."""
+        return len(self.ends) == len(self.steps)
+
+    @property
+    def read_outside(self) -> bool:
+        """Whether something from outside was read by a step that has ended, however it ended."""
+        return any(self.guard.reads(step) for step in self.steps if self._has_run(step.id))
+
+    def _has_run(self, step_id: str) -> bool:
+        return step_id in self.ends and self.ends[step_id].state in {"done", "failed"}
+
+    def state(self, step_id: str) -> Literal["pending", "running", "waiting"] | EndState:
+        """Where a step is; `waiting` for approval."""
+        if step_id in self.ends:
+            return self.ends[step_id].state
+        return "running" if step_id in self.running else "waiting" if step_id in self.asked else "pending"
+
+
+Advance = tuple[Plan, tuple[Command, ...]]
+
+
+def begin(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Advance:
+    """The plan of a valid `Pipeline`, and its first commands. Raises `ValueError` for a graph that is none."""
+    return _go_on(_plan(pipeline, limits, guard), ())
+
+
+def advance(plan: Plan, event: Event) -> Advance:
+    """The plan after an event, and what is to be done now.
+
+    A decision about a step that does not wait for one, and a halt of a plan that has ended or was halted before,
+    change nothing. Raises `ValueError` for the end of a step that does not run.
+    """
+    match event:
+        case Ended(end, review):
+            if end.id not in plan.running:
+                raise ValueError(f"step {end.id} does not run, it is {plan.state(end.id)}")
+            return _go_on(_with_end(plan, end, review), ())
+        case Approved(step_id) if step_id in plan.asked:
+            return _go_on(replace(plan, asked=plan.asked - {step_id}, approved=plan.approved | {step_id}), ())
+        case Refused(step_id, why) if step_id in plan.asked:
+            end = End(step_id, "failed", why=why)
+            return _go_on(_with_end(plan, end), (Record(end),))
+        case Halt(reason) if plan.halted is None and not plan.ended:
+            stops = () if reason == "gave_up" else tuple(map(Stop, plan.running))
+            return _go_on(replace(plan, halted=reason), stops)
+        case _:
+            return plan, ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What is on record of a plan: the ends of steps, in any order, and what reviews said.
+
+    `begun` steps were started and have not ended; `lost` are the tokens that were reserved for their requests.
+    `approved`: steps that somebody has approved.
+    """
+
+    ends: Sequence[Ended] = ()
+    begun: AbstractSet[str] = frozenset()
+    approved: AbstractSet[str] = frozenset()
+    lost: int = 0
+    halted: HaltReason | None = None
+
+
+def resume(pipeline: Pipeline, limits: PlanLimits, guard: Guard, recorded: Recorded) -> Advance:
+    """The plan as it was, and its next commands; a step that had begun is started again, without a new approval."""
+    known = {one.end.id: one for one in recorded.ends}
+    plan, n = _plan(pipeline, limits, guard), 0
+    while n < len(plan.steps):  # reviews add to them
+        one = known.get(plan.steps[n].id)
+        plan, n = plan if one is None else _with_end(plan, one.end, one.review), n + 1
+    halted = plan.halted or recorded.halted
+    approved, begun = frozenset(recorded.approved), frozenset(recorded.begun)
+    return _go_on(replace(plan, approved=approved, begun=begun, lost=recorded.lost, halted=halted), ())
+
+
+def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
+    if faults := list(graph_faults(pipeline.steps, limits.steps)):
+        raise ValueError("; ".join(faults))
+    return Plan(in_order(pipeline.steps), pipeline.max_rounds, pipeline.token_budget, limits, guard)
+
+
+def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
+    after = replace(
+        plan,
+        ends={**plan.ends, end.id: end},
+        running={one: tokens for one, tokens in plan.running.items() if one != end.id},
+        asked=plan.asked - {end.id},
+    )
+    return after if review is None or end.state != "done" else _reviewed(after, review)
+
+
+# What a review changes ------------------------------------------------------------------------------------------------
+
+
+def _reviewed(plan: Plan, review: Review) -> Plan:
+    if review.verdict == "give_up":
+        return replace(plan, halted=plan.halted or "gave_up")
+    if review.verdict == "complete" or not review.steps:
+        return plan
+    faults = list(graph_faults(review.steps, len(plan.steps) + len(review.steps), plan.steps))
+    added = () if faults else _added(plan, in_order(review.steps))
+    if added and plan.rounds >= plan.max_rounds:
+        faults.append(f"a plan has at most {plan.max_rounds} rounds")
+    if len(plan.steps) + len(added) > plan.limits.steps:
+        faults.append(f"a plan has at most {plan.limits.steps} steps")
+    if faults:
+        note = f"what a review wanted to add was left out: {'; '.join(faults)}"
+        return replace(plan, notes=(*plan.notes, note))
+    return replace(plan, steps=(*plan.steps, *added), rounds=plan.rounds + 1) if added else plan
+
+
+def _added(plan: Plan, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
+    """The steps that are new, numbered after those that are there; for one that is not new the old one is needed."""
+    taken = {step.id for step in plan.steps}
+    names: dict[str, str] = {}
+    added: list[PipelineStep] = []
+    for step in steps:
+        needs = tuple(dict.fromkeys(names.get(need, need) for need in step.needs))
+        moved = replace(step, needs=needs)
+        old = next((one for one in (*plan.steps, *added) if _same(one, moved)), None)
+        name = old.id if old is not None else _free(taken)
+        taken.add(name)
+        names[step.id] = name
+        if old is None:
+            added.append(replace(moved, id=name))
+    return tuple(added)
+
+
+def _same(one: PipelineStep, other: PipelineStep) -> bool:
+    """Whether one would do again what the other does. What a specialist writes depends on what it is given, too."""
+    if (one.action, one.target, one.args) != (other.action, other.target, other.args):
+        return False
+    return one.action == "tool" or set(one.needs) == set(other.needs)
+
+
+def _free(taken: AbstractSet[str]) -> str:
+    return next(name for n in range(len(taken) + 1, 2 * len(taken) + 2) if (name := f"s{n}") not in taken)
+
+
+# What is to be done next ----------------------------------------------------------------------------------------------
+
+
+def _go_on(plan: Plan, before: tuple[Command, ...]) -> Advance:
+    """First what can never run ends, each step after those whose end could concern it; then starts what can."""
+    commands = list(before)
+    for step in plan.steps:
+        end = _halted(plan, step) or _hopeless(plan, step) if plan.state(step.id) in {"pending", "waiting"} else None
+        if end is not None:
+            plan = _with_end(plan, end)
+            commands.append(Record(end))
+    for step in sorted(plan.steps, key=lambda one: one.id not in plan.begun):
+        if plan.state(step.id) == "pending" and _may_run(plan, step):
+            plan, started = _start(plan, step)
+            commands += started
+    if plan.ended:
+        commands.append(Finish())
+    elif not plan.running:
+        commands.append(Park(tuple(step.id for step in plan.steps if step.id in plan.asked)))
+    return plan, tuple(commands)
+
+
+def _start(plan: Plan, step: PipelineStep) -> Advance:
+    """Start a step that may run, or ask first; neither if there is no room for it."""
+    if step.id not in plan.approved | plan.begun and plan.read_outside and plan.guard.acts(step):
+        return replace(plan, asked=plan.asked | {step.id}), (Ask(step),)
+    tokens = _reservation(plan, step)
+    if tokens is None or len(plan.running) >= plan.limits.at_once:
+        return plan, ()
+    return replace(plan, running={**plan.running, step.id: tokens}), (Start(step, tokens),)
+
+
+def _halted(plan: Plan, step: PipelineStep) -> End | None:
+    if plan.halted is None:
+        return None
+    state, why = _SAID[plan.halted]
+    if step.id in plan.begun and plan.guard.acts(step):
+        why += "; it had begun, and whether it took effect is not known"
+    return End(step.id, state, why=why)
+
+
+def _hopeless(plan: Plan, step: PipelineStep) -> End | None:
+    """The end of a step that can never run."""
+    if any(need not in plan.ends for need in step.needs):
+        return None
+    bad = [need for need in step.needs if plan.ends[need].state != "done"]
+    if bad and (step.action == "tool" or (step.action in SPECIALISTS and len(bad) == len(step.needs))):
+        return End(step.id, "skipped", why=f"{', '.join(bad)} not done")
+    if step.action == "router_review" and plan.rounds >= plan.max_rounds and not _earlier_review(plan, step):
+        return End(step.id, "skipped", why="no round was left")
+    if step.action in plan.limits.reserve and _unspent(plan) < plan.limits.least:
+        return End(step.id, "skipped", why=NO_TOKENS)
+    return None
+
+
+def _may_run(plan: Plan, step: PipelineStep) -> bool:
+    if any(need not in plan.ends for need in step.needs):
+        return False
+    return step.action != "router_review" or not _earlier_review(plan, step)
+
+
+def _earlier_review(plan: Plan, step: PipelineStep) -> bool:
+    """Whether a review that stands before this one has not ended."""
+    before = takewhile(lambda one: one.id != step.id, plan.steps)
+    return any(one.action == "router_review" and one.id not in plan.ends for one in before)
+
+
+def _unspent(plan: Plan) -> int:
+    return plan.token_budget - plan.limits.kept - plan.spent
+
+
+def _reservation(plan: Plan, step: PipelineStep) -> int | None:
+    """The tokens for a step; None: it waits for what others do not use of theirs."""
+    wanted = plan.limits.reserve.get(step.action, 0)
+    reserved = sum(plan.running.values())
+    free = _unspent(plan) - reserved
+    if wanted <= free:
+        return wanted
+    return None if reserved else free

@@ -1,0 +1,58 @@
+"""What a plan may use: tools, specialists, other butlers, and the URLs and paths that people wrote. Pure.
+
+The executor makes one per turn. Prompts and the form that a model fills in are made from it, and `check.py` holds
+plans to it. Next: `form.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from switchboard.core.planning.guard import Guard, guard_of, is_read_only
+from switchboard.core.turns.frozen import FrozenTool
+
+SPECIALIST_TASKS: Final = ("synthesize", "analyze", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class Menu:
+    """`urls` and `paths` are those of the message, `more_urls` and `more_paths` of earlier turns and the settings.
+
+    `own`: names of tools whose results hold nothing from outside.
+    """
+
+    tools: tuple[FrozenTool, ...] = ()
+    specialists: tuple[str, ...] = SPECIALIST_TASKS
+    subagents: tuple[str, ...] = ()
+    urls: tuple[str, ...] = ()
+    more_urls: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    more_paths: tuple[str, ...] = ()
+    own: frozenset[str] = frozenset()
+
+    @property
+    def guard(self) -> Guard:
+        """The guard for these tools."""
+        return guard_of(self.tools, self.own)
+
+    @property
+    def all_urls(self) -> tuple[str, ...]:
+        """Those that may be used, the message's first."""
+        return tuple(dict.fromkeys((*self.urls, *self.more_urls)))
+
+    @property
+    def all_paths(self) -> tuple[str, ...]:
+        """Those that may be used, the message's first."""
+        return tuple(dict.fromkeys((*self.paths, *self.more_paths)))
+
+    def tool(self, name: str) -> FrozenTool | None:
+        """The tool with this name."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+    def after_outside(self) -> Menu:
+        """What reviews and tool loops may use once something from outside was read: what changes nothing, on the
+        message's own URLs and paths; and nobody else is drawn in.
+        """
+        tools = tuple(tool for tool in self.tools if is_read_only(tool))
+        return replace(self, tools=tools, subagents=(), more_urls=(), more_paths=())

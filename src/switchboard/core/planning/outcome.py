@@ -1,0 +1,71 @@
+"""What a plan that has ended comes to: which text goes out, and what was not done. Decided by code, never by a model.
+
+The executor calls it after `Finish`. In: a `Plan`; out: the step whose text is the answer, and what is appended to it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.core.lenient import shown, string
+from switchboard.core.planning.machine import NO_TOKENS, HaltReason, Plan
+from switchboard.core.visible import visible
+from switchboard.domain.planning import SPECIALISTS, PipelineStep
+from switchboard.ports.engine import StopReason
+
+_MOST: Final = 120
+_HALTED: Final[dict[HaltReason, str]] = {
+    "cancelled": "I was stopped before I was done.",
+    "deadline": "My time for this was up before I was done.",
+    "attempts": "I was interrupted too often to get this done.",
+    "gave_up": "I could not find out more.",
+}
+_REASONS: Final[dict[HaltReason, StopReason]] = {
+    "cancelled": "aborted",
+    "deadline": "limit:time",
+    "attempts": "error",
+    "gave_up": "end",
+}
+
+
+def final_step(plan: Plan) -> PipelineStep | None:
+    """The step whose text goes out; None: nothing is done, and there is nothing to say.
+
+    Of what is done, the last specialist whose text no other one was written from; else the last step.
+    """
+    done = [step for step in plan.steps if step.action != "router_review" and plan.state(step.id) == "done"]
+    used = {need for step in done if step.action in SPECIALISTS for need in step.needs}
+    written = [step for step in done if step.action in SPECIALISTS and step.id not in used]
+    return next(reversed(written or done), None)
+
+
+def stop_reason(plan: Plan) -> StopReason:
+    """Why the plan ended, as turns tell it."""
+    if plan.halted is not None:
+        return _REASONS[plan.halted]
+    return "limit:tokens" if any(end.why == NO_TOKENS for end in plan.ends.values()) else "end"
+
+
+def not_done(plan: Plan) -> str:
+    """What was not done, and why, a line each; empty if all was. Reviews are no work that anybody waits for."""
+    missing = [
+        f"- {_named(step)} ({plan.state(step.id)}{_why(plan, step)})"
+        for step in plan.steps
+        if step.action != "router_review" and plan.state(step.id) != "done"
+    ]
+    if not missing:
+        return ""
+    said = "" if plan.halted is None else f"{_HALTED[plan.halted]} "
+    return "\n".join((f"{said}Not done:", *missing))
+
+
+def _named(step: PipelineStep) -> str:
+    """A step in words for people: what it is about is in its first argument."""
+    about = next((text for value in step.args.values() if (text := string(value))), "")
+    about = " ".join(visible(about).split())
+    return f"{step.target} {about if len(about) <= _MOST else about[:_MOST] + '…'}".strip()
+
+
+def _why(plan: Plan, step: PipelineStep) -> str:
+    end = plan.ends.get(step.id)
+    return f": {shown(end.why)[:_MOST]}" if end is not None and end.why else ""

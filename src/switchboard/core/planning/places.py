@@ -1,0 +1,62 @@
+"""URLs and paths in the arguments of a plan: only those that people wrote, letter by letter. Pure.
+
+Models mangle them, and pages plant them. `form.py` gives a model no other choice, and `check.py` takes none. Next:
+`check.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal
+
+from switchboard.core.planning.menu import Menu
+
+Place = Literal["url", "path"]
+
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_NAMES: Final[Mapping[Place, re.Pattern[str]]] = {
+    "url": re.compile(r"(?:.*_)?(?:url|uri|link|href)s?"),
+    "path": re.compile(r"(?:.*_)?(?:path|file|filename|dir|directory|folder|cwd)s?|directories"),
+}
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"'`]+", re.IGNORECASE)
+_AFTER: Final = ".,;:!?)]}"
+
+
+def place_of(name: str) -> Place | None:
+    """What an argument of this name holds: a URL, a path in the workspace, or neither."""
+    plain = _HUMP.sub("_", name).lower().replace("-", "_")
+    return next((place for place, names in _NAMES.items() if names.fullmatch(plain)), None)
+
+
+def choices(place: Place, menu: Menu) -> tuple[str, ...]:
+    """The URLs, or the paths, that may be used."""
+    return menu.all_urls if place == "url" else menu.all_paths
+
+
+def place_faults(arguments: Mapping[str, object], menu: Menu) -> Iterator[str]:
+    """What is wrong with the URLs and paths in the arguments of a call. Raises RecursionError for thousands of levels.
+
+    An argument that is named so holds one of them and nothing else; and wherever a URL stands, it is one of them.
+    """
+    for name, value in arguments.items():
+        yield from _faults(name, place_of(name), value, menu)
+
+
+def _faults(name: str, place: Place | None, value: object, menu: Menu) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _faults(f"{name}.{key}", place_of(str(key)) or place, inner, menu)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _faults(name, place, inner, menu)
+    elif isinstance(value, str) and value and not _is_known(place, value, menu):
+        given = ", ".join(choices(place or "url", menu)) or "there are none"
+        yield f"{name} must be one of the {place or 'url'}s that the person wrote ({given}), not {value[:100]!r}"
+
+
+def _is_known(place: Place | None, value: str, menu: Menu) -> bool:
+    if place is not None:
+        return value in choices(place, menu)
+    known = menu.all_urls
+    return all(url in known or url.rstrip(_AFTER) in known for url in _URL.findall(value))

@@ -1,0 +1,235 @@
+"""The form that a model has filled in, read as a decision or as a review; or everything that is wrong with it. Pure.
+
+`ladder.py` calls it with the object of an answer. What it returns is valid: `check.py` has found no fault. Nothing is
+guessed: names count letter by letter, and a key that steps do not have is a fault, for it may be a condition. Next:
+`check.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, get_args
+
+from switchboard.core.lenient import mapping, string
+from switchboard.core.planning.check import step_faults, steps_faults
+from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION
+from switchboard.core.planning.limits import PlanLimits
+from switchboard.core.planning.menu import Menu
+from switchboard.core.replies import ARGUMENT_KEYS
+from switchboard.domain.planning import (
+    SPECIALIST_CHARS,
+    SPECIALISTS,
+    TOOL_CHARS,
+    PipelineAction,
+    PipelineStep,
+    Review,
+    RouteAction,
+    RouteDecision,
+    Verdict,
+)
+
+Object = Mapping[str, object]
+
+_ACTIONS: Final[Mapping[str, RouteAction]] = {action: action for action in get_args(RouteAction)}
+_STEP_ACTIONS: Final[Mapping[str, PipelineAction]] = {action: action for action in get_args(PipelineAction)}
+_VERDICTS: Final[Mapping[str, Verdict]] = {verdict: verdict for verdict in get_args(Verdict)}
+_REMARKS: Final = frozenset({"thought", "reason", "reasoning", "description"})
+_KEYS: Final = frozenset({"action", "target", "args", "steps", "confidence"}) | _REMARKS
+_REVIEW_KEYS: Final = frozenset({"verdict", "steps"}) | _REMARKS
+_STEP_KEYS: Final = frozenset({"id", "action", "target", "args", "needs", "max_chars"}) | _REMARKS
+_WRAPPERS: Final = frozenset({"thought", "calls"})
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A form with which nothing can be done, and why: sentences for the model that filled it in."""
+
+    faults: tuple[str, ...]
+
+
+@dataclass
+class _Faults:
+    """What has been found so far."""
+
+    found: list[str] = field(default_factory=list)
+
+    def add(self, fault: str) -> None:
+        self.found.append(fault)
+
+    def unknown(self, value: Object, known: frozenset[str], of: str) -> None:
+        for name in value:
+            if name not in known:
+                self.add(f"{of} has {name[:50]!r}, which is not in the form")
+
+
+def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecision | Faulty:
+    """The decision in a filled-in form of `route_decision`."""
+    value, faults = _unwrapped(value, ROUTE_DECISION), _Faults()
+    faults.unknown(value, _KEYS, "the decision")
+    listed = value.get("steps")
+    name = string(value.get("action")) or ("pipeline" if listed else "")
+    action = _ACTIONS.get(name)
+    if action is None:
+        faults.add(f"action must be one of {', '.join(_ACTIONS)}, not {name[:50]!r}")
+    steps = _steps(listed, (), menu, faults) if action == "pipeline" else ()
+    if listed and action not in {"pipeline", None}:
+        faults.add(f"steps are for the action pipeline, not for {action}")
+    decision = RouteDecision(
+        action=action or "respond",
+        target=string(value.get("target")),
+        args=_arguments(value.get("args"), faults, "args"),
+        steps=steps,
+        confidence=_confidence(value.get("confidence"), faults),
+    )
+    if action == "pipeline" and not faults.found:
+        faults.found += _of_form(steps, menu, limits)
+    elif action in {"tool", "specialist"}:
+        single = _noted(_single(decision), menu)
+        decision = replace(decision, args=single.args)
+        faults.found += step_faults(single, menu)
+    elif action is not None:
+        faults.found += _other_faults(decision, menu)
+    return Faulty(tuple(faults.found)) if faults.found else decision
+
+
+def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[PipelineStep]) -> Review | Faulty:
+    """The review in a filled-in form of `review`; its steps are numbered after those `before`."""
+    value, faults = _unwrapped(value, REVIEW), _Faults()
+    faults.unknown(value, _REVIEW_KEYS, "the review")
+    said = string(value.get("verdict"))
+    verdict = _VERDICTS.get(said)
+    if verdict is None:
+        faults.add(f"verdict must be one of {', '.join(_VERDICTS)}, not {said[:50]!r}")
+    listed = value.get("steps")
+    if verdict != "extend":
+        if listed and verdict is not None:
+            faults.add(f"steps are for the verdict extend, not for {verdict}")
+        return Faulty(tuple(faults.found)) if faults.found or verdict is None else Review(verdict)
+    steps = _steps(listed, before, menu, faults)
+    if not faults.found and steps:
+        faults.found += _of_form(steps, menu, limits, before)
+    return Faulty(tuple(faults.found)) if faults.found else Review("extend" if steps else "complete", steps)
+
+
+def _of_form(
+    steps: Sequence[PipelineStep], menu: Menu, limits: PlanLimits, before: Sequence[PipelineStep] = ()
+) -> Iterator[str]:
+    if len(steps) > MOST_STEPS:
+        yield f"there are {len(steps)} steps; write at most {MOST_STEPS} at a time"
+    yield from steps_faults(steps, menu, limits.steps, before)
+
+
+def _unwrapped(value: Object, tool: str) -> Object:
+    """The form itself, if it came as the only call of its tool, in either of the ways in which models write one."""
+    calls = value.get("calls")
+    if isinstance(calls, list) and len(calls) == 1 and set(value) <= _WRAPPERS:
+        value = mapping(calls[0])
+    named = next((key for key in ("name", "tool") if value.get(key) == tool), None)
+    held = next((key for key in ARGUMENT_KEYS if isinstance(value.get(key), Mapping)), None)
+    return mapping(value[held]) if named and held and set(value) == {named, held} else value
+
+
+def _arguments(value: object, faults: _Faults, of: str) -> Object:
+    """An object, or the JSON of one."""
+    found = mapping(value)
+    if not found and value not in (None, {}, "", "{}"):
+        faults.add(f"{of} must be an object")
+    return found
+
+
+def _confidence(value: object, faults: _Faults) -> float:
+    if value is None:
+        return 1.0
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    faults.add("confidence must be a number from 0 to 1")
+    return 0.0
+
+
+def _other_faults(decision: RouteDecision, menu: Menu) -> Iterator[str]:
+    if decision.action == "ask_user" and not string(decision.args.get("question")).strip():
+        yield "args.question must be the question to the person"
+    elif decision.action == "subagent" and decision.target not in menu.subagents:
+        yield f"there is no butler {decision.target[:100]!r}; there are: {', '.join(menu.subagents) or 'none'}"
+
+
+def _single(decision: RouteDecision) -> PipelineStep:
+    action: Literal["tool", "specialist"] = "tool" if decision.action == "tool" else "specialist"
+    return PipelineStep("s1", action, decision.target, decision.args, (), _chars(action))
+
+
+def steps_of(decision: RouteDecision) -> tuple[PipelineStep, ...]:
+    """The steps of a decision: those of its plan, or one for a single tool or specialist; none for other actions."""
+    return (_single(decision),) if decision.action in {"tool", "specialist"} else decision.steps
+
+
+# Steps ----------------------------------------------------------------------------------------------------------------
+
+
+def _steps(listed: object, before: Sequence[PipelineStep], menu: Menu, faults: _Faults) -> tuple[PipelineStep, ...]:
+    if listed is not None and not isinstance(listed, list):
+        faults.add("steps must be a list")
+    written = listed if isinstance(listed, list) else []
+    objects = [one for one in written if isinstance(one, Mapping)]
+    if len(objects) < len(written):
+        faults.add("each step must be an object")
+    names = _names(objects, before, faults)
+    steps = (_step(one, f"s{len(before) + n}", names, faults) for n, one in enumerate(objects, 1))
+    return tuple(_noted(step, menu) for step in steps if step is not None)
+
+
+def _names(objects: Sequence[Object], before: Sequence[PipelineStep], faults: _Faults) -> Mapping[str, str]:
+    """What may stand in `needs` for each step: its number, or the id that the model gave it."""
+    given = [_id(one.get("id")) for one in objects]
+    ours = [f"s{len(before) + n}" for n in range(1, len(objects) + 1)]
+    old = {name: step.id for n, step in enumerate(before, 1) for name in (str(n), step.id)}
+    numbers = {str(n): one for n, one in enumerate(ours, len(before) + 1)}
+    if not any(given):
+        return old | numbers | {one: one for one in ours}
+    # The number of another step could mean either of the two.
+    clear = all(numbers.get(one, mine) == mine for one, mine in zip(given, ours, strict=True))
+    if not (all(given) and clear and len(set(given)) == len(given) and not set(given) & set(old)):
+        faults.add("steps need no id; their position is their number")
+    return old | numbers | dict(zip(given, ours, strict=True))
+
+
+def _id(value: object) -> str:
+    return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+
+
+def _step(one: Object, name: str, names: Mapping[str, str], faults: _Faults) -> PipelineStep | None:
+    faults.unknown(one, _STEP_KEYS, name)
+    said, target = string(one.get("action")), string(one.get("target"))
+    action = _STEP_ACTIONS.get(said)
+    if action is None:
+        faults.add(f"{name}: action must be one of {', '.join(_STEP_ACTIONS)}, not {said[:50]!r}")
+    args = _arguments(one.get("args"), faults, f"{name}.args")
+    needs = tuple(_needs(one.get("needs"), name, names, faults))
+    if action is None:
+        return None
+    if action == "router_review":
+        return PipelineStep(name, action, "review", {}, needs)
+    return PipelineStep(name, action, target, args, needs, _chars(action))
+
+
+def _chars(action: PipelineAction) -> int:
+    return SPECIALIST_CHARS if action in SPECIALISTS else TOOL_CHARS
+
+
+def _needs(value: object, name: str, names: Mapping[str, str], faults: _Faults) -> Iterator[str]:
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    for need in listed:
+        found = names.get(_id(need))
+        if found is None:
+            faults.add(f"{name} needs {str(need)[:50]}, which is not there")
+        else:
+            yield found
+
+
+def _noted(step: PipelineStep, menu: Menu) -> PipelineStep:
+    """The step without the argument that only the form has, for a tool that takes none."""
+    tool = menu.tool(step.target) if step.action == "tool" else None
+    if tool is None or tool.parameters.get("properties") or set(step.args) != {NOTE}:
+        return step
+    return replace(step, args={})

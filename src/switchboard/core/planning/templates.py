@@ -1,0 +1,98 @@
+"""Plans that need no router: for what people ask most, and for when a router fails. Pure.
+
+The executor passes them to `ladder.py`. In: the message, with the URLs and tools of its `Menu`; out: `Pipeline`s that
+are valid for that menu. What a person wrote is a task for a specialist and nothing else: it reaches no shell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from switchboard.core.cut import cut
+from switchboard.core.planning.check import steps_faults
+from switchboard.core.planning.ladder import Templates
+from switchboard.core.planning.limits import PlanLimits
+from switchboard.core.planning.menu import Menu
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.planning import SPECIALIST_CHARS, TOOL_CHARS, Pipeline, PipelineStep
+
+FETCH: Final = "web_fetch"
+BUDGET: Final = 4_000
+MOST_TASK: Final = 4_000
+"""Characters of a message that a task repeats."""
+_RESEARCH: Final = re.compile(
+    r"\b(research|report|compar(?:e|ison)|summar(?:y|i[sz]e)|analy(?:[sz]e|sis)|investigat|overview|review"
+    r"|recherch|bericht|vergleich|zusammenfass|analys|überblick|gegenüberstell)",
+    re.IGNORECASE,
+)
+_BUILD: Final = re.compile(
+    r"\b(build|compil|run the tests?|fix(?: the)? (?:bug|code|tests?|build)|refactor|implement"
+    r"|bau(?:e|en)\b|kompilier|die tests? laufen|behebe?|refaktor|implementier)",
+    re.IGNORECASE,
+)
+_ANSWER: Final = "Answer the message from the page that was fetched."
+_REPORT: Final = "Write a report that answers the message, from all pages that were fetched; say where they differ."
+_QUESTION: Final = "Answer the message."
+_EDIT: Final = "Make the change that the message asks for, in the files of the workspace."
+_SUMMARY: Final = "Say what was changed, and whether it was built and tested, from the results."
+
+
+@dataclass(frozen=True, slots=True)
+class Builds:
+    """How the code in the workspace is built and tested: calls of a tool with constant arguments, from the settings."""
+
+    tool: str
+    build: JsonMapping
+    test: JsonMapping
+
+
+def templates(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None = None) -> Templates:
+    """The templates for a message."""
+    usable = (_plan(steps) for steps in _matching(text, menu, limits, builds) if not _faults(steps, menu, limits))
+    return Templates(_plan((_write("s1", text, _QUESTION, menu),)), next(usable, None))
+
+
+def left_out(menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
+    """URLs of the message for which a template has no step; the person is told."""
+    return menu.urls[limits.steps - 1 :]
+
+
+def _matching(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None) -> Iterator[tuple[PipelineStep, ...]]:
+    if builds is not None and not menu.urls and _BUILD.search(text):
+        yield _build_cycle(text, menu, builds)
+    if menu.urls and (len(menu.urls) == 1 or _RESEARCH.search(text)):
+        one = len(menu.urls) == 1 and not _RESEARCH.search(text)
+        yield _research(text, _ANSWER if one else _REPORT, menu, limits)
+
+
+def _research(text: str, task: str, menu: Menu, limits: PlanLimits) -> tuple[PipelineStep, ...]:
+    urls = menu.urls[: limits.steps - 1]
+    fetches = [PipelineStep(f"s{n}", "tool", FETCH, {"url": url}, (), TOOL_CHARS) for n, url in enumerate(urls, 1)]
+    last = replace(_write(f"s{len(urls) + 1}", text, task, menu), needs=tuple(step.id for step in fetches))
+    return (*fetches, last)
+
+
+def _build_cycle(text: str, menu: Menu, builds: Builds) -> tuple[PipelineStep, ...]:
+    """One after the other: what was not changed is not built, and what was not built is not tested."""
+    edit = replace(_write("s1", text, _EDIT, menu), action="specialist_with_tools")
+    build = PipelineStep("s2", "tool", builds.tool, builds.build, ("s1",))
+    test = PipelineStep("s3", "tool", builds.tool, builds.test, ("s2",))
+    return (edit, build, test, replace(_write("s4", text, _SUMMARY, menu), needs=("s1", "s2", "s3")))
+
+
+def _write(step_id: str, text: str, task: str, menu: Menu) -> PipelineStep:
+    said = cut(text.strip(), MOST_TASK)
+    args = {"task": f"{task}\n\nThe message:\n{said}"}
+    return PipelineStep(step_id, "specialist", menu.specialists[0], args, (), SPECIALIST_CHARS)
+
+
+def _plan(steps: tuple[PipelineStep, ...]) -> Pipeline:
+    return Pipeline(steps, max_rounds=1, token_budget=BUDGET)
+
+
+def _faults(steps: tuple[PipelineStep, ...], menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
+    """A tool may not be granted to whoever wrote, or want other arguments."""
+    return steps_faults(steps, menu, limits.steps)

@@ -1,0 +1,92 @@
+"""What each model sees of a plan: the router ids, status and sizes; a specialist the results that it needs. Pure.
+
+`prompts.py` puts views into requests. In: a `Plan` and texts of results; out: text, no longer than it may be. Results
+are data: each stands between two lines that occur nowhere in it. Next: `prompts.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from switchboard.core.cut import cut
+from switchboard.core.planning.machine import Plan
+from switchboard.core.visible import visible
+from switchboard.domain.planning import SPECIALISTS, PipelineStep
+
+_MOST_WHY: Final = 200
+_LEAST: Final = 40
+"""Characters of a result below which it is only named."""
+
+
+def router_view(plan: Plan) -> str:
+    """A line for each step: its number, what it does, its state, the size of its result. Nothing of the content."""
+    return "\n".join(_line(plan, n, step) for n, step in enumerate(plan.steps, 1))
+
+
+def _line(plan: Plan, n: int, step: PipelineStep) -> str:
+    state = plan.state(step.id)
+    size = f", {plan.ends[step.id].size} characters" if state == "done" else ""
+    needs = f", after {', '.join(step.needs)}" if step.needs else ""
+    return f"{n}. {step.id}: {step.action} {step.target}{needs}: {state}{size}"
+
+
+def specialist_view(plan: Plan, step: PipelineStep, texts: Mapping[str, str], most: int) -> str:
+    """The results of the steps that `step` needs, at most `most` characters; what failed is told in a word.
+
+    Of a tool no more than its `max_chars`. Where there is not enough room, it is shared fairly: short results are
+    whole, the others are cut to the same length.
+    """
+    named = {one.id: one for one in plan.steps}
+    return _shown(plan, [named[need] for need in step.needs], texts, most)
+
+
+def review_view(plan: Plan, texts: Mapping[str, str], most: int) -> str:
+    """The texts of all specialists that are done, at most `most` characters; they are data for the review, too."""
+    done = [step for step in plan.steps if step.action in SPECIALISTS and plan.state(step.id) == "done"]
+    return _shown(plan, done, texts, most)
+
+
+def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], most: int) -> str:
+    notes = [_note(plan, step) for step in steps if plan.state(step.id) != "done"]
+    done = [step for step in steps if plan.state(step.id) == "done"]
+    whole = [_of(step, texts) for step in done]
+    rule = _rule(whole)
+    frames = [(f"{rule} {step.id}: {step.target}\n", f"\n{rule} end of {step.id}") for step in done]
+    taken = sum(len(begin) + len(end) for begin, end in frames) + sum(map(len, notes)) + 2 * len(steps)
+    room = fair_shares([len(text) for text in whole], max(most - taken, 0))
+    parts = [
+        f"{begin}{cut(text, share)}{end}" if share >= min(_LEAST, len(text)) else f"[{step.id} left out: no room]"
+        for step, text, share, (begin, end) in zip(done, whole, room, frames, strict=True)
+    ]
+    return cut("\n\n".join((*parts, *notes)), most)
+
+
+def _note(plan: Plan, step: PipelineStep) -> str:
+    """Such as `[s2 failed: 404]`; the reason may be from outside, so it is one short line."""
+    end = plan.ends.get(step.id)
+    why = f": {' '.join(visible(end.why).split())[:_MOST_WHY]}" if end is not None and end.why else ""
+    return f"[{step.id} {plan.state(step.id)}{why}]"
+
+
+def _of(step: PipelineStep, texts: Mapping[str, str]) -> str:
+    text = texts.get(step.id, "")
+    return cut(text, step.max_chars) if step.action == "tool" else text
+
+
+def _rule(texts: Sequence[str]) -> str:
+    """Signs that stand in none of the texts."""
+    rule = "====="
+    while any(rule in text for text in texts):
+        rule += "="
+    return rule
+
+
+def fair_shares(sizes: Sequence[int], most: int) -> list[int]:
+    """How much of each may be had, `most` in all: no one has more than another that is cut."""
+    shares = [0] * len(sizes)
+    left, open_ones = most, sorted(range(len(sizes)), key=lambda n: sizes[n])
+    for done, n in enumerate(open_ones):
+        shares[n] = min(sizes[n], left // (len(sizes) - done))
+        left -= shares[n]
+    return shares

@@ -1,0 +1,150 @@
+"""The laws of `core/planning/machine.py`, on random plans. `make plans` tries 20,000 of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from switchboard.core.planning.machine import End, Ended, Finish, Park, Plan, Recorded, Start, resume
+from switchboard.domain.planning import PipelineStep, Review
+from tests.unit.planning.scheduler import GUARD, KEPT, BruteForce, Case, Trace, by_machine, case
+
+WIDE = settings(max_examples=3 * settings.default.max_examples)
+SEEDS = st.integers(0, 2**64)
+CASES = SEEDS.map(lambda seed: case(Random(seed)))
+"""Drawn by one number each, which is a hundred times as fast as number by number; small plans come first."""
+
+
+@WIDE
+@given(CASES)
+def test_everything_starts_and_ends_when_a_scheduler_says_that_tries_everything(one: Case) -> None:
+    trace, expected = by_machine(one), BruteForce(one).run()
+    assert trace.started == expected.started
+    assert trace.ended == expected.ended
+    assert {step.id for step in trace.plan.steps} == {step.id for step in expected.steps}
+
+
+@given(CASES)
+def test_every_plan_ends_once_and_each_of_its_steps_ends_once_after_its_needs(one: Case) -> None:
+    trace = by_machine(one)
+    assert trace.plan.ended
+    assert [isinstance(command, Finish) for command in trace.commands].count(True) == 1
+    order = list(trace.plan.ends)
+    assert sorted(order) == sorted(step.id for step in trace.plan.steps)
+    for step in trace.plan.steps:
+        assert all(order.index(need) < order.index(step.id) for need in step.needs) or trace.plan.halted
+    before = [plan.ends for plan in trace.plans]
+    assert all(list(later)[: len(earlier)] == list(earlier) for earlier, later in zip(before, before[1:], strict=False))
+
+
+@given(CASES)
+def test_nothing_starts_before_what_it_needs_or_beyond_the_limits(one: Case) -> None:
+    trace = by_machine(one)
+    steps = {step.id: step for step in trace.plan.steps}
+    for step_id in trace.started:
+        needs = [trace.plan.ends[need].state for need in steps[step_id].needs]
+        assert {"tool": all, "router_review": lambda _: True}.get(steps[step_id].action, any)(
+            [state == "done" for state in needs] or [True]
+        )
+    for plan in trace.plans:
+        assert len(plan.running) <= one.limits.at_once
+        assert len(plan.steps) <= one.limits.steps
+        assert plan.rounds <= one.pipeline.max_rounds
+        assert plan.spent + sum(plan.running.values()) + KEPT <= one.pipeline.token_budget
+        assert sum(steps[name].action == "router_review" for name in plan.running) <= 1
+
+
+@given(CASES)
+def test_after_something_from_outside_nothing_has_effects_without_approval(one: Case) -> None:
+    trace = by_machine(one)
+    for before, after in zip(trace.plans, trace.plans[1:], strict=False):
+        for step in after.steps:
+            begun = step.id in after.running and step.id not in before.running
+            if begun and after.read_outside and GUARD.acts(step):
+                assert step.id in trace.asked
+                assert one.courses[step.id].approved
+
+
+@given(CASES)
+def test_a_plan_is_parked_only_when_nothing_runs(one: Case) -> None:
+    for plan in by_machine(one).plans:
+        assert plan.ended or plan.running or plan.asked
+
+
+@WIDE
+@given(CASES, SEEDS.map(Random))
+def test_a_plan_is_the_same_after_any_part_of_it_is_on_record(one: Case, random: Random) -> None:
+    """The ends are on record as far as they were committed, and are read in no order."""
+    trace = by_machine(one)
+    ends = list(trace.plan.ends.values())
+    recorded = ends[: random.randint(0, len(ends))]
+    live = next(plan for plan in trace.plans if len(plan.ends) >= len(recorded))
+    plan, commands = resume(one.pipeline, one.limits, GUARD, on_record(one, live, recorded, random))
+    if live.halted is not None:  # what had begun is not begun again
+        ends = {name: end for name, end in plan.ends.items() if name not in live.running}
+        assert (plan.ended, ends, plan.steps) == (True, dict(live.ends), live.steps)
+        return
+    assert seen(plan) == seen(live)
+    assert {command.step.id for command in commands if isinstance(command, Start)} == set(live.running)
+    assert any(isinstance(command, Finish) for command in commands) == live.ended
+
+
+def on_record(one: Case, live: Plan, ends: list[End], random: Random) -> Recorded:
+    reviews = {step.id for step in live.steps if step.action == "router_review"}
+    found = [Ended(end, one.adds.get(end.id, Review("complete")) if end.id in reviews else None) for end in ends]
+    return Recorded(
+        random.sample(found, len(found)),
+        begun=frozenset(live.running),
+        approved=live.approved,
+        halted=None if live.halted == "gave_up" else live.halted,
+    )
+
+
+def seen(plan: Plan) -> tuple[object, ...]:
+    """What a plan is, apart from the order in which its steps ended."""
+    kept = plan.steps, dict(sorted(plan.ends.items())), plan.rounds, set(plan.running), plan.asked
+    return (*kept, plan.halted, plan.notes, plan.spent)
+
+
+@given(CASES, SEEDS.map(Random))
+def test_a_plan_that_is_resumed_ends(one: Case, random: Random) -> None:
+    """Whatever is lost: what had begun is begun again, and what it had reserved counts as spent."""
+    trace = by_machine(one)
+    live = random.choice(trace.plans)
+    recorded = on_record(one, live, list(live.ends.values()), random)
+    lost = Recorded(recorded.ends, recorded.begun, recorded.approved, sum(live.running.values()), recorded.halted)
+    again = by_machine(one, lambda: resume(one.pipeline, one.limits, GUARD, lost))
+    assert again.plan.ended
+    assert set(again.plan.ends) >= set(live.ends)
+
+
+def test_a_planted_fault_is_found() -> None:
+    """The scheduler that tries everything would notice a machine that works level by level."""
+    steps = (
+        PipelineStep("s1", "tool", "own", {"n": 1}),
+        PipelineStep("s2", "tool", "own", {"n": 2}),
+        PipelineStep("s3", "tool", "own", {"n": 3}, ("s1",)),
+    )
+    one = case(Random(1))
+    pipeline = type(one.pipeline)(steps)
+    quick = type(one)(pipeline, one.limits, {}, {})
+    slow = {"s2": type(next(iter(one.courses.values())))(takes=9)}
+    trace = by_machine(type(one)(pipeline, type(one.limits)(), slow, {}))
+    assert trace.started["s3"] == 1 < trace.ended["s2"][0]
+    assert by_machine(quick).plan.ended
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_random_plans_have_everything_in_them(seed: int) -> None:
+    """A law over plans in which nothing happens would say nothing."""
+    random = Random(seed)
+    traces: list[Trace] = [by_machine(case(random)) for _ in range(200)]
+    states = {state for trace in traces for _, state in trace.ended.values()}
+    assert states == {"done", "failed", "skipped", "cancelled"}
+    assert any(trace.plan.rounds == 3 for trace in traces)
+    assert any(trace.asked for trace in traces)
+    assert any(isinstance(command, Park) for trace in traces for command in trace.commands)
+    assert {trace.plan.halted for trace in traces} == {None, "cancelled", "deadline", "attempts", "gave_up"}
