@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick chaos chaos-model chaos-turns bench clis pgbouncer statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick chaos chaos-model chaos-turns bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -41,6 +41,9 @@ SPINE := $(addprefix tests/integration/test_,accept.py dispatcher.py http.py lan
 
 quick: $(STAMP) ## the tests of units and of the spine, with fewer random examples; two minutes
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not chaos" tests/unit $(SPINE)
+
+plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 300
+	@HYPOTHESIS_PROFILE=wide $(BIN)/python -m pytest tests/unit/planning/test_machine_laws.py
 
 up: $(STAMP) ## start it for real: server, worker and database
 	@$(BIN)/switchboard up

@@ -18,6 +18,7 @@ __all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "pos
 # How long an example takes says nothing: machines that run tests stand still for seconds at a time.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("untimed"), max_examples=20)
+settings.register_profile("wide", settings.get_profile("untimed"), max_examples=7_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 
 

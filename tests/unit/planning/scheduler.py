@@ -16,8 +16,8 @@ from switchboard.core.planning.machine import (
     Ask,
     Command,
     End,
-    EndState,
     Ended,
+    EndState,
     Event,
     Finish,
     Halt,
@@ -47,7 +47,7 @@ TOOLS: Final = ("fetch", "own", "write", "shell")
 
 @dataclass(frozen=True)
 class Course:
-    """What becomes of a step: how long it takes, how it ends, what it uses of what is reserved, who decides about it."""
+    """What becomes of a step: how long it takes, how it ends, what it uses of its reservation, what is decided."""
 
     takes: int = 1
     state: EndState = "done"
@@ -121,7 +121,7 @@ def _step(random: Random, k: int, among: int) -> PipelineStep:
 def _review(random: Random, numbers: list[int], among: int) -> Review:
     if random.random() < 0.1:
         return Review("give_up")
-    steps = [_step(random, k, among) for k in numbers]
+    steps = [replace(_step(random, k, among), id=f"new{k}") for k in numbers]
     if len(steps) > 1 and random.random() < 0.5:
         steps[0], steps[1] = replace(steps[0], needs=(*steps[0].needs, steps[1].id)), steps[1]
     return Review("extend" if steps else "complete", tuple(steps))
