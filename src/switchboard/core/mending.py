@@ -17,8 +17,8 @@ from switchboard.domain.json_values import JsonObject
 
 _BLANK: Final = re.compile(r"(?:[\s,]|//[^\n]*(?:\n|\Z)|#[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
 _SPACE: Final = re.compile(r"(?:\s|//[^\n]*(?:\n|\Z)|#[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?=[\s,}\]/#])")
-_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?=[\s,:}\]/#])")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?=[\s,}\]/#]|\Z)")
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?=[\s,:}\]/#]|\Z)")
 _NO_JSON: Final = frozenset({"NaN", "Infinity", "undefined"})
 _LITERALS: Final = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _CLOSING: Final = {'"': '"', "'": "'", "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u2018": "\u2019"}
@@ -124,7 +124,8 @@ class _Reader:
         if not sign:
             raise self.wrong("a string is not closed")
         self.at += 1
-        return "".join(parts)
+        # Two escapes may be the halves of one character.
+        return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def _ends(self, quote: str) -> bool:
         """Whether the sign here ends the string: an apostrophe within a word does not."""
