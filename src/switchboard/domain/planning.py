@@ -63,7 +63,8 @@ class Pipeline:
         int, Meta(ge=1, description="Tokens that models may generate in all steps together, reasoning included.")
     ] = TOKEN_BUDGET
     deadline: Annotated[
-        datetime | None, Meta(description="When what is known is presented; the time of waiting for people is added.")
+        Annotated[datetime, Meta(tz=True)] | None,
+        Meta(description="When what is known is presented; the time of waiting for people is added."),
     ] = None
 
 

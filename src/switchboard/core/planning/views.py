@@ -53,7 +53,7 @@ def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], 
     whole = [_of(step, texts) for step in done]
     rule = _rule(whole)
     frames = [(f"{rule} {step.id}: {step.target}\n", f"\n{rule} end of {step.id}") for step in done]
-    taken = sum(len(begin) + len(end) for begin, end in frames) + sum(map(len, notes)) + 2 * len(steps)
+    taken = sum(len(begin) + len(end) for begin, end in frames) + sum(map(len, notes)) + 2 * max(len(steps) - 1, 0)
     room = fair_shares([len(text) for text in whole], max(most - taken, 0))
     parts = [
         f"{begin}{cut(text, share)}{end}" if share >= min(_LEAST, len(text)) else f"[{step.id} left out: no room]"
