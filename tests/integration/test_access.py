@@ -375,7 +375,10 @@ async def test_the_table_above_has_every_route(server: Opened) -> None:
         "/health",
         "/v1/files/{link}",
         "/hooks/{account}",
-        *(f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1")),
+        *(
+            f"/schemas/{name}.json"
+            for name in ("ingest.v1", "route.v1", "route_response.v1", "pipeline.v1", "route_decision.v1")
+        ),
     }
     known = {(method.upper(), path.count("/")) for path in paths if path not in public for method in paths[path]}
     assert {(method, path.partition("?")[0].count("/")) for method, path, _, _ in ROUTES} == known

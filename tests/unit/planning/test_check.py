@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,6 +28,8 @@ from tests.unit.planning.answers import SEED, VALID
 from tests.unit.planning.menus import ARXIV, CRATE, DELETE, FETCH, LIMITS, MENU, NOW, SEARCH, SEND, tool
 from tests.unit.test_tools import Validator
 
+SHELL: Any = "shell"
+
 
 def step(name: str, *needs: str, action: PipelineAction = "tool", target: str = "now", **args: object) -> PipelineStep:
     return PipelineStep(name, action, target, args, needs)
@@ -40,7 +43,7 @@ def test_every_fault_is_named_at_once() -> None:
         step("s4", "s5", action="specialist", target="wizard"),
         step("s5", "s4", action="specialist", target="write", task="x", tone="warm"),
         replace(step("s6", target="web_fetch", url="https://evil.example/"), max_chars=0),
-        replace(step("s7"), action="shell"),  # type: ignore[arg-type]
+        replace(step("s7"), action=SHELL),
         step("s8", target="web_search", query="x" * 10_000),
     )
     found = pipeline_faults(Pipeline(steps, max_rounds=0, token_budget=10), MENU, PlanLimits(steps=7))

@@ -65,7 +65,9 @@ def docs_page(openapi: JsonMapping) -> str:
         f"<body><h1>{title}</h1><p>{escape(openapi['info'].get('description', ''))}</p>"
         f'<p>For machines: <a href="/openapi.json">openapi.json</a>, '
         f'<a href="/schemas/ingest.v1.json">ingest.v1.json</a>, <a href="/schemas/route.v1.json">route.v1.json</a>, '
-        f'<a href="/schemas/route_response.v1.json">route_response.v1.json</a></p>'
+        f'<a href="/schemas/route_response.v1.json">route_response.v1.json</a>, '
+        f'<a href="/schemas/pipeline.v1.json">pipeline.v1.json</a>, '
+        f'<a href="/schemas/route_decision.v1.json">route_decision.v1.json</a></p>'
         "<p><label>Token, to try calls with; it stays in this field "
         '<input id="token" type="password" autocomplete="off" placeholder="sb_o_…"></label></p>'
         f"{body}<script>{SCRIPT}</script></body></html>"

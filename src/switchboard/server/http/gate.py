@@ -25,7 +25,8 @@ from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
 from switchboard.server.http.hosts import Hosts
 
-_SCHEMAS: Final = (f"/schemas/{name}.json" for name in ("ingest.v1", "route.v1", "route_response.v1"))
+_PUBLISHED: Final = ("ingest.v1", "route.v1", "route_response.v1", "pipeline.v1", "route_decision.v1")
+_SCHEMAS: Final = (f"/schemas/{name}.json" for name in _PUBLISHED)
 PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", *_SCHEMAS})
 """What needs no token."""
 LINKS: Final = "/v1/files/"
