@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from switchboard.connectors.kernel.runner import SILENT
+from switchboard.ports.connector import Later
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
 from switchboard.testing.connectors.platform import CAPABILITIES
-from switchboard.testing.connectors.running import connector, scripted, until
+from switchboard.testing.connectors.running import connector, scripted, texts, until
 from tests.virtual_time import in_no_time, passes
 
 TYPING = replace(CAPABILITIES, typing_s=5.0)
@@ -196,5 +198,80 @@ def test_two_programs_that_answer_each_other_are_stopped_though_the_connector_is
             last = switchboard.reply(switchboard.accepted[-1], "an answer")
             await passes(5.0)
             assert switchboard.outcome(last) == "sent"
+
+    in_no_time(main())
+
+
+def test_through_half_an_hour_without_the_platform_and_five_pauses_nothing_is_dead_or_in_doubt() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(SLOW, poll_s=20.0), scripted()
+        await platform.says("t", "tell me")
+        text = "\n\n".join(f"{number} ".ljust(80, "x") for number in range(5))
+        async with connector(platform.configured, switchboard):
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            async with platform.away():
+                outbox_id = switchboard.reply(switchboard.accepted[0], text)
+                await passes(1800.0)
+            assert (switchboard.outcome(outbox_id), platform.posts) == ("", [])
+            for _ in range(5):
+                platform.outcomes += [Later(40.0)]
+            await passes(600.0)
+            assert switchboard.outcome(outbox_id) == "sent"
+        assert [part.text for part in platform.posts] == text.split("\n\n")
+        assert set(switchboard.receipts) == {"later", "sent"}
+        assert {part["state"] for part in switchboard.parts(outbox_id).values()} == {"sent"}
+
+    in_no_time(main())
+
+
+def test_the_third_of_a_batch_is_quarantined_when_it_has_failed_for_long_and_a_restart_changes_nothing() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(SLOW, poll_s=20.0), scripted()
+        switchboard.refusal = lambda envelope: "internal_error" if texts([envelope]) == ["number 3"] else None
+        for number in range(1, 6):
+            await platform.says(f"t{number}", f"number {number}")
+        async with connector(platform.configured, switchboard):
+            await passes(60.0)
+            assert (texts(switchboard.accepted), switchboard.cursor) == ([f"number {n}" for n in (1, 2, 4, 5)], None)
+            await passes(780.0)
+            await platform.says("t9", "later")
+            assert switchboard.quarantined == {}, "not before a quarter of an hour"
+            await passes(240.0)
+            assert list(switchboard.quarantined) == ["3"]
+            assert switchboard.cursor == "6"
+        async with connector(platform.configured, switchboard):
+            await passes(1200.0)
+        assert (len(switchboard.accepted), list(switchboard.quarantined), switchboard.cursor) == (5, ["3"], "6")
+
+    in_no_time(main())
+
+
+def test_while_nothing_else_succeeds_what_fails_waits() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(SLOW, poll_s=20.0), scripted()
+        switchboard.refusal = lambda _: "internal_error"
+        await platform.says("t", "hello")
+        async with connector(platform.configured, switchboard):
+            await passes(7200.0)
+            assert switchboard.quarantined == {}
+            switchboard.refusal = lambda _: None
+            await passes(130.0)
+        assert len(switchboard.accepted) == 1
+
+    in_no_time(main())
+
+
+def test_an_idle_account_asks_the_platform_for_nothing_and_the_switchboard_seldom() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(replace(SLOW, typing_s=5.0), poll_s=20.0), scripted()
+        async with connector(platform.configured, switchboard):
+            await passes(60.0)
+            asked, platform_asked = len(switchboard.requests), platform.requests
+            await passes(3600.0)
+            assert platform.requests == platform_asked
+            counted = Counter(switchboard.requests[asked:])
+        assert counted.pop(LEASE) <= 721, "the lease, every 5 s"
+        assert counted.pop("POST /v1/outbox/next") <= 181, "a long poll of 20 s"
+        assert counted == {"POST /v1/connectors/heartbeat": 30}
 
     in_no_time(main())

@@ -115,6 +115,7 @@ class Sender:
     _limiter: Limiter = field(init=False)
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
     _rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _ending: asyncio.Event = field(default_factory=asyncio.Event)
     _pauses: int = 0
     _slowed: dict[str, float] = field(default_factory=dict)
     """To whom replies wait for the brake, and until when."""
@@ -133,6 +134,7 @@ class Sender:
             await self._drain()
 
     async def _drain(self) -> None:
+        self._ending.set()
         if busy := list(self._busy):
             await asyncio.wait(busy, timeout=_DRAIN_S)
             for task in busy:
@@ -312,12 +314,18 @@ class Sender:
                 return
 
     async def _wait(self, held: _Held, seconds: float, reason: str) -> None:
-        """A pause that our own limits ask for, or the platform: then the lease is renewed meanwhile."""
+        """A pause that our own limits ask for, or the platform: then the lease is renewed meanwhile.
+
+        A reply that waits when the session ends is given back: nothing of it is on its way.
+        """
         if held.intended is None and seconds > held.until - self.clock() - REQUEST_S:
             raise _GivenBack(seconds, reason)
         ends = self.clock() + seconds
         while (left := ends - self.clock()) > 0:
-            await asyncio.sleep(min(left, RENEW_S))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(left, RENEW_S)):
+                    await self._ending.wait()
+                raise _LeftToLease(reason) if held.doubts else _GivenBack(left, reason)
             if held.intended is not None and self.clock() > held.until - LEASE_S + RENEW_S:
                 await self._intend(held, held.intended)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import httpx2
@@ -20,6 +20,7 @@ import httpx2
 from switchboard.core.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.domain.json_values import JsonObject
 
+_LEASE_S: Final = 60.0
 Answer = tuple[int, JsonObject]
 Refusal = Callable[[JsonObject], str | None]
 """From an envelope to the code with which it is refused, None: it is taken."""
@@ -36,6 +37,7 @@ class _Outgoing:
     sent: float | None = None
     failed: bool = False
     due: float = 0.0
+    until: float = 0.0
 
 
 class ScriptedSwitchboard:
@@ -63,6 +65,8 @@ class ScriptedSwitchboard:
         """By the thread that a conversation has now, the one that it had first."""
         self.answering: dict[str, JsonObject] = {}
         """By conversation, the address of the message that a butler is working on."""
+        self.receipts: list[str] = []
+        """The outcomes that were reported, of all replies."""
         self.requests: list[str] = []
         self.unavailable = False
         """Answer nothing but `outage`."""
@@ -121,11 +125,14 @@ class ScriptedSwitchboard:
 
     def leases_end(self) -> None:
         """The leases of all replies run out: what was begun is uncertain."""
-        for outgoing in self._outbox.values():
+        self._leases_end(list(self._outbox.values()))
+        self._changed.set()
+
+    def _leases_end(self, ended: list[_Outgoing]) -> None:
+        for outgoing in ended:
             outgoing.leased = False
             for part in outgoing.parts.values():
                 part["state"] = "uncertain" if part["state"] == "intent" else part["state"]
-        self._changed.set()
 
     def process_ended(self) -> None:
         """The connector is gone: its lease of the account and of replies ends, and another one may come."""
@@ -280,10 +287,12 @@ class ScriptedSwitchboard:
         for outgoing in due:
             outgoing.leased = True
             outgoing.lease += 1
+            outgoing.until = self._clock() + float(body["lease_s"])
         return 200, {"replies": [self._shown(outgoing) for outgoing in due]}
 
     def _due(self) -> list[_Outgoing]:
-        """The first reply of each conversation that has no outcome."""
+        """The first reply of each conversation that has no outcome. What was leased for too long is free again."""
+        self._leases_end([some for some in self._outbox.values() if some.leased and some.until <= self._clock()])
         open_ones = [some for some in self._outbox.values() if not some.outcome]
         firsts = {some.reply["conversation"]: some for some in reversed(open_ones)}
         return [some for some in firsts.values() if not some.leased and some.due <= self._clock()]
@@ -297,9 +306,10 @@ class ScriptedSwitchboard:
             return 409, _error("conflict")
         if body.get("platform_message_id") == "":
             return 422, _error("invalid_value")
+        outgoing.until = self._clock() + _LEASE_S
         if parts.get(body["part"], {}).get("state") != "sent":
             parts[body["part"]] = {"age_s": 0.0, **body}
-        return 200, {"state": parts[body["part"]]["state"], "lease_s": 60.0}
+        return 200, {"state": parts[body["part"]]["state"], "lease_s": _LEASE_S}
 
     def _receipt(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
         if body.get("platform_message_id") == "":
@@ -307,6 +317,7 @@ class ScriptedSwitchboard:
         if not outgoing.leased or body["lease"] != outgoing.lease:
             return 409, _error("conflict")
         outcome = str(body["outcome"])
+        self.receipts.append(outcome)
         outgoing.leased = False
         outgoing.outcome = "" if outcome in {"later", "retryable"} else outcome
         outgoing.due = self._clock() + float(body.get("retry_after_s") or 0.0)
