@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from email.message import EmailMessage
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
@@ -452,6 +455,34 @@ def test_import_says_what_it_needs(cli: Cli, tmp_path: Path) -> None:
     assert cli.run("import")[0] == 2
     said = cli.json("import", tmp_path / "m.eml", "--endpoint", "x@y.z", "--kind", "mbox", code=1)
     assert said["refusals"][0]["code"] == "not_mbox"
+
+
+@pytest.mark.parametrize("size", [1000, 20_000_000])
+def test_attachments_of_imported_mails_are_kept_and_can_be_written_to_a_file(
+    cli: Cli, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mail that is too large for one request, too: then what is left of it goes as an envelope."""
+    data = Random(size).randbytes(size)
+    mail = EmailMessage()
+    mail["From"], mail["Message-ID"], mail["Subject"] = "joe@example.org", f"<{uuid4()}@x>", "the plans"
+    mail.set_content("see below")
+    mail.add_attachment(data, maintype="application", subtype="zip", filename="../plans $1.zip")
+    (tmp_path / "m.eml").write_bytes(mail.as_bytes())
+    counts = [cli.json("import", tmp_path / "m.eml", "--endpoint", f"{size}@example.org") for _ in range(2)]
+    assert [(one["new"], one["duplicates"]) for one in counts] == [(1, 0), (0, 1)]
+    [message] = cli.json("messages", "list", "--endpoint", f"{size}@example.org")["messages"]
+    request_id = message["request_id"]
+    for words in (("messages", "show"), ("explain",)):
+        said = cli.says(*words, request_id)
+        assert "plans $1.zip" in said
+        assert f"{size:,} bytes" in said
+    if size == 1000:
+        assert base64.b64encode(data)[:40].decode() in cli.says("messages", "raw", request_id)
+    monkeypatch.chdir(tmp_path)
+    assert cli.says("messages", "file", request_id) == "wrote plans_1.zip\n"
+    assert (tmp_path / "plans_1.zip").read_bytes() == data
+    assert "plans_1.zip cannot be written" in cli.run("messages", "file", request_id)[2]
+    assert "no file 2" in cli.run("messages", "file", request_id, 2)[2]
 
 
 def test_import_of_a_mail_that_is_too_large_goes_on_after_it(cli: Cli, tmp_path: Path) -> None:

@@ -49,6 +49,14 @@ def test_a_folder_means_all_its_mails_in_order(tmp_path: Path) -> None:
     assert [str(s.file.relative_to(tmp_path)) for s in find_sources([tmp_path])] == ["1.eml", "a/9.EML", "b/2.eml"]
 
 
+def test_a_maildir_means_its_mails(tmp_path: Path) -> None:
+    for name in ("cur/1.a.host:2,S", "new/2.b.host", "tmp/3.c.host", ".Work/cur/4.d.host:2,", ".Work/tmp/x", "dovecot"):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(MAIL)
+    found = [str(s.file.relative_to(tmp_path)) for s in find_sources([tmp_path])]
+    assert found == [".Work/cur/4.d.host:2,", "cur/1.a.host:2,S", "new/2.b.host"]
+
+
 def test_what_cannot_be_imported_is_refused(tmp_path: Path) -> None:
     (tmp_path / "picture").write_bytes(b"\x89PNG\r\n")
     with pytest.raises(NotFound, match="nowhere"):

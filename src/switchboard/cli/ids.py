@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 from uuid import UUID
 
 import typer
@@ -18,6 +18,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, clean
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
+RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]
 Kind = Literal["message", "dead_letter", "reply", "rule"]
 _BEGINNING = re.compile(r"[0-9a-fA-F-]{4,36}")
 _T = TypeVar("_T")

@@ -16,6 +16,8 @@ from switchboard.domain.errors import InvalidInput
 PREFIX: Final = "blob:"
 HEAD_BYTES: Final = 4096
 """So many bytes are looked at."""
+NOT_LET_IN: Final = "it was not fetched, since its sender had not been let in"
+"""In `unavailable`, of files of strangers."""
 UNKNOWN: Final = "application/octet-stream"
 _NAME: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ODD: Final = re.compile(r"[^\w.-]+")

@@ -24,14 +24,17 @@ class Outcome(IntEnum):
     READY = 0
     ENVELOPE = 1
     REFUSED = 2
+    FILE = 3
+    NO_FILE = 4
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """About a mail: what is not in its bytes."""
+    """About a mail: what is not in its bytes. `attachment`: only the bytes of this one are wanted."""
 
     endpoint: str
     provider: str
     now: datetime
+    attachment: int | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 A stranger wrote them, so what happens here is limited: memory for good, processor time per mail. It has no secrets in
 its environment, and ends with its parent, when its input ends. In: frames of the account and the bytes; out: a frame
-with the envelope as JSON, or with the reason why there is none. Next: `core/mail/parse.py`.
+with the envelope as JSON, or with the reason why there is none; or with the bytes of an attachment. Next:
+`core/mail/parse.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 
 import msgspec
 
+from switchboard.core.mail.files import file_of
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
 from switchboard.transport.child import limit
@@ -33,6 +35,9 @@ def main(memory_bytes: int, cpu_s: int) -> None:
 
 
 def _answer(raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
+    if asked.attachment is not None:
+        data = file_of(raw, asked.attachment)
+        return (Outcome.NO_FILE, b"") if data is None else (Outcome.FILE, data)
     try:
         mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
     except InvalidInput as error:

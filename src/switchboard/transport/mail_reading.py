@@ -1,8 +1,8 @@
 """Mails are read in child processes with a deadline and a memory limit, so no mail can stop or bloat a server.
 
-Called by `app/messages/intake.py`. In: a mail as it was received; out: its envelope, always: of a mail that exceeds a
-limit, the header fields are read here, and a mark stands for the text. The processes are started with the first mail.
-Next: `mail_process.py`, what they run.
+Called by `app/messages/intake.py`, `connectors/email` and `cli/importing`. In: a mail as it was received; out: its
+envelope, always: of a mail that exceeds a limit, the header fields are read here, and a mark stands for the text. The
+processes are started with the first mail. Next: `mail_process.py`, what they run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, cast
 
 import msgspec
@@ -54,34 +54,40 @@ class MailReader:
 
         Raises InvalidInput as they do, and Unavailable where no process can be started.
         """
-        asked = Asked(endpoint, provider, now)
-        async with self._places:
-            envelope = await self._ask(raw, asked)
-        if envelope is not None:
-            return Mail(envelope, raw)
+        answer = await self._ask(raw, Asked(endpoint, provider, now))
+        if answer is not None:
+            return Mail(_envelope(*answer), raw)
         log.warning("mail exceeded the limits; kept without its text", endpoint=endpoint, bytes=len(raw))
         return envelope_of_head(raw, endpoint=endpoint, provider=provider, now=now)
+
+    async def file(self, raw: bytes, attachment: int) -> bytes | None:
+        """The decoded bytes of an attachment, by its position; None: there is none, or a limit was exceeded.
+
+        Raises Unavailable.
+        """
+        answer = await self._ask(raw, Asked("", "", datetime.now(UTC), attachment))
+        return answer[1] if answer is not None and answer[0] is Outcome.FILE else None
 
     async def close(self) -> None:
         """End the processes."""
         while self._idle:
             await self._idle.pop().end()
 
-    async def _ask(self, raw: bytes, asked: Asked) -> Envelope | None:
-        child = self._idle.pop() if self._idle else await _Child.start(self._limits)
-        answer: tuple[Outcome, bytes] | None = None
-        try:
-            with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
-                async with asyncio.timeout(self._limits.seconds):
-                    answer = await child.ask(raw, asked)
-        finally:
-            # It has exceeded a limit, or nobody waits for its answer any more.
-            if answer is None:
-                await child.end()
-        if answer is None:
-            return None
-        self._idle.append(child)
-        return _envelope(*answer)
+    async def _ask(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes] | None:
+        async with self._places:
+            child = self._idle.pop() if self._idle else await _Child.start(self._limits)
+            answer: tuple[Outcome, bytes] | None = None
+            try:
+                with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
+                    async with asyncio.timeout(self._limits.seconds):
+                        answer = await child.ask(raw, asked)
+            finally:
+                # It has exceeded a limit, or nobody waits for its answer any more.
+                if answer is None:
+                    await child.end()
+            if answer is not None:
+                self._idle.append(child)
+            return answer
 
 
 class _Child:

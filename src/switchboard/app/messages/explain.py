@@ -24,7 +24,7 @@ from switchboard.core.routing.facts import facts, shown_fact, shown_facts
 from switchboard.core.routing.index import retired
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
-from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import OutboxRow
 from switchboard.domain.routing import Decision, Member, Rule, SystemId, TeamId
 from switchboard.domain.shown import (
@@ -154,6 +154,8 @@ class Explanation:
     classifications: tuple[Logged, ...] = ()
     notes: tuple[str, ...] = ()
     """What is unusual about the message."""
+    attachments: Sequence[JsonObject] = ()
+    """As in its envelope."""
 
 
 async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
@@ -170,6 +172,7 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
         dead_letters=await _dead_letters(runtime.database, request_id),
         classifications=tuple(await classification.attempts(runtime.database, request_id)),
         notes=await _notes(runtime, message),
+        attachments=message.envelope["payload"]["attachments"],
     )
 
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, cast
 from uuid import UUID
@@ -19,12 +19,21 @@ import msgspec
 from msgspec.structs import replace
 
 from switchboard.app.access import Access, Principal, foreign_endpoint, owns_endpoint
+from switchboard.app.messages.blobs import BlobService
 from switchboard.app.metrics import Metrics
+from switchboard.core.blobs import NOT_LET_IN, PREFIX
 from switchboard.core.envelope import read as wire
 from switchboard.core.envelope.read import MAX_BATCH
 from switchboard.core.envelope.strict import strict
-from switchboard.domain.envelope import Control, Envelope
-from switchboard.domain.errors import InvalidInput, Overloaded, SwitchboardError, Unavailable
+from switchboard.domain.envelope import Attachment, Control, Envelope
+from switchboard.domain.errors import (
+    BlobQuota,
+    InvalidInput,
+    Overloaded,
+    SwitchboardError,
+    TooLarge,
+    Unavailable,
+)
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Decision
 from switchboard.journey.accept import AcceptLeg, NoFiles, Submission
@@ -76,10 +85,13 @@ def refused(error: SwitchboardError) -> Refused:
 class Intake:
     """Takes messages in for a caller."""
 
-    def __init__(self, accept: AcceptLeg, mails: MailReader, access: Access, metrics: Metrics) -> None:
+    def __init__(
+        self, accept: AcceptLeg, mails: MailReader, access: Access, blobs: BlobService, metrics: Metrics
+    ) -> None:
         self._accept = accept
         self._mails = mails
         self._access = access
+        self._blobs = blobs
         self._metrics = metrics
 
     async def message(self, caller: Principal, raw: bytes, key: str | None = None) -> Accepted:
@@ -111,11 +123,35 @@ class Intake:
             await self._access.check_endpoint(caller, "ingest", "email", endpoint.strip())
             mail = await self._mails.read(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
             by_operator = caller.role == "operator"
-            submission = Submission(_with_key(mail.envelope, key), mail.raw, MAIL, by_operator=by_operator)
+            envelope = await self._with_files(caller, _with_key(mail.envelope, key), raw)
+            submission = Submission(envelope, mail.raw, MAIL, by_operator=by_operator)
             return await self._take(caller, submission, started)
         except SwitchboardError as error:
             self._metrics.refused.labels(error.code).inc()
             raise
+
+    async def _with_files(self, caller: Principal, envelope: Envelope, raw: bytes) -> Envelope:
+        """The envelope of a mail with its attachments stored, as far as there is room, and not for strangers."""
+        attachments = envelope.payload.attachments
+        needless = await self._accept.needs_no_files(Submission(envelope, raw, MAIL)) if attachments else "history"
+        if needless == "history":
+            return envelope
+        if needless == "stranger":
+            kept = [replace(one, unavailable=NOT_LET_IN) for one in attachments]
+        else:
+            kept = [await self._with_file(caller, one, raw, n) for n, one in enumerate(attachments)]
+        return replace(envelope, payload=replace(envelope.payload, attachments=tuple(kept)))
+
+    async def _with_file(self, caller: Principal, attachment: Attachment, raw: bytes, n: int) -> Attachment:
+        data = await self._mails.file(raw, n)
+        if data is None:
+            return replace(attachment, unavailable="it could not be read out of the mail")
+        try:
+            stored = await self._blobs.upload(caller, _once(data), attachment.media_type)
+        except (TooLarge, BlobQuota) as error:
+            return replace(attachment, unavailable=error.message)
+        ref = f"{PREFIX}{stored.blob}"
+        return replace(attachment, media_type=stored.media_type, size_bytes=stored.size_bytes, storage_ref=ref)
 
     async def batch(self, caller: Principal, items: Sequence[bytes]) -> list[Accepted | Refused]:
         """Many envelopes: per item, in order, its answer or its error; what is good is kept.
@@ -167,6 +203,10 @@ class Intake:
             self._metrics.refused.labels(code).inc(count)
         if duplicates:
             self._metrics.duplicates.inc(duplicates)
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
 
 
 def _turned_away(outcomes: Sequence[Acceptance | SwitchboardError]) -> SwitchboardError | None:

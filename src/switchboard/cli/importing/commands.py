@@ -25,12 +25,14 @@ from rich.console import RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from switchboard.cli.client import Client, ask
+from switchboard.cli.importing.large import submit_by_parts
 from switchboard.cli.importing.sources import Item, Kind, Source, find_sources, read_items, thread_of
 from switchboard.cli.output import FAILED, OK, AsJson, Json, NoServer, clean, done, errors, one_line, out, show, table
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, Overloaded, SenderOverRate, SwitchboardError, TooLarge, Unavailable
 from switchboard.domain.json_values import JsonObject
+from switchboard.transport.mail_reading import MailReader
 
 BATCH: Final = 100
 BATCH_BYTES: Final = 4_194_304
@@ -38,6 +40,8 @@ FLIGHTS: Final = 8
 """Mails on their way at the same time; those of one thread never overtake each other."""
 PATIENCE: Final = 120.0
 """Seconds that a server may be busy or gone in the middle before we give up (and can be run again)."""
+_WHOLE: Final = 1_000_000
+"""Bytes of a mail up to which it is submitted as it is."""
 _LISTED: Final = 1000
 _BUSY: Final = frozenset({Overloaded.code, SenderOverRate.code, Unavailable.code})
 _T = TypeVar("_T")
@@ -92,7 +96,7 @@ class Tally:
 def import_files(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH", help="mbox or .eml files, folders of .eml files, JSON lines of envelopes."),
+        typer.Argument(metavar="PATH", help="mbox or .eml files, folders of .eml files or Maildirs, JSON lines."),
     ],
     *,
     endpoint: Annotated[str, typer.Option(help="For mails: the account that received them, such as its address.")] = "",
@@ -118,10 +122,15 @@ def import_files(
 async def _import(client: Client, sources: Sequence[Source], endpoint: str, tally: Tally) -> None:
     # Before anything is read: a server that is not there, or a token that opens nothing, is no matter for patience.
     await client.get("/v1/messages", {"limit": 1})
+    reader = MailReader()
     with _progress() as progress:
         bar = progress.add_task("importing", total=sum(source.size for source in sources) or 1)
-        for source in sources:
-            await _import_file(client, source, endpoint, tally, lambda size: progress.advance(bar, size))
+        try:
+            for source in sources:
+                mails = _Mails(client, reader, endpoint, tally)
+                await _import_file(mails, source, lambda size: progress.advance(bar, size))
+        finally:
+            await reader.close()
         progress.update(bar, completed=sum(source.size for source in sources) or 1)
 
 
@@ -131,18 +140,16 @@ def _progress() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-async def _import_file(
-    client: Client, source: Source, endpoint: str, tally: Tally, advance: Callable[[int], None]
-) -> None:
-    items = _short_enough(_readable(source, tally), tally)
+async def _import_file(mails: _Mails, source: Source, advance: Callable[[int], None]) -> None:
+    items = _short_enough(_readable(source, mails.tally), mails.tally)
     if source.kind is Kind.JSONL:
         for batch in _batches(items):
-            await _submit_batch(client, batch, tally)
+            await _submit_batch(mails.client, batch, mails.tally)
             advance(sum(len(item.data) + 1 for item in batch))
         return
 
     async def submit(item: Item) -> None:
-        await _submit_mail(client, item, endpoint, tally)
+        await mails.submit(item)
         advance(len(item.data))
 
     async with _flights(submit) as launch:
@@ -233,15 +240,29 @@ def _is_json(item: Item, tally: Tally) -> bool:
     return True
 
 
-async def _submit_mail(client: Client, item: Item, endpoint: str, tally: Tally) -> None:
-    query = {"endpoint": endpoint, "provider": "file"}
-    try:
-        answer = await patiently(
-            lambda: client.post("/v1/ingest", item.data, params=query, headers=_as("message/rfc822")), tally.wait
-        )
-        tally.take(answer)
-    except (InvalidInput, TooLarge) as error:
-        tally.refuse(item, error.code, error.message)
+@dataclass(frozen=True, slots=True)
+class _Mails:
+    """What takes mails, and counts them; `reader` is for those that are too large for one request."""
+
+    client: Client
+    reader: MailReader
+    endpoint: str
+    tally: Tally
+
+    async def submit(self, item: Item) -> None:
+        try:
+            self.tally.take(await patiently(lambda: self._submit(item.data), self.tally.wait))
+        except (InvalidInput, TooLarge) as error:
+            self.tally.refuse(item, error.code, error.message)
+
+    async def _submit(self, mail: bytes) -> Json:
+        # Not tried whole first: a server that refuses a large body closes the connection while we still send it.
+        if len(mail) > _WHOLE:
+            answer = await submit_by_parts(self.client, self.reader, mail, self.endpoint)
+            if answer is not None:
+                return answer
+        query = {"endpoint": self.endpoint, "provider": "file"}
+        return await self.client.post("/v1/ingest", mail, params=query, headers=_as("message/rfc822"))
 
 
 def _as(media_type: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from switchboard.domain.errors import InvalidInput, NotFound
 _JSONL: Final = frozenset({".jsonl", ".ndjson", ".json"})
 _EML: Final = frozenset({".eml", ".msg"})
 _MBOX: Final = frozenset({".mbox", ".mbx"})
+_MAILDIR: Final = ("cur", "new")
 _THREADING: Final = (b"references", b"in-reply-to", b"message-id")
 _HEAD: Final = 65_536
 # An array, or an object whose first line does not end it.
@@ -65,7 +66,7 @@ class Item:
 
 
 def find_sources(paths: Iterable[Path], kind: Kind | None = None) -> list[Source]:
-    """The files that `paths` mean, folders replaced by the `.eml` files below them, sorted.
+    """The files that `paths` mean, folders replaced by the `.eml` files below them and the mails of a Maildir, sorted.
 
     Raises NotFound for what is not there, InvalidInput for a file whose kind cannot be told or a folder without mails.
     """
@@ -76,14 +77,21 @@ def _below(path: Path, kind: Kind | None) -> list[Source]:
     try:
         if not path.is_dir():
             return [_source(path, kind)]
-        files = sorted(file for file in path.rglob("*") if file.suffix.lower() == ".eml" and file.is_file())
+        files = sorted(file for file in path.rglob("*") if _is_mail_of_folder(file) and file.is_file())
     except FileNotFoundError:
         raise NotFound(f"there is no file or folder {path}") from None
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
     if not files:
-        raise InvalidInput(f"the folder {path} contains no .eml files; name mbox or .jsonl files individually")
+        raise InvalidInput(
+            f"the folder {path} contains no .eml files and is no Maildir; name mbox or .jsonl files individually"
+        )
     return [Source(file, Kind.EML, file.stat().st_size) for file in files]
+
+
+def _is_mail_of_folder(file: Path) -> bool:
+    """By its name, or as a mail of a Maildir."""
+    return file.suffix.lower() == ".eml" or (file.parent.name in _MAILDIR and (file.parent.parent / "tmp").is_dir())
 
 
 def _source(path: Path, kind: Kind | None) -> Source:

@@ -11,7 +11,8 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask
-from switchboard.cli.ids import ask_about
+from switchboard.cli.ids import RequestId, ask_about
+from switchboard.cli.messages.files import attachment_line, get_file
 from switchboard.cli.models.views import attempt_line
 from switchboard.cli.names import targets
 from switchboard.cli.output import (
@@ -31,12 +32,13 @@ from switchboard.cli.rules.views import pairs_of
 from switchboard.core.visible import escaped
 from switchboard.domain.shown import MessageState
 
-app = typer.Typer(help="List messages; show, stop or correct one, or get its original bytes.", no_args_is_help=True)
+app = typer.Typer(
+    help="List messages; show, stop or correct one, or get its original bytes or its files.", no_args_is_help=True
+)
 
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")]
 Channel = Annotated[str | None, typer.Option(help="Only this channel.")]
 Endpoint = Annotated[str | None, typer.Option(help="Only this account of a channel, such as a bot or a mailbox.")]
-RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]
 
 
 @app.command("list")
@@ -87,15 +89,6 @@ def show_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
     ]
     rows += [("model", attempt_line(c)) for c in message["classifications"]]
     show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(message["text"])), as_json=as_json)
-
-
-def attachment_line(attachment: Json) -> Text:
-    """An attachment in a line: its name, what it is, and where its bytes are."""
-    kind, size = one_line(attachment["media_type"], 60), f"{attachment['size_bytes']:,} bytes"
-    line = Text(one_line(attachment.get("filename") or "(no name)", 100)).append(f"  {kind}, {size}", style="dim")
-    if attachment.get("storage_ref"):
-        return line.append(f"  {one_line(attachment['storage_ref'])}", style="dim")
-    return line.append(f"  {one_line(attachment.get('unavailable') or 'not stored here', 300)}", style="yellow")
 
 
 def _became(who: object, how: object, what: object) -> Text:
@@ -158,3 +151,6 @@ def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
         shown = escaped(content.decode(errors="replace").replace("\r\n", "\n")).encode()
         sys.stdout.buffer.write(shown if sys.stdout.isatty() else content)
         sys.stdout.buffer.flush()
+
+
+app.command("file")(get_file)

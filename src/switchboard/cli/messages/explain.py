@@ -19,6 +19,7 @@ from rich.tree import Tree
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.importing.sources import is_mail
+from switchboard.cli.messages.files import attachment_line
 from switchboard.cli.messages.talk import described
 from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import AsJson, Json, clean, one_line, show, state, when
@@ -106,6 +107,8 @@ def tree_of(explanation: Json) -> Tree:
     tree = Tree(_head(explanation["message"]), guide_style="dim")
     if (waiting := explanation.get("waiting")) and waiting["waiting"]["state"] == "pending":
         _waiting(tree, waiting)
+    for attachment in explanation.get("attachments", ()):
+        tree.add(_label("file").append(" ").append(attachment_line(attachment)))
     for note in explanation.get("notes", ()):
         tree.add(_label("note", (note, "yellow")))
     for attempt in explanation.get("classifications", ()):

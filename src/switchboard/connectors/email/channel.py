@@ -22,7 +22,6 @@ from switchboard.connectors.email.mailbox import Mailbox, Opened, SignIn
 from switchboard.connectors.email.settings import Settings
 from switchboard.connectors.email.submission import Outgoing, submit
 from switchboard.core.channels.email import CHANNELS
-from switchboard.core.mail.files import file_of
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
 from switchboard.core.mail.reply import File, Reply, compose, message_id
 from switchboard.domain.envelope import Envelope
@@ -288,7 +287,7 @@ class EmailSession:
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         """The bytes of an attachment, out of its mail. Raises ValueError: it has none there."""
-        data = await asyncio.to_thread(file_of, file.raw, int(file.handle.get("part", 0)))
+        data = await self._reader.file(file.raw, int(file.handle.get("part", 0)))
         if data is None:
             raise ValueError("the mail has no such attachment")
         for start in range(0, len(data), _PIECE):

@@ -22,7 +22,7 @@ from switchboard.connectors.kernel.api import Api, Declined, Stored, Unreachable
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.limits import pause_after
-from switchboard.core.blobs import HEAD_BYTES, PREFIX, UNKNOWN, bare_type, sniff
+from switchboard.core.blobs import HEAD_BYTES, NOT_LET_IN, PREFIX, UNKNOWN, bare_type, sniff
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Capabilities, FileIn, Session
@@ -36,7 +36,6 @@ _MOST_REASON: Final = 400
 _AT_HAND_S: Final = 3600.0
 _MOST_AT_HAND: Final = 500
 _UNSEEN: Final = ("known", "history")
-_STRANGER: Final = "it was not fetched, since its sender had not been let in"
 
 
 class _Never(Exception):
@@ -104,7 +103,7 @@ class Filer:
 
     async def _filed_one(self, file: FileIn, attachment: Attachment, envelope: Envelope, wanted: Wanted) -> Attachment:
         limits = FileLimits(min(self.limits.most_bytes, wanted.most_bytes), self.limits.types)
-        stranger = _STRANGER if wanted.reason == "stranger" else None
+        stranger = NOT_LET_IN if wanted.reason == "stranger" else None
         stored = stranger or limits.objection(attachment.media_type, attachment.size_bytes) or self._at_hand(file)
         if stored is None:
             async with self._turns:

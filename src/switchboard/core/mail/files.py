@@ -1,6 +1,6 @@
 """The bytes of the attachments of a mail, by their position in `payload.attachments`.
 
-Called by `connectors/email`. Next: `core/mail/parse.py`, which lists them.
+Called by `transport/mail_process.py`. Next: `core/mail/parse.py`, which lists them.
 """
 
 from __future__ import annotations

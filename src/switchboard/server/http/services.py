@@ -75,7 +75,8 @@ class Services:
         access, metrics = Access(runtime.database), Metrics()
         records, replays = RuleRecords(runtime), Replays(runtime)
         views, quarantine = Views(runtime, access), QuarantineService(runtime.database, access)
-        intake = Intake(switchboard.accept, switchboard.mails, access, metrics)
+        blobs = BlobService(runtime.database, access, runtime.settings)
+        intake = Intake(switchboard.accept, switchboard.mails, access, blobs, metrics)
         accounts = HookAccounts(runtime.settings.channels_dir)
 
         def members() -> Iterable[Member]:
@@ -88,7 +89,7 @@ class Services:
             intake,
             ConnectorService(runtime.database, switchboard.replies, access),
             AccountService(runtime.database, access, runtime.policies.look),
-            BlobService(runtime.database, access, runtime.settings),
+            blobs,
             quarantine,
             HookService(
                 accounts, intake, quarantine, runtime.settings.accept.message_bytes, runtime.settings.trusted_proxies
