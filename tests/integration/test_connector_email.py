@@ -218,8 +218,11 @@ async def test_a_file_can_be_fetched(pymap: Imap, open_sessions: list[EmailSessi
     assert isinstance(events[0], Inbound)
     (file,) = events[0].files
     assert b"".join([piece async for piece in session.fetch(file)]) == b"\x00\xff"
-    with pytest.raises(ValueError, match="not in the mailbox"):
-        [_ async for _ in session.fetch(FileIn(0, {"place": "7:7"}))]
+    again = await session.read(events[0].raw)
+    assert isinstance(again, Inbound)
+    assert b"".join([piece async for piece in session.fetch(again.files[0])]) == b"\x00\xff", "from quarantine, too"
+    with pytest.raises(ValueError, match="no such attachment"):
+        await anext(session.fetch(FileIn(0, {"part": 7}, events[0].raw)))
 
 
 async def test_a_wrong_password_is_named_and_not_shown(imap: Imap) -> None:
