@@ -458,7 +458,7 @@ def test_import_says_what_it_needs(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 20_000_000])
-def test_attachments_of_imported_mails_are_kept_and_can_be_written_to_a_file(
+def test_attachments_of_imported_mails_are_kept_and_can_be_saved(
     cli: Cli, tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mail that is too large for one request, too: then what is left of it goes as an envelope."""
@@ -479,10 +479,9 @@ def test_attachments_of_imported_mails_are_kept_and_can_be_written_to_a_file(
     if size == 1000:
         assert base64.b64encode(data)[:40].decode() in cli.says("messages", "raw", request_id)
     monkeypatch.chdir(tmp_path)
-    assert cli.says("messages", "file", request_id) == "wrote plans_1.zip\n"
-    assert (tmp_path / "plans_1.zip").read_bytes() == data
-    assert "plans_1.zip cannot be written" in cli.run("messages", "file", request_id)[2]
-    assert "no file 2" in cli.run("messages", "file", request_id, 2)[2]
+    for name in ("plans $1.zip", "1-plans $1.zip"):
+        assert cli.says("messages", "save", request_id) == f"{name}\n"
+        assert (tmp_path / name).read_bytes() == data
 
 
 def test_import_of_a_mail_that_is_too_large_goes_on_after_it(cli: Cli, tmp_path: Path) -> None:

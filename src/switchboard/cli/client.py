@@ -246,18 +246,6 @@ class Client:
             raise _refusal(response, self.place)
         return response
 
-    async def download(self, path: str, write: Callable[[bytes], object]) -> None:
-        """GET of bytes, each piece of them written as it comes."""
-        try:
-            async with self._http.stream("GET", path, timeout=60.0) as response:
-                if not response.is_success:
-                    await response.aread()
-                    raise _refusal(response, self.place)
-                async for piece in response.aiter_bytes():
-                    write(piece)
-        except (httpx2.TransportError, httpx2.InvalidURL) as error:
-            raise self._failed(error) from error
-
     def _failed(self, error: Exception) -> SwitchboardError:
         """What it means that there is no answer."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import suppress
-from itertools import count
 from pathlib import Path
-from typing import IO, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -15,6 +12,7 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.messages.talk import described
 from switchboard.cli.output import AsJson, Cursor, Json, clean, details, one_line, show, show_page, state, table, when
+from switchboard.cli.saving import saved
 from switchboard.core.reply_files import reply_name
 
 app = typer.Typer(help="Outgoing replies: list them, show one, save its files, or send it again.", no_args_is_help=True)
@@ -80,39 +78,16 @@ def save(
     as_json: AsJson = False,
 ) -> None:
     """Save the files of a reply. One whose name is taken already gets a number before it; nothing is replaced."""
-    saved = ask_about("reply", outbox_id, lambda client, found: _save(client, str(found), to))
+    files = ask_about("reply", outbox_id, lambda client, found: _save(client, str(found), to))
     show(
-        {"saved": [str(one) for one in saved]}, "\n".join(map(str, saved)) or "the reply has no files", as_json=as_json
+        {"saved": [str(one) for one in files]}, "\n".join(map(str, files)) or "the reply has no files", as_json=as_json
     )
 
 
 async def _save(client: Client, outbox_id: str, to: Path) -> list[Path]:
     reply = await client.get(f"/v1/outbox/{outbox_id}")
     names = [reply_name(one["filename"]) for one in reply["files"]]
-    return [
-        await _saved(client.download(f"/v1/outbox/{outbox_id}/files/{n}"), to, name) for n, name in enumerate(names)
-    ]
-
-
-async def _saved(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
-    """The whole file under a name that was free; nothing of it if it does not come to its end."""
-    path, file = _free(to, name)
-    try:
-        with file:
-            async for piece in pieces:
-                file.write(piece)
-    except BaseException:
-        path.unlink()
-        raise
-    return path
-
-
-def _free(to: Path, name: str) -> tuple[Path, IO[bytes]]:
-    for n in count():
-        path = to / (f"{n}-{name}" if n else name)
-        with suppress(FileExistsError):
-            return path, path.open("xb")
-    raise AssertionError
+    return [await saved(client.download(f"/v1/outbox/{outbox_id}/files/{n}"), to, name) for n, name in enumerate(names)]
 
 
 @app.command("resend")

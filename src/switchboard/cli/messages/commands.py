@@ -12,7 +12,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import RequestId, ask_about
-from switchboard.cli.messages.files import attachment_line, get_file
+from switchboard.cli.messages.files import attachment_line, save
 from switchboard.cli.models.views import attempt_line
 from switchboard.cli.names import targets
 from switchboard.cli.output import (
@@ -153,4 +153,4 @@ def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
         sys.stdout.buffer.flush()
 
 
-app.command("file")(get_file)
+app.command("save")(save)

@@ -1,17 +1,12 @@
-"""Files that came with a message: as a line of a table, and written to a file of one's own.
+"""Files that came with a message: as a line of a table, and saved.
 
-Called by `commands.py` and `explain.py`. Strangers named these files: a name is made harmless, and nothing is
-overwritten. Next: `cli/client.py`.
+Called by `commands.py` and `explain.py`. Next: `cli/saving.py`.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Final
-from uuid import UUID
+from typing import Annotated
 
 import msgspec
 import typer
@@ -20,11 +15,10 @@ from rich.text import Text
 from switchboard.cli.client import Client
 from switchboard.cli.ids import RequestId, ask_about
 from switchboard.cli.output import AsJson, Json, clean, one_line, show
-from switchboard.core.blobs import safe_name, stored_blob
+from switchboard.cli.saving import saved
+from switchboard.core.blobs import stored_blob
+from switchboard.core.reply_files import reply_name
 from switchboard.domain.envelope import Attachment
-from switchboard.domain.errors import InvalidInput, NotFound
-
-_STDOUT: Final = Path("-")
 
 
 def attachment_line(attachment: Json) -> Text:
@@ -36,54 +30,26 @@ def attachment_line(attachment: Json) -> Text:
     return line.append(f"  {one_line(attachment.get('unavailable') or 'not stored here', 300)}", style="yellow")
 
 
-def get_file(
+def save(
     request_id: RequestId,
-    number: Annotated[int, typer.Argument(min=1, help="Which file, as `messages show` counts them.")] = 1,
     *,
-    to: Annotated[
-        Path | None, typer.Option(help="Where to write it (- is stdout); by default its name, in this directory.")
-    ] = None,
+    to: Annotated[Path, typer.Option("--to", help="The directory; by default this one.", file_okay=False)] = Path(),
     as_json: AsJson = False,
 ) -> None:
-    """Write a file that came with a message. A file that is there already is not overwritten."""
+    """Save the files of a message. One whose name is taken already gets a number before it; nothing is replaced."""
+    answer = ask_about("message", request_id, lambda client, found: _save(client, str(found), to))
+    lines = [*map(clean, answer["saved"]), *(f"not there: {clean(why)}" for why in answer["missing"])]
+    show(answer, "\n".join(lines) or "the message has no files", as_json=as_json)
 
-    async def fetch(client: Client, found: UUID) -> Json:
-        message = await client.get(f"/v1/messages/{found}")
-        attachment = _attachment(message["envelope"]["payload"]["attachments"], number)
-        blob = stored_blob(attachment)
+
+async def _save(client: Client, request_id: str, to: Path) -> Json:
+    message = await client.get(f"/v1/messages/{request_id}")
+    attachments = msgspec.convert(message["envelope"]["payload"]["attachments"], list[Attachment])
+    files, missing = list[str](), list[str]()
+    for one in attachments:
+        name, blob = reply_name(one.filename), stored_blob(one)
         if blob is None:
-            why = attachment.unavailable or "its bytes are not stored here"
-            raise NotFound(f"file {number} of this message cannot be had: {clean(why)}")
-        place = to or Path(safe_name(attachment))
-        with _opened(place) as file:
-            await client.download(f"/v1/blobs/{blob.hex()}", file.write)
-        return {"file": str(place), "size_bytes": attachment.size_bytes, "media_type": attachment.media_type}
-
-    written = ask_about("message", request_id, fetch)
-    if to != _STDOUT:
-        show(written, f"wrote {clean(written['file'])}", as_json=as_json)
-
-
-def _attachment(attachments: Sequence[Json], number: int) -> Attachment:
-    if number > len(attachments):
-        raise NotFound(f"this message has {len(attachments)} files, and no file {number}")
-    return msgspec.convert(attachments[number - 1], Attachment)
-
-
-@contextmanager
-def _opened(place: Path) -> Iterator[IO[bytes]]:
-    """For writing; what could not be written whole is removed again. Raises InvalidInput."""
-    if place == _STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    try:
-        file = place.open("xb")
-    except OSError as error:
-        raise InvalidInput(f"{place} cannot be written: {error.strerror}; name another file with --to") from error
-    try:
-        with file:
-            yield file
-    except BaseException:
-        place.unlink(missing_ok=True)
-        raise
+            missing.append(f"{name}: {one.unavailable or 'its bytes are not stored here'}")
+        else:
+            files.append(str(await saved(client.download(f"/v1/blobs/{blob.hex()}"), to, name)))
+    return {"saved": files, "missing": missing}

@@ -1,0 +1,33 @@
+"""Files from the server, saved under names that others chose.
+
+Called by the commands that save files of messages and of replies. Next: `cli/client.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+
+async def saved(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
+    """The whole file under a name that was free; nothing of it if it does not come to its end."""
+    path, file = _free(to, name)
+    try:
+        with file:
+            async for piece in pieces:
+                file.write(piece)
+    except BaseException:
+        path.unlink()
+        raise
+    return path
+
+
+def _free(to: Path, name: str) -> tuple[Path, IO[bytes]]:
+    for n in count():
+        path = to / (f"{n}-{name}" if n else name)
+        with suppress(FileExistsError):
+            return path, path.open("xb")
+    raise AssertionError
