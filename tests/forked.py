@@ -1,28 +1,41 @@
 """Processes that are forked from one that has imported everything: real ones to be killed, without a second of imports.
 
 Fixture `forks` (session): `start` runs `main(arguments)` of a module in a process of its own. In: the module, its
-arguments, its whole environment; out: a `Forked`, of which the caller makes sure that it has ended.
+arguments, its whole environment; out: a `Forked`, of which the caller makes sure that it has ended. `ForkedCommand` is
+`subprocess.Popen` for `switchboard ARGUMENTS`: with its streams, its directory, its signals and its exit code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import faulthandler
+import fcntl
+import inspect
 import os
+import subprocess
 import sys
+import termios
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import forkserver, get_context
+from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
+from multiprocessing.reduction import DupFd
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, AnyStr, Final
 
 import pytest
 
+from switchboard.cli.main import COMMANDS, main
 from switchboard.lanes import faults
 
-_PRELOADED: Final = [__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.main"]
+_TEST: Final = "PYTEST_CURRENT_TEST"
+_PRELOADED: Final = [
+    *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.running"),
+    *(f"switchboard.cli.{entry.place.partition(':')[0]}" for entry in COMMANDS),
+]
 _STUCK_S: Final = 45.0
 """Seconds after which a process tells where it is, in `errors`."""
 
@@ -72,16 +85,104 @@ def forks() -> Forks:
 
 
 def forked() -> Forks:
-    """The same outside of pytest."""
-    forkserver.set_forkserver_preload(_PRELOADED)
-    forkserver.ensure_running()
+    """The same outside of pytest, and within a test: what they are forked from outlives the test."""
+    test = os.environ.pop(_TEST, None)
+    try:
+        forkserver.set_forkserver_preload(_PRELOADED)
+        forkserver.ensure_running()
+    finally:
+        if test is not None:
+            os.environ[_TEST] = test
     return Forks()
 
 
-def _live(module: str, arguments: Sequence[str], env: Mapping[str, str], errors: str, cwd: str) -> None:
+class ForkedCommand(subprocess.Popen[AnyStr]):
+    """`subprocess.Popen` of which the first word is not looked at: it is `switchboard` with the other words.
+
+    `env` has to be given. With `start_new_session`, a terminal that is its stdin is the one that controls it. What
+    /proc says of its words and its environment is of the process that it was forked from.
+    """
+
+    _process: ForkServerProcess
+
+    def _execute_child(self, *given: object) -> None:
+        asked = _ASKED.bind(self, *given).arguments
+        # Each with the end that stays here, or -1: without one it is ours, or was given to us.
+        ends = [(asked["p2cread"], asked["p2cwrite"]), (asked["c2pwrite"], asked["c2pread"])]
+        ends.append((asked["errwrite"], asked["errread"]))
+        streams = _Streams([ours if stream == -1 else stream for ours, (stream, _) in enumerate(ends)])
+        words = [os.fspath(word) for word in asked["args"]]
+        cwd = Path(asked["cwd"] or ".").resolve()
+        forked()
+        self._process = get_context("forkserver").Process(
+            target=_be_switchboard, args=(words, asked["env"], cwd, streams, asked["start_new_session"]), daemon=True
+        )
+        self._process.start()
+        self._child_created = True
+        self.pid = self._process.pid or 0
+        for made_here in {stream for stream, end in ends if -1 not in (stream, end)} | {getattr(self, "_devnull", -1)}:
+            if made_here != -1:
+                os.close(made_here)
+
+    def _internal_poll(self, _deadstate: object = None) -> int | None:
+        if self.returncode is None and self._process.exitcode is not None:
+            self.returncode = self._process.exitcode
+        return self.returncode
+
+    def _wait(self, timeout: float | None) -> int:
+        if not wait([self._process.sentinel], timeout):
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self._internal_poll()
+        return self.returncode
+
+
+_ASKED: Final = inspect.signature(vars(subprocess.Popen)["_execute_child"])
+
+
+class _Streams:
+    """Descriptors that go with a process that is forked; there they are numbers again."""
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._numbers = numbers
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _taken, tuple(DupFd(number) for number in self._numbers)
+
+
+def _taken(*sent: Any) -> list[int]:
+    return [one.detach() for one in sent]
+
+
+def _be_switchboard(
+    words: Sequence[str], env: Mapping[str, str], cwd: Path, streams: Sequence[int], own_session: bool
+) -> None:
+    if own_session:
+        os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    if own_session and os.isatty(0):
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    sys.stdin, sys.stdout, sys.stderr = (_text(0, "r"), _text(1, "w"), _text(2, "w", "backslashreplace"))
+    _move(env, cwd)
+    sys.argv = [*words]
+    main()
+
+
+def _text(number: int, mode: str, errors: str = "strict") -> IO[str]:
+    """As Python opens its own at the start."""
+    return open(number, mode, buffering=1 if os.isatty(number) or number == 2 else -1, errors=errors, closefd=False)
+
+
+def _move(env: Mapping[str, str], cwd: Path) -> None:
     os.environ.clear()
     os.environ.update(env)
+    time.tzset()
     os.chdir(cwd)
+
+
+def _live(module: str, arguments: Sequence[str], env: Mapping[str, str], errors: str, cwd: str) -> None:
+    _move(env, Path(cwd))
     with Path(os.devnull).open("wb") as nothing, Path(errors).open("ab") as told:
         sys.stdout.flush()
         os.dup2(nothing.fileno(), 1)

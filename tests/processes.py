@@ -19,6 +19,8 @@ from pathlib import Path
 from threading import Timer
 from typing import Any
 
+from tests.forked import ForkedCommand
+
 DEADLINE = 60.0
 EXECUTABLE = str(Path(sys.executable).with_name("switchboard"))
 
@@ -52,7 +54,8 @@ def running(
 
     Its URL is in the environment that it is yielded with.
     """
-    process = subprocess.Popen(
+    start = subprocess.Popen if before else ForkedCommand
+    process = start(
         [*before, EXECUTABLE, *arguments, "--json"],
         env=dict(env),
         cwd=cwd,
@@ -99,17 +102,21 @@ def switchboard(
     env: Mapping[str, str], *arguments: str | Path, given: str | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run one command to its end."""
-    return subprocess.run(
-        [EXECUTABLE, *map(str, arguments)],
+    command = [EXECUTABLE, *map(str, arguments)]
+    with ForkedCommand(
+        command,
         env=dict(env),
         cwd=cwd,
-        input=given,
-        stdin=subprocess.DEVNULL if given is None else None,
-        capture_output=True,
+        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    ) as process:
+        try:
+            said, errors = process.communicate(given, timeout=DEADLINE)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(command, process.returncode, said, errors)
 
 
 def told(env: Mapping[str, str], *arguments: str | Path, code: int = 0, given: str | None = None) -> dict[str, Any]:

@@ -25,6 +25,7 @@ import pytest
 from switchboard.cli.main import COMMANDS, main
 from switchboard.cli.messages import talk
 from switchboard.cli.messages.talk import Draft
+from tests.forked import ForkedCommand
 from tests.processes import (
     DEADLINE,
     EXECUTABLE,
@@ -277,7 +278,7 @@ def test_signals_that_are_ignored_from_the_start_end_nothing_but_sigterm_does(pl
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
+    process = ForkedCommand(
         [EXECUTABLE, "demo", str(place / "demo")],
         env=environment(place / "data"),
         stdout=subprocess.PIPE,
@@ -392,7 +393,7 @@ def test_the_first_signal_drains_and_the_second_ends_at_once(place: Path) -> Non
 def test_two_signals_at_once_leave_no_database_running(place: Path, *, ready: bool) -> None:
     """As `timeout` sends them, to us and to our group; also while the database is only being made."""
     env = environment(place / "data")
-    process = subprocess.Popen([EXECUTABLE, "up", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    process = ForkedCommand([EXECUTABLE, "up", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout is not None
     if ready:
         process.stdout.readline()
@@ -414,7 +415,7 @@ def test_an_import_waits_for_a_busy_server(place: Path, tmp_path: Path) -> None:
     with running(env, "serve") as server:
         _until(lambda: switchboard(server.environment, "send", "x").returncode or None)
         assert told(server.environment, "send", "x", code=1)["error"]["code"] == "overloaded"
-        importing = subprocess.Popen(
+        importing = ForkedCommand(
             [EXECUTABLE, *command],
             env=dict(server.environment),
             stdout=subprocess.PIPE,
@@ -470,20 +471,24 @@ def test_an_import_that_is_killed_and_run_again_takes_nothing_twice(home: Path, 
     (tmp_path / "box.mbox").write_text("".join(mails))
     command = ("import", str(tmp_path / "box.mbox"), "--endpoint", "kill@example.org")
     with running(environment(home / "data", LOG_LEVEL="error"), "serve") as server:
-        killed = subprocess.Popen([EXECUTABLE, *command], env=dict(server.environment), stdout=subprocess.DEVNULL)
+        killed = ForkedCommand([EXECUTABLE, *command], env=dict(server.environment), stdout=subprocess.DEVNULL)
         _until(lambda: _newest(server.environment) or None)
         killed.kill()
         killed.wait(DEADLINE)
         first = _until(lambda: _newest_at_rest(server.environment))
 
-        stopped = subprocess.Popen(
-            [EXECUTABLE, *command], env=dict(server.environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        stopped = ForkedCommand(
+            [EXECUTABLE, *command],
+            env=dict(server.environment),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         _until(lambda: True if _newest(server.environment) > first else None)
         stopped.send_signal(signal.SIGINT)
         _, said = stopped.communicate(timeout=DEADLINE)
         assert stopped.returncode == 130
-        assert b"run the same command again" in said
+        assert "run the same command again" in said
 
         last = told(server.environment, *command)
         assert 0 < last["duplicates"] < count
@@ -528,10 +533,20 @@ def _page(env: Mapping[str, str], **query: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def terminal(env: Mapping[str, str], *arguments: str, program: str = EXECUTABLE) -> Iterator[Terminal]:
+def terminal(
+    env: Mapping[str, str], *arguments: str, program: str = EXECUTABLE, controlled: bool = False
+) -> Iterator[Terminal]:
     """A command on a terminal of 100 columns."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([program, *arguments], env=dict(env), stdin=theirs, stdout=theirs, stderr=theirs)
+    start = ForkedCommand if program == EXECUTABLE else subprocess.Popen
+    process = start(
+        [program, *arguments],
+        env=dict(env),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=controlled,
+    )
     os.close(theirs)
     try:
         yield Terminal(ours, process)
@@ -543,7 +558,7 @@ def terminal(env: Mapping[str, str], *arguments: str, program: str = EXECUTABLE)
 
 def on_its_terminal(env: Mapping[str, str], *arguments: str) -> AbstractContextManager[Terminal]:
     """A command on a terminal that it controls, so that Ctrl-C is a signal for it."""
-    return terminal(env, "--ctty", EXECUTABLE, *arguments, program="setsid")
+    return terminal(env, *arguments, controlled=True)
 
 
 class Terminal:
@@ -798,7 +813,7 @@ def test_secrets_appear_nowhere(place: Path) -> None:
         done = switchboard(wrong, *command)
         assert done.returncode == 1
         assert "canary-password" not in done.stdout + done.stderr, command
-    process = subprocess.Popen(
+    process = ForkedCommand(
         [EXECUTABLE, "up", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None

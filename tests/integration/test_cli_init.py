@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from switchboard.cli.init.files import Choice, files_of
 from switchboard.core.routing.teamfile import parse_team_file
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.acceptance.test_cli_processes import terminal
-from tests.processes import DEADLINE, EXECUTABLE, environment, running, scripted_llm
+from tests.processes import DEADLINE, environment, running, scripted_llm, switchboard
 
 CALL = {"name": "look_up_number", "arguments": {"person": "Ada"}}
 NOTE = {"name": "write_file", "arguments": {"path": "notes.txt", "content": "buy milk"}}
@@ -41,15 +40,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def init(place: Path, *arguments: str, code: int = 0, **env: str) -> tuple[str, str]:
     """What it says on stdout and stderr, in an empty environment but for `env`."""
-    done = subprocess.run(
-        [EXECUTABLE, "init", *arguments],
-        cwd=place,
-        env=environment(place / "data") | {"HOME": str(place)} | env,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    done = switchboard(environment(place / "data") | {"HOME": str(place)} | env, "init", *arguments, cwd=place)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout, done.stderr
 
@@ -79,15 +70,7 @@ def test_from_nothing_to_a_butler_that_writes_files(tmp_path: Path, url: str, da
     init(tmp_path, "--yes", "--url", url, "--model", "worker", "--name", "jeeves")
     env = environment(tmp_path / "data", DATABASE_URL=database_url, LOG_LEVEL="error")
     with running(env, "up", cwd=tmp_path) as server:
-        answer = subprocess.run(
-            [EXECUTABLE, "chat", "--once", "Note that I must buy milk"],
-            cwd=tmp_path,
-            env=server.environment,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
+        answer = switchboard(server.environment, "chat", "--once", "Note that I must buy milk", cwd=tmp_path)
     assert answer.stdout == "System1/jeeves: It is in notes.txt.\n", answer.stderr
     assert (tmp_path / "files/notes.txt").read_text() == "buy milk"
 
