@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import SILENT
 from switchboard.ports.connector import Later
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
@@ -275,3 +276,33 @@ def test_an_idle_account_asks_the_platform_for_nothing_and_the_switchboard_seldo
         assert counted == {"POST /v1/connectors/heartbeat": 30}
 
     in_no_time(main())
+
+
+def test_at_its_first_start_an_account_keeps_what_is_there_as_history_though_it_is_killed_meanwhile() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(handling=Handling(start="7d")), scripted()
+        for number in range(60):
+            sent_at = switchboard.since - timedelta(hours=number + 1)
+            platform.add(f"t{number}", f"old {number}", event={"sent_at": sent_at})
+        async with connector(platform.configured, switchboard) as running:
+            await until(lambda: len(switchboard.accepted) >= 50, "a part of it is there")
+            await running.killed()
+        platform.add("t", "new", event={"sent_at": switchboard.since + timedelta(seconds=1)})
+        async with connector(platform.configured, switchboard):
+            await until(lambda: switchboard.cursor == "61", "all is there")
+        tiers = Counter(one["control"].get("ingestion_tier", "full") for one in switchboard.accepted)
+        assert (tiers, texts(switchboard.accepted)[-1]) == ({"history": 60, "full": 1}, "new")
+
+    in_no_time(main())
+
+
+def test_what_waited_at_the_platform_gives_way_to_what_is_written_now() -> None:
+    async def main() -> list[str]:
+        platform, switchboard = ScriptedPlatform(), scripted()
+        for minutes in (60, 1):
+            platform.add(f"t{minutes}", "hello", event={"sent_at": datetime.now(UTC) - timedelta(minutes=minutes)})
+        async with connector(platform.configured, switchboard):
+            await until(lambda: len(switchboard.accepted) == 2, "both are there")
+        return [one["control"].get("policy_tier", "default") for one in switchboard.accepted]
+
+    assert in_no_time(main()) == ["passive", "default"]

@@ -89,7 +89,9 @@ def test_an_album_is_one_message_with_all_its_files() -> None:
     assert whole.envelope.payload.normalized_text == "look"
     assert (whole.envelope.event.external_event_id, whole.envelope.event.also) == ("1", ("2", "3"))
     assert len(whole.envelope.payload.attachments) == 3
-    assert [(file.attachment, file.handle) for file in whole.files] == [(n, {"number": n + 1}) for n in range(3)]
+    assert [(file.attachment, file.handle) for file in whole.files] == [
+        (n, event.files[0].handle) for n, event in enumerate(events)
+    ]
     assert merged(events[:1]) is events[0]
 
 

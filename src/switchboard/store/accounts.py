@@ -50,15 +50,16 @@ class RecentReply:
 class AccountLease:
     """The account is the caller's for `ttl_s` seconds.
 
-    `cursor`: where its last holder had got to, null at first. `replays`: how many events in quarantine are to be
-    submitted again. `moved`: by the thread that a conversation has on the platform now, the one that it is known by.
-    `answering`: up to 100 conversations in which a butler works on an answer; `recent`: up to 1000 replies, the newest
-    first; both for those who asked.
+    `cursor`: where its last holder had got to, null at first. `since`: when it was leased for the first time.
+    `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
+    on the platform now, the one that it is known by. `answering`: up to 100 conversations in which a butler works on an
+    answer; `recent`: up to 1000 replies, the newest first; both for those who asked.
     """
 
     lease: int
     ttl_s: float
     cursor: str | None
+    since: datetime
     replays: int = 0
     moved: Mapping[str, str] = field(default_factory=dict)
     answering: Sequence[Answering] = ()
@@ -71,7 +72,7 @@ async def lease_account(database: Database, channel: str, endpoint: str, instanc
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago
-    return AccountLease(row["lease"], TTL_S, row["cursor"], row["replays"], row["moved"])
+    return AccountLease(row["lease"], TTL_S, row["cursor"], row["since"], row["replays"], row["moved"])
 
 
 async def answering(database: Database, channel: str, endpoint: str) -> list[Answering]:

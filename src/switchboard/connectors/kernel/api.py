@@ -10,6 +10,7 @@ import base64
 import hashlib
 from collections.abc import AsyncIterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, Literal
 
 import httpx2
@@ -112,7 +113,8 @@ class Lease:
 
     `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
     on the platform now, the one under which it is submitted. `answering`: by conversation, the address of the message
-    that a butler is working on. `recent`: the last replies, with the seconds since they were made and sent.
+    that a butler is working on. `since`: when the account was leased for the first time. `recent`: the last replies,
+    with the seconds since they were made and sent.
     """
 
     number: int
@@ -121,6 +123,7 @@ class Lease:
     moved: Mapping[str, str] = field(default_factory=dict)
     answering: Mapping[str, JsonObject] = field(default_factory=dict)
     recent: Sequence[JsonMapping] = ()
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,9 @@ class Api:
         self.lease_number = int(got["lease"])
         replays, moved = int(got.get("replays", 0)), got.get("moved") or {}
         busy = {one["conversation"]: one["address"] for one in got.get("answering") or ()}
-        return Lease(self.lease_number, got.get("cursor"), replays, moved, busy, got.get("recent") or ())
+        recent, since = got.get("recent") or (), got.get("since")
+        first = None if since is None else datetime.fromisoformat(since)
+        return Lease(self.lease_number, got.get("cursor"), replays, moved, busy, recent, first)
 
     async def release(self) -> None:
         """Let another process take the account at once. Raises Unreachable, Overtaken."""

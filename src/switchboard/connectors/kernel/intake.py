@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from msgspec.structs import replace as with_fields
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from switchboard.domain.envelope import Envelope, IngestionTier
 from switchboard.ports.connector import FileIn, Inbound, OnUncertain
@@ -20,6 +20,8 @@ from switchboard.ports.connector import FileIn, Inbound, OnUncertain
 ALBUM_QUIET_S: Final = 1.0
 ALBUM_MOST_S: Final = 3.0
 _ALBUM_EVENTS: Final = 20
+_CATCHING_UP: Final = timedelta(minutes=5)
+"""A message that is older gives way to those that are written now."""
 
 Why = Literal["own", "bot", "edit"]
 
@@ -29,8 +31,11 @@ class Handling(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    start: Literal["now", "all"] = "now"
-    """Whether what the account holds at its first start is left alone or answered."""
+    start: Literal["now", "7d", "all"] = "now"
+    """Whether what the account holds at its first start is left alone, kept as history (of seven days, where there is
+    as much), or answered."""
+    history_until: AwareDatetime | None = None
+    """What was sent before is kept as history. With `start` "7d" it is by default the first start."""
     groups: Literal["addressed", "all"] = "addressed"
     """Which messages of groups are answered; the others are kept as history."""
     bots: Literal["ignore", "answer"] = "ignore"
@@ -65,7 +70,8 @@ def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | Le
         if handling.on_edit == "ignore":
             return LeftOut("edit")
         event = replace(event, envelope=_as_message(event.envelope))
-    return _in_tier(event.envelope, _tier(event, handling, now))
+    envelope = _in_tier(event.envelope, _tier(event, handling, now))
+    return _behind_live_ones(envelope) if now - _sent(envelope) > _CATCHING_UP else envelope
 
 
 def conversation_of(envelope: Envelope) -> str:
@@ -139,6 +145,13 @@ def _as_message(envelope: Envelope) -> Envelope:
     return with_fields(envelope, event=with_fields(envelope.event, kind="message"))
 
 
+def _behind_live_ones(envelope: Envelope) -> Envelope:
+    """What waited at the platform gives way to what is being written now."""
+    if envelope.control.policy_tier == "high_priority":
+        return envelope
+    return with_fields(envelope, control=with_fields(envelope.control, policy_tier="passive"))
+
+
 def _in_tier(envelope: Envelope, tier: IngestionTier) -> Envelope:
     return with_fields(envelope, control=with_fields(envelope.control, ingestion_tier=tier))
 
@@ -150,9 +163,15 @@ def _tier(event: Inbound, handling: Handling, now: datetime) -> IngestionTier:
         return given
     if not event.direct and not envelope.control.addressed and handling.groups == "addressed":
         return "history"
+    if handling.history_until is not None and _sent(envelope) < handling.history_until:
+        return "history"
     if handling.on_stale == "answer" or not _is_stale(event, handling, now):
         return given
     return "held" if handling.on_stale == "hold" else "history"
+
+
+def _sent(envelope: Envelope) -> datetime:
+    return envelope.event.sent_at or envelope.event.observed_at
 
 
 def _is_stale(event: Inbound, handling: Handling, now: datetime) -> bool:

@@ -23,6 +23,7 @@ from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.api import Api, Lease, Overtaken, Place, Unreachable
 from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
+from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.limits import Brake, Earlier
 from switchboard.connectors.kernel.receiving import Receiver
 from switchboard.connectors.kernel.replaying import Replayer
@@ -148,7 +149,7 @@ class Runner:
         if brake is not None:
             brake.told(_earlier(lease.recent, self.clock()))
         cursor = await self._start_at(session, api, lease)
-        handling = self.configured.handling
+        handling = self._handling(lease)
         limits = limits_of(self.configured.manifest.capabilities, handling)
         files = Filer(session, api, limits, self.health, self.clock)
         receiver = Receiver(session, api, handling, files, self.health, self.clock, dict(lease.moved))
@@ -187,12 +188,18 @@ class Runner:
             await _paused(_RENEW_S, stop)
         return None
 
+    def _handling(self, lease: Lease) -> Handling:
+        handling = self.configured.handling
+        if handling.start != "7d" or handling.history_until is not None:
+            return handling
+        return handling.model_copy(update={"history_until": lease.since})
+
     async def _start_at(self, session: Session, api: Api, lease: Lease) -> str | None:
         """Where to begin. At the very first start what is there already is left alone, and that is kept at once."""
         if self._forget_cursor:
             self._forget_cursor = False
             return None
-        if lease.cursor is not None or self.configured.handling.start == "all":
+        if lease.cursor is not None or self.configured.handling.start != "now":
             return lease.cursor
         cursor = await session.latest()
         if cursor is not None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 from uuid import uuid4
@@ -61,6 +62,8 @@ class ScriptedSwitchboard:
         """The ids of those that are to be submitted again."""
         self.heartbeats: list[JsonObject] = []
         self.cursor: str | None = None
+        self.since = datetime.now(UTC)
+        """When the account was leased for the first time."""
         self.moved: dict[str, str] = {}
         """By the thread that a conversation has now, the one that it had first."""
         self.answering: dict[str, JsonObject] = {}
@@ -231,6 +234,7 @@ class ScriptedSwitchboard:
         self._lease_ends = self._clock() + self._ttl_s
         busy = [{"conversation": name, "address": address} for name, address in self.answering.items() if answering]
         account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
+        account["since"] = self.since.isoformat()
         account |= {"answering": busy, "recent": list(map(self._recent, self._outbox.values()))}
         return 200, {"lease": self._lease, "ttl_s": self._ttl_s, **account}
 

@@ -167,7 +167,7 @@ create table connector (
 );
 
 -- Which instance of a connector serves an account: lease is given anew each time that it is held, and fences its writes.
--- moved: by the thread that a conversation has on the platform now, the one under which it is known here.
+-- moved: by the thread that a conversation has on the platform now, the one under which it is known here. since: the first lease.
 create table connector_account (
     channel text not null,
     endpoint text not null,
@@ -176,6 +176,7 @@ create table connector_account (
     lease_until timestamptz not null,
     cursor text,
     moved jsonb not null default '{}',
+    since timestamptz not null default clock_timestamp(),
     primary key (channel, endpoint)
 );
 

@@ -6,7 +6,7 @@ on conflict (channel, endpoint) do update set
     lease = case when a.instance_id = excluded.instance_id and a.lease_until > clock_timestamp() then a.lease else a.lease + 1 end,
     instance_id = excluded.instance_id, lease_until = clock_timestamp() + $4::interval
     where a.instance_id = excluded.instance_id or a.lease_until <= clock_timestamp()
-returning lease, cursor, moved, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
+returning lease, cursor, moved, since, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
 
 -- name: answering
 -- Of the turns that run, those for this account: few run at a time, whatever waits.
