@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.ports.connector import Account, Manifest
 from switchboard.store import outbox
 from switchboard.testing.bot_api import TOKEN, BotApi
+from switchboard.testing.bot_api.faults import Hang
 from switchboard.testing.connectors import CHECKS, ConnectorCheck, Shown
 from tests.documents import HOME
 from tests.lab import ROOT, rule, to
@@ -186,11 +188,11 @@ async def test_the_token_is_for_this_account_alone_and_nobody_else_may_read_it(
     assert (token["name"], token["endpoint"]) == ("connector-files", str(tmp_path / "folder"))
 
 
-def bot_account(tmp_path: Path, api: BotApi) -> None:
+def bot_account(tmp_path: Path, api: BotApi, handling: str = "") -> None:
     """The file of an account and that of its token."""
     place = tmp_path / "channels.d"
     place.joinpath("house.toml").write_text(
-        'channel = "telegram"\n'
+        f'channel = "telegram"\nhandling = {{{handling}}}\n'
         f'settings = {{api_url = "{api.url}", poll_s = 1}}\n'
         'secrets = {token = {file = "telegram.token"}}\n'
     )
@@ -251,6 +253,43 @@ async def test_killed_between_the_upload_of_a_file_and_its_message_there_is_one_
     names = [one["storage_ref"].removeprefix("blob:") for one in shown["envelope"]["payload"]["attachments"]]
     assert [(await server.http.get(f"/v1/blobs/{name}")).content for name in names] == photos
     assert await server.lab.count("select count(*) from blob") == 3
+
+
+@pytest.mark.slow
+async def test_a_process_that_was_stopped_inside_send_for_longer_than_its_leases_neither_sends_nor_writes_a_cursor(
+    server: Opened, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    database = server.lab.database
+
+    async def cursor() -> object:
+        return await database.value("select cursor from connector_account")
+
+    async def stands_by() -> bool:
+        return bool(await database.value("select count(*) from connector where state = 'standby'"))
+
+    async with BotApi() as api:
+        bot_account(tmp_path, api, 'start = "all", on_uncertain = "ask"')
+        api.spoil("sendMessage", Hang(taken=True))
+        api.people.say("a" * 2500 + "\n\n" + "b" * 1590)
+        first = await start(environment, "house")
+        await asyncio.wait_for(api.until(lambda: len(api.texts) == 1), 60)
+        first.send_signal(signal.SIGSTOP)
+        await leases_end(server)
+        api.people.say("are you there?")
+        second = await start(environment, "house")
+        try:
+            await asyncio.wait_for(api.until(lambda: "are you there?" in api.texts), 60)
+            await asyncio.wait_for(api.until(lambda: api.polling), 60)
+            before = await cursor()
+            first.send_signal(signal.SIGCONT)
+            await eventually(stands_by, within=60)
+            assert await cursor() == before
+        finally:
+            first.send_signal(signal.SIGCONT)
+            assert [await end(first), await end(second)] == [0, 0]
+        assert api.texts == ["a" * 2500, "are you there?"], "the second part waits for a person"
+    states = [row["state"] for row in await database.rows("select state from outbox order by outbox_id")]
+    assert states == ["uncertain", "sent"]
 
 
 @pytest.mark.slow
