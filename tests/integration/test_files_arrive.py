@@ -32,6 +32,7 @@ BOT = "bot:123456"
 PNG = b"\x89PNG\r\n\x1a\n" + Random(1).randbytes(300_000)
 OGG = b"OggS" + Random(2).randbytes(20_000)
 PDF = b"%PDF-1.7\n" + Random(3).randbytes(700_000)
+OCTETS = "application/octet-stream"
 TOO_LARGE = 20 * 1024 * 1024 + 1
 LIMITS = {"blobs": {"endpoint_bytes_per_day": 400_000}}
 
@@ -133,6 +134,25 @@ async def test_a_quota_refuses_the_file_and_never_the_message(database_url: str,
         assert files_of(first)[0]["storage_ref"]
         assert "at most" in files_of(second)[0]["unavailable"]
         assert second["state"] != "held"
+
+
+async def test_a_mail_as_bytes_brings_its_files_but_not_those_of_strangers(database_url: str, tmp_path: Path) -> None:
+    mail = EmailMessage(policy=policy.SMTP)
+    mail["From"], mail["Subject"] = "ada@x.example", "plans"
+    mail.set_content("see the plans")
+    for data, name in ((PDF[:100_000], "a.pdf"), (b"", "empty.bin"), (PDF[:100_000], "again.pdf")):
+        mail.add_attachment(data, maintype="application", subtype="octet-stream", filename=name)
+    policies: Any = {"email/closed@home.example": "listed"}
+    async with open_server(database_url, tmp_path / "data", policies=policies) as server:
+        for endpoint in ("open@home.example", "closed@home.example", "open@home.example"):
+            query, kind = {"endpoint": endpoint}, {"content-type": "message/rfc822"}
+            answer = await server.http.post("/v1/ingest", content=mail.as_bytes(), params=query, headers=kind)
+            assert answer.status_code == 202, answer.text
+        first, held = await messages(server, 2)
+        assert [one["media_type"] for one in files_of(first)] == ["application/pdf", OCTETS, "application/pdf"]
+        assert [await content(server, one) for one in files_of(first)] == [PDF[:100_000], b"", PDF[:100_000]]
+        assert ["not been let in" in one["unavailable"] for one in files_of(held)] == [True] * 3
+        assert await server.lab.count("select count(*) from blob") == 2
 
 
 @pytest.mark.slow

@@ -46,6 +46,15 @@ async def test_a_mail_is_read_as_if_it_were_read_here() -> None:
             assert read == envelope_from_mail(raw, endpoint=" me ", provider="imap", now=NOW)
 
 
+async def test_the_bytes_of_an_attachment_are_read_there_too() -> None:
+    raw = HEAD + b"Content-Type: application/pdf\nContent-Transfer-Encoding: base64\n\nAP8=\n"
+    async with reader() as mails:
+        found = [await mails.file(raw, n) for n in (0, 1)]
+        assert (found, await text_of(mails, HEAD + b"\nhi")) == ([b"\x00\xff", None], "café\n\nhi")
+    async with reader(NO_TIME) as mails:
+        assert await mails.file(raw, 0) is None
+
+
 async def test_what_is_no_mail_is_refused_with_the_same_reason() -> None:
     async with reader() as mails:
         for endpoint, raw in (("me", b"hello, this is no mail"), ("", HEAD + b"\nhi"), ("x" * 600, HEAD + b"\nhi")):

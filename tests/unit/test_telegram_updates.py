@@ -109,6 +109,13 @@ def test_files(fields: Mapping[str, Any], attachment: Attachment, text: str) -> 
     assert found.files == (FileIn(0, handle),)
 
 
+def test_a_file_that_is_given_under_another_id_is_the_same_file() -> None:
+    ids = [{"document": {"file_id": file_id, "file_unique_id": "u"}} for file_id in ("d-1", "d-2")]
+    first, again = (inbound("message", message(**fields)) for fields in ids)
+    assert first.envelope.payload.attachments == again.envelope.payload.attachments
+    assert [one.files[0].handle["file_id"] for one in (first, again)] == ["d-1", "d-2"]
+
+
 @pytest.mark.parametrize(
     ("fields", "text"),
     [

@@ -80,7 +80,7 @@ def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
         media_type=_media_type(found, about),
         filename=word(about.get("file_name")),
         size_bytes=size,
-        source_attachment_id=file_id,
+        source_attachment_id=word(about.get("file_unique_id")) or file_id,  # a file may get another file_id
     )
     handle: JsonObject = {"file_id": file_id, "size": size}
     yield attachment, FileIn(0, handle)
