@@ -128,15 +128,16 @@ def test_urls_of_the_person_may_stand_in_a_sentence() -> None:
 def test_the_form_is_made_for_the_message() -> None:
     schema = route_tool(MENU).parameters
     kinds = schema["properties"]["steps"]["items"]["anyOf"]
-    names = {(kind["properties"]["action"]["const"], kind["properties"]["target"]["const"]) for kind in kinds}
-    assert {("tool", "web_fetch"), ("specialist", "synthesize"), ("router_review", "review")} <= names
-    [fetch] = [kind for kind in kinds if kind["properties"]["target"]["const"] == "web_fetch"]
+    names = [kind["properties"]["target"]["enum"] for kind in kinds]
+    tools = [[one.name] for one, _ in offered(MENU)]
+    assert names == [*tools, list(MENU.specialists), ["review"]]
+    [fetch] = [kind for kind in kinds if kind["properties"]["target"]["enum"] == ["web_fetch"]]
     assert fetch["properties"]["args"] == {
         "type": "object",
         "properties": {"url": {"type": "string", "enum": [ARXIV, CRATE]}},
         "required": ["url"],
     }
-    assert "enum" not in json.dumps(route_tool(replace(MENU, urls=(), paths=())).parameters["properties"]["steps"])
+    assert "web_fetch" not in json.dumps(route_tool(replace(MENU, urls=(), paths=())).parameters)
 
 
 def test_what_cannot_be_used_is_not_offered() -> None:
@@ -220,7 +221,7 @@ def test_forms_fit_our_own_tools() -> None:
     menu = Menu(
         tuple(FrozenTool(s.name, s.description, s.parameters, s.effect, s.ordered) for s in specs), urls=(ARXIV,)
     )
-    assert [one.name for one, _ in offered(menu)] == ["list_files", "search_files", "web_fetch"]
+    assert [one.name for one, _ in offered(menu)] == ["web_fetch", "list_files", "search_files"]
     assert guard_of(menu.tools).readers == {"read_file", "list_files", "search_files", "web_fetch"}
     for form in (route_tool(menu), review_tool(menu)):
         Validator.check_schema(dict(form.parameters))

@@ -27,8 +27,10 @@ from switchboard.core.planning.prompts import (
 from switchboard.core.planning.templates import Builds, left_out, templates
 from switchboard.core.planning.views import fair_shares, review_view, router_view, specialist_view
 from switchboard.core.tokens import asked_tokens
+from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep
-from tests.unit.planning.menus import ARXIV, CRATE, FETCH, LIMITS, MENU, RUN
+from switchboard.tools.registry import build_tools
+from tests.unit.planning.menus import ARXIV, CRATE, FETCH, LIMITS, MENU, RUN, tool
 
 
 def step(name: str, needs: str = "", action: PipelineAction = "tool", target: str = "web_fetch") -> PipelineStep:
@@ -126,8 +128,9 @@ def test_views_are_never_longer_than_they_may_be(texts: list[str], most: int) ->
     one = plan(RESEARCH, s1="done", s2="done")
     seen = specialist_view(one, RESEARCH[2], dict(zip(("s1", "s2"), texts, strict=True)), most)
     assert len(seen) <= most
-    if sum(map(len, texts)) + 100 < most:
-        assert all(text in seen for text in texts)
+    whole = specialist_view(one, RESEARCH[2], dict(zip(("s1", "s2"), texts, strict=True)), 10**9)
+    assert all(text in whole for text in texts)
+    assert (seen == whole) == (len(whole) <= most)
 
 
 # Prompts --------------------------------------------------------------------------------------------------------------
@@ -184,6 +187,23 @@ def test_the_router_is_told_what_there_is_and_fills_in_its_form() -> None:
     assert "web_search" in request.said
     assert request.said.endswith("The message:\nCompare both")
     assert (request.max_tokens, route_request("x", MENU, 9_999, thinking=True).request.max_tokens) == (800, 2_500)
+
+
+OURS = tuple(FrozenTool(s.name, s.description, s.parameters, s.effect) for s in (one.spec for one in build_tools()))
+
+
+@pytest.mark.parametrize("urls", [1, 5, 40])
+def test_with_a_small_context_the_router_is_told_less_and_what_the_message_is_about_stays(urls: int) -> None:
+    many = (*OURS, *(tool(f"tool_{n}", {"query": {"type": "string"}, "language": {}}) for n in range(20)))
+    menu = Menu(many, urls=tuple(f"https://en.example.org/wiki/Some_Long_Article_{n}" for n in range(urls)))
+    text = "Please compare what these pages say about dams. " * 40
+    small, large = route_request(text, menu, 4_096), route_request(text, menu, 32_768)
+    assert fitting(small, 4_096)
+    assert small.cut_to is None or small.cut_to >= 1_000
+    assert "web_fetch" in str(small.request.tools[0].parameters)
+    assert menu.urls[0] in small.request.said
+    assert "tool_9" in small.left_out
+    assert (large.left_out[:2], large.cut_to) == (("tool_9", "tool_10"), None)
 
 
 def test_a_review_is_told_no_page() -> None:

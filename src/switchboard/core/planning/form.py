@@ -7,6 +7,7 @@ numbers. Servers check no order, no cycles and no duplicates; `check.py` does. N
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from switchboard.core.planning.menu import Menu
@@ -22,6 +23,8 @@ MOST_STEPS: Final = 8
 MOST_TOOLS: Final = 12
 NOTE: Final = "note"
 """The argument of a tool that takes none: there are servers that cannot make a grammar of an empty object."""
+_SHORTER: Final = ((12, 20), (8, 10), (5, 5), (3, 3), (1, 1), (0, 0))
+"""How many tools, and how many URLs and paths."""
 _KEPT: Final = ("type", "enum", "const")
 _TASK: Final[JsonObject] = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}
 _DEEPEST: Final = 8
@@ -55,17 +58,16 @@ def _actions(menu: Menu) -> Iterator[str]:
 
 
 def _steps(menu: Menu) -> JsonObject:
-    kinds = [_step("tool", tool.name, schema) for tool, schema in offered(menu)]
-    kinds += [_step("specialist", name, _TASK) for name in menu.specialists]
-    kinds += [_step("specialist_with_tools", name, _TASK) for name in menu.specialists if menu.tools]
-    kinds.append(_step("router_review", "review", {"type": "object", "properties": {NOTE: {"type": "string"}}}))
+    kinds = [_step(("tool",), (tool.name,), schema) for tool, schema in offered(menu)]
+    kinds.append(_step(("specialist", *(("specialist_with_tools",) if menu.tools else ())), menu.specialists, _TASK))
+    kinds.append(_step(("router_review",), ("review",), {"type": "object", "properties": {NOTE: {"type": "string"}}}))
     return {"type": "array", "maxItems": MOST_STEPS, "items": {"anyOf": kinds}}
 
 
-def _step(action: str, target: str, args: JsonObject) -> JsonObject:
+def _step(actions: Sequence[str], targets: Sequence[str], args: JsonObject) -> JsonObject:
     properties = {
-        "action": {"type": "string", "const": action},
-        "target": {"type": "string", "const": target},
+        "action": {"type": "string", "enum": list(actions)},
+        "target": {"type": "string", "enum": list(targets)},
         "args": args,
         "needs": {"type": "array", "items": {"type": "integer"}},
     }
@@ -77,9 +79,36 @@ def _names(tools: Sequence[tuple[FrozenTool, JsonObject]]) -> Iterator[str]:
 
 
 def offered(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
-    """The first tools that can be used at all, and their reduced schemas: without a URL there is nothing to fetch."""
-    reduced = ((tool, reduced_schema(tool.parameters, menu)) for tool in menu.tools)
-    return [(tool, schema) for tool, schema in reduced if schema is not None][:MOST_TOOLS]
+    """The tools that a model is told of, and their reduced schemas: at most 12 of those that can be used."""
+    return usable(menu)[:MOST_TOOLS]
+
+
+def usable(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
+    """The tools that can be used at all: without a URL there is nothing to fetch. First what the message is about."""
+    tools = sorted(menu.tools, key=lambda tool: not _is_about(tool, menu))
+    reduced = ((tool, reduced_schema(tool.parameters, menu)) for tool in tools)
+    return [(tool, schema) for tool, schema in reduced if schema is not None]
+
+
+def shorter_menus(menu: Menu) -> Iterator[Menu]:
+    """The menu, then ever less of it, for models with a small context. What the message is about stays longest."""
+    yield menu
+    tools = [tool for tool, _ in usable(menu)]
+    for most, places in _SHORTER:
+        yield replace(
+            menu,
+            tools=tuple(tools[:most]),
+            urls=menu.all_urls[:places],
+            more_urls=(),
+            paths=menu.all_paths[:places],
+            more_paths=(),
+        )
+
+
+def _is_about(tool: FrozenTool, menu: Menu) -> bool:
+    """Whether a tool takes a URL, or a path, and the message has one."""
+    places = {place_of(str(name)) for name in tool.parameters.get("properties", ())}
+    return bool(("url" in places and menu.urls) or ("path" in places and menu.paths))
 
 
 def reduced_schema(schema: Mapping[str, object], menu: Menu) -> JsonObject | None:

@@ -51,7 +51,7 @@ def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], 
     notes = [_note(plan, step) for step in steps if plan.state(step.id) != "done"]
     done = [step for step in steps if plan.state(step.id) == "done"]
     whole = [_of(step, texts) for step in done]
-    rule = _rule(whole)
+    rule = rule_for(whole)
     frames = [(f"{rule} {step.id}: {step.target}\n", f"\n{rule} end of {step.id}") for step in done]
     taken = sum(len(begin) + len(end) for begin, end in frames) + sum(map(len, notes)) + 2 * max(len(steps) - 1, 0)
     room = fair_shares([len(text) for text in whole], max(most - taken, 0))
@@ -74,8 +74,8 @@ def _of(step: PipelineStep, texts: Mapping[str, str]) -> str:
     return cut(text, step.max_chars) if step.action == "tool" else text
 
 
-def _rule(texts: Sequence[str]) -> str:
-    """Signs that stand in none of the texts."""
+def rule_for(texts: Sequence[str]) -> str:
+    """A line of signs that stand in none of the texts: none of them can end itself."""
     rule = "====="
     while any(rule in text for text in texts):
         rule += "="
