@@ -109,6 +109,7 @@ def test_what_holds_a_url_or_a_path(name: str, place: str | None) -> None:
         {"deep": {"list": [{"url": "https://evil.example/"}]}},
         {"paths": ["notes/a.md", "/etc/passwd"]},
         {"options": {"file": "x"}},
+        {"path": {"value": "/etc/passwd"}},
     ],
 )
 def test_urls_and_paths_of_others_are_found_wherever_they_are(args: JsonObject) -> None:

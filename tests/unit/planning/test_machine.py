@@ -290,6 +290,13 @@ def test_what_had_begun_is_begun_again_without_asking_again() -> None:
     assert (shown(commands), plan.spent) == (["start s2", "ask s3"], 1500)
 
 
+def test_what_had_begun_comes_before_what_could_begin() -> None:
+    steps = (step("s1"), step("s2", "s1"), step("s3", "s1"), step("s4"))
+    recorded = Recorded((done("s1"),), begun=frozenset({"s2", "s4"}))
+    _, commands = resume(Pipeline(steps), PlanLimits(at_once=2), GUARD, recorded)
+    assert shown(commands) == ["start s2", "start s4"]
+
+
 def test_what_had_begun_when_a_plan_was_stopped_may_have_taken_effect() -> None:
     recorded = Recorded((done("s1"),), begun=frozenset({"s2"}), halted="cancelled")
     _, commands = resume(Pipeline(SENDING), PlanLimits(), GUARD, recorded)

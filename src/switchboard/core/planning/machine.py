@@ -272,8 +272,6 @@ def _reviewed(plan: Plan, review: Review) -> Plan:
         return plan
     faults = list(graph_faults(review.steps, len(plan.steps) + len(review.steps), plan.steps))
     added = () if faults else _added(plan, in_order(review.steps))
-    if added and plan.rounds >= plan.max_rounds:
-        faults.append(f"a plan has at most {plan.max_rounds} rounds")
     if len(plan.steps) + len(added) > plan.limits.steps:
         faults.append(f"a plan has at most {plan.limits.steps} steps")
     if faults:
