@@ -241,6 +241,8 @@ async def test_files_are_fetched_in_pieces_and_large_ones_are_not_asked_for() ->
         for never in (large, FileIn(0, {"file_id": "gone"}), FileIn(0, {})):
             with pytest.raises(ValueError, match=r"20 MB|file_id"):
                 await anext(session.fetch(never))
+        api.spoil("getFile", Status(429, "Too Many Requests: retry after 0.01", {"retry_after": 0.01}))
+        assert b"".join([piece async for piece in session.fetch(small)]) == data
         api.spoil("getFile", Page(502))
         with pytest.raises(OSError, match="502"):
             await anext(session.fetch(small))

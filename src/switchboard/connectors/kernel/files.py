@@ -30,7 +30,8 @@ from switchboard.ports.connector import Capabilities, FileIn, Session
 TRIES: Final = 3
 WITHIN_S: Final = 60.0
 """Seconds for one file; then its message goes without it."""
-_AGAIN_S: Final = 0.5
+_AGAIN_S: Final = 2.0
+"""Seconds before the second try; four times as long before the third."""
 _AT_ONCE: Final = 4
 _MOST_REASON: Final = 400
 _AT_HAND_S: Final = 3600.0
@@ -135,7 +136,8 @@ class Filer:
                 why = error.message
                 await self._wanted(envelope)  # which waits until the switchboard is there again
             left -= self.clock() - began
-            await asyncio.sleep(_AGAIN_S * number)
+            if number < TRIES:
+                await asyncio.sleep(_AGAIN_S * 4 ** (number - 1))
         return f"it could not be fetched: {why}"
 
     async def _uploaded(self, file: FileIn, attachment: Attachment, limits: FileLimits) -> Stored:

@@ -167,7 +167,7 @@ class TelegramSession:
         if (file.handle.get("size") or 0) > MAX_FILE_IN:
             raise ValueError("bots can fetch files of up to 20 MB")
         try:
-            about = child(await self._api.call("getFile", {"file_id": file.handle.get("file_id")}))
+            about = child(await self._file(file))
             async with self._api.download(word(about.get("file_path")) or "") as pieces:
                 async for piece in pieces:
                     yield piece
@@ -175,6 +175,16 @@ class TelegramSession:
             if error.code in (400, 404):
                 raise ValueError(str(error)) from None
             raise OSError(str(error)) from None
+
+    async def _file(self, file: FileIn) -> object:
+        """Where a file is, once Telegram has time for us. Raises Declined, OSError."""
+        while True:
+            try:
+                return await self._api.call("getFile", {"file_id": file.handle.get("file_id")})
+            except Declined as error:
+                if error.code != 429:
+                    raise
+                await asyncio.sleep(_patience(error))
 
     async def latest(self) -> str | None:
         """What is there now stays there, and will be history: Telegram can only give it or forget it."""
@@ -224,10 +234,15 @@ async def _called(api: Api, method: str, params: JsonObject, *, wait_s: float = 
             case 409:
                 raise Busy(await _who_else(api, error)) from None
             case 429:
-                seconds = error.parameters.get("retry_after")
-                await asyncio.sleep(seconds if isinstance(seconds, int | float) else _BUSY_S)
+                await asyncio.sleep(_patience(error))
                 return await _called(api, method, params, wait_s=wait_s)
         raise OSError(str(error)) from None
+
+
+def _patience(error: Declined) -> float:
+    """The seconds that Telegram asks to wait."""
+    seconds = error.parameters.get("retry_after")
+    return float(seconds) if isinstance(seconds, int | float) else _BUSY_S
 
 
 async def _who_else(api: Api, error: Declined) -> str:
