@@ -15,10 +15,11 @@ import pytest
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
 from switchboard.core.strangers import Contact
 from switchboard.domain.errors import AccountHeld, Conflict
+from switchboard.domain.routing import Move
 from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
-from switchboard.store import strangers, tokens
+from switchboard.store import accounts, strangers, tokens
 from switchboard.store.accounts import forget, lease_account, recent
 from switchboard.store.connectors import by_account, list_connectors
 from tests.hands import a_hand, at_work, settled
@@ -167,6 +168,8 @@ async def test_a_conversation_that_moves_twice_is_known_by_its_first_thread(serv
     for old, new in (("-5", "-100"), ("-5", "-100"), ("-100", "-200"), ("-200", "-5")):
         assert (await moves(server, old, new)).json() == {"status": "saved"}
     assert (await leased(server, "a")).json()["moved"] == {"-100": "-5", "-200": "-5"}
+    known = await accounts.moves(server.lab.database)
+    assert known == [Move("telegram", "-5", "-100"), Move("telegram", "-5", "-200")], "lint is told of them"
     assert code(await moves(server, "-6", "-7", lease=2)) == (409, "lease_lost")
 
 

@@ -18,9 +18,20 @@ from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import in_order
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.core.routing.lint import Finding, lint, lint_change
+from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves
 from switchboard.domain.errors import ConfigurationError
-from switchboard.domain.routing import Member, Rule, RuleChange, SystemId, SystemNumber, Target, Team, TeamId
+from switchboard.domain.routing import (
+    FilterValue,
+    Member,
+    Move,
+    Rule,
+    RuleChange,
+    SystemId,
+    SystemNumber,
+    Target,
+    Team,
+    TeamId,
+)
 from switchboard.ports.channel import Channel
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
@@ -606,3 +617,22 @@ def test_a_change_that_cuts_a_team_off_is_told_of_at_once(before: list[Rule], go
     above_is_reached = {"house"} | ({"cellar"} if "house" not in is_now else set())
     assert (is_now - was) & above_is_reached <= told.keys()
     assert told.keys() <= is_now
+
+
+@pytest.mark.parametrize(
+    ("filters", "channel", "said"),
+    [
+        ({"telegram_chat_id": "-5"}, "telegram", "its messages have -100 now"),
+        ({"telegram_chat_id": ("-7", "-5")}, "*", "its messages have -100 now"),
+        ({"thread": "-100"}, "*", "its thread is still -5"),
+        ({"thread": "-100"}, "matrix", None),
+        ({"thread": "-5"}, "telegram", None),
+        ({"telegram_chat_id": "-100"}, "telegram", None),
+    ],
+)
+def test_a_rule_that_names_a_conversation_as_it_was_before_it_moved_is_found(
+    filters: dict[str, FilterValue], channel: str, said: str | None
+) -> None:
+    found = list(lint_moves([replace(RULE, filters=filters, channel=channel)], [Move("telegram", "-5", "-100")]))
+    assert [one.message.rpartition(": ")[2] for one in found] == ([said] if said else [])
+    assert all((one.code, one.severity) == ("moved", "warning") and one.meant for one in found)

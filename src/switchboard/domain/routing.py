@@ -83,6 +83,15 @@ Filters = Mapping[str, FilterValue]
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A conversation of a channel that has moved: the thread that it had first, and the one that it has now."""
+
+    channel: str
+    first: str
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """Fires when the channel is equal (or `*`) and every filter is met; higher priority is looked at first."""
 

@@ -16,6 +16,7 @@ from switchboard.core.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.routing import Move
 from switchboard.store.database import Database, query, rows_as, seconds
 
 TTL_S: Final = 15.0
@@ -108,6 +109,11 @@ async def move(database: Database, channel: str, endpoint: str, lease: int, old:
     """A conversation goes on in another thread. Raises Conflict if the lease has ended."""
     threads = (storable_text(old), storable_text(new))
     _require(await database.value(query("accounts.move"), channel, endpoint, lease, *threads), lease)
+
+
+async def moves(database: Database) -> list[Move]:
+    """The conversations of all accounts that have moved."""
+    return rows_as(Move, await database.rows(query("accounts.moves")))
 
 
 async def forget(database: Database, age: timedelta) -> int:

@@ -18,13 +18,13 @@ from switchboard.app.cursors import Number, Text, cursor_after, key_of
 from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import existing, no_rule, offer, refuse_absent_team
 from switchboard.app.runtime import Runtime
-from switchboard.core.routing.lint import Finding, lint, lint_change
+from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves
 from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
 from switchboard.domain.shown import SopRules
-from switchboard.store import processes
+from switchboard.store import accounts, processes
 from switchboard.store import rules as store
 
 SHOWN_CHANGES: Final = 200
@@ -206,6 +206,7 @@ class RuleRecords:
         live, told = await self._live(), runtime.settings.dead_letters.tell is not None
         version, rules = await store.list_rules(self._database)
         found = await asyncio.to_thread(lambda: lint(teams, rules, live=live, channels=channels, told=told))
+        found += lint_moves(rules, await accounts.moves(self._database))
         return Linted(version, tuple(one for one in found if one.team_id in reach))
 
     async def lint_edit(self, changes: Sequence[RuleChange], *, written: bool) -> tuple[Finding, ...] | None:

@@ -23,7 +23,7 @@ from switchboard.core.routing.check import Problem, ProblemCode, check_match, ch
 from switchboard.core.routing.explain import in_order, why_first
 from switchboard.core.routing.facts import alternatives, has, implied, values_of, with_derived
 from switchboard.core.routing.index import retired
-from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Move, Rule, RuleChange, SystemId, Target, Team, TeamId
 from switchboard.ports.channel import SEVERAL, Implies
 
 Severity = Literal["error", "warning", "note"]
@@ -44,6 +44,7 @@ LintCode = (
         "unknown_fact",
         "no_handler",
         "silent_handler",
+        "moved",
     ]
 )
 
@@ -137,6 +138,23 @@ def lint_handlers(teams: Iterable[Team], *, told: bool) -> Iterator[Finding]:
                 f"{handler.system_id} ({handler.engine}) files dead letters and tells nobody: set dead_letters.tell"
             )
             yield Finding("silent_handler", "note", team.team_id, None, None, message)
+
+
+def lint_moves(rules: Iterable[Rule], moves: Sequence[Move]) -> Iterator[Finding]:
+    """Rules that name a conversation by an id that its messages no longer have, or never had."""
+    by_fact = {(f"{move.channel}_chat_id", move.first): move for move in moves}
+    by_thread = {move.now: move for move in moves}
+    for rule in rules:
+        for key, value in ((key, value) for key, wanted in rule.filters.items() for value in values_of(wanted)):
+            if move := by_fact.get((key, value)):
+                yield _moved(rule, key, value, f"its messages have {move.now} now", move.now)
+            elif key == "thread" and (move := by_thread.get(value)) and rule.channel in {"*", move.channel}:
+                yield _moved(rule, key, value, f"its thread is still {move.first}", move.first)
+
+
+def _moved(rule: Rule, key: str, value: str, why: str, meant: str) -> Finding:
+    found = _about(rule, "moved", "warning", f"the conversation of {key} {value!r} has moved: {why}")
+    return replace(found, meant=(meant,), field=f"filters.{key}")
 
 
 def lint_change(

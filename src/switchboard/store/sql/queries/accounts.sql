@@ -46,6 +46,10 @@ update connector_account a set moved = a.moved || case
     when a.moved ? $5 or coalesce(a.moved ->> $4, $4) = $5 then '{}' else jsonb_build_object($5, coalesce(a.moved ->> $4, $4)) end
 where a.channel = $1 and a.endpoint = $2 and a.lease = $3 and a.lease_until > clock_timestamp() returning true;
 
+-- name: moves
+select distinct a.channel, m.value as first, m.key as now
+from connector_account a cross join lateral jsonb_each_text(a.moved) m order by 1, 2, 3;
+
 -- name: fence
 -- Until the end of the transaction nobody takes over.
 select true from connector_account
