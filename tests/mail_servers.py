@@ -30,6 +30,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
 
 OWN = "bot@home.example"
 PASSWORD = "pw-very-secret"
@@ -381,11 +382,16 @@ class Postbox:
 
 
 @contextmanager
-def running_smtp() -> Iterator[tuple[Postbox, int]]:
-    """An SMTP server, and its port."""
+def running_smtp(password: str = "") -> Iterator[tuple[Postbox, int]]:
+    """An SMTP server, and its port; one with a password asks for it."""
     postbox = Postbox()
     port = free_port()
-    controller = Controller(postbox, hostname="127.0.0.1", port=port)
+
+    def checked(_server: Any, _session: Any, _envelope: Any, _mechanism: str, given: Any) -> AuthResult:
+        return AuthResult(success=given.password.decode() == password, handled=False)
+
+    asks: dict[str, Any] = {"authenticator": checked, "auth_require_tls": False} if password else {}
+    controller = Controller(postbox, hostname="127.0.0.1", port=port, **asks)
     controller.start()
     yield postbox, port
     controller.stop()

@@ -13,15 +13,17 @@ from typer import BadParameter
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
-from switchboard.cli.channels.adding import KeptSecret, settings_of, write_account
+from switchboard.cli.channels.adding import KeptSecret, settings_of, signed_in, write_account
+from switchboard.cli.channels.connecting import Wanted, connect_new
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.connect import connect_account
 from switchboard.connectors.kernel.accounts import Configured, configured, declared, handling_of, manifest_of
 from switchboard.connectors.kernel.api import TokenRefused
 from switchboard.connectors.kernel.intake import Handling
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.ports.connector import Account, Identity, Session, SignInRefused
 from switchboard.testing.bot_api import TOKEN, BotApi
+from tests.mail_servers import OWN, PASSWORD, free_port, running_pymap, running_smtp
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
 
@@ -231,3 +233,68 @@ def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch
 def test_settings_that_are_wrong_are_named(given: tuple[str, ...], why: str) -> None:
     with pytest.raises(BadParameter, match=why):
         settings_of(manifest_of("email"), given, ask=False)
+
+
+def test_the_servers_of_usual_providers_are_known_and_what_is_given_goes_first() -> None:
+    manifest = manifest_of("email")
+    known = settings_of(manifest, ["address=ann@GoogleMail.com"], ask=False).model_dump()
+    assert (known["imap"]["host"], known["imap"]["port"]) == ("imap.gmail.com", 993)
+    assert (known["smtp"]["host"], known["smtp"]["tls"]) == ("smtp.gmail.com", "tls")
+    own = ("smtp.host=relay.example.org", "smtp.port=587", "smtp.tls=starttls")
+    given = settings_of(manifest, ["address=ann@web.de", *own], ask=False).model_dump()
+    assert (given["imap"]["host"], given["smtp"]["host"]) == ("imap.web.de", "relay.example.org")
+    with pytest.raises(BadParameter, match="imap"):
+        settings_of(manifest, ["address=ann@example.org"], ask=False)
+
+
+async def test_mail_that_could_be_read_and_not_sent_is_refused_when_it_is_added() -> None:
+    manifest = manifest_of("email")
+    with running_pymap() as imap, running_smtp(PASSWORD) as (_, port):
+        servers = (f"imap.port={imap.port}", f"smtp.port={port}", "imap.tls=none", "smtp.tls=none")
+        given = (f"address={OWN}", f"user={imap.user}", "imap.host=127.0.0.1", "smtp.host=127.0.0.1", *servers)
+        values = settings_of(manifest, given, ask=False)
+        right = Account("desk", values, {"password": PASSWORD})
+        assert (await signed_in(manifest, right)).endpoint == OWN
+    with running_pymap() as imap, running_smtp("another password") as (_, port):
+        servers = (f"imap.port={imap.port}", f"smtp.port={port}", "imap.tls=none", "smtp.tls=none")
+        given = (f"address={OWN}", f"user={imap.user}", "imap.host=127.0.0.1", "smtp.host=127.0.0.1", *servers)
+        account = Account("desk", settings_of(manifest, given, ask=False), {"password": PASSWORD})
+        with pytest.raises(SignInRefused, match="the SMTP server refuses the sign-in") as refused:
+            await signed_in(manifest, account)
+        assert PASSWORD not in str(refused.value)
+    with running_pymap() as imap:
+        servers = (f"imap.port={imap.port}", f"smtp.port={free_port()}", "imap.tls=none", "smtp.tls=none")
+        given = (f"address={OWN}", f"user={imap.user}", "imap.host=127.0.0.1", "smtp.host=127.0.0.1", *servers)
+        account = Account("desk", settings_of(manifest, given, ask=False), {"password": PASSWORD})
+        with pytest.raises(Unavailable, match=r"the SMTP server 127\.0\.0\.1:\d+ is not reached"):
+            await signed_in(manifest, account)
+
+
+def wanted(channel: str, *given: str, secret: str = "") -> Wanted:
+    return Wanted(channel, None, given, (secret,), (), None, asking=False)
+
+
+async def test_a_webhook_account_is_added_with_its_address(settings: Settings, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("whsec_QUFB")
+    public = settings.model_copy(update={"public_url": "https://hooks.example/"})
+    given = wanted("webhook", "verify=standard", "map.text={body.order}", secret=f"secret={secret}")
+    added = await asyncio.to_thread(connect_new, public, given)
+    assert added["hook_url"] == "https://hooks.example/hooks/webhook"
+    account = configured(settings.channels_dir / "webhook.toml", read_ours)
+    assert account.account.secrets == {"secret": "whsec_QUFB"}
+    assert declared(settings.channels_dir / "webhook.toml", read_ours).strangers == "open"
+
+
+async def test_telegram_posts_only_to_an_address_that_the_world_reaches(
+    settings: Settings, api: BotApi, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(TOKEN)
+    given = wanted("telegram", f"api_url={api.url}", "webhook=true", secret=str(secret))
+    with pytest.raises(ConfigurationError, match="public_url"):
+        await asyncio.to_thread(connect_new, settings, given)
+    assert not list(settings.channels_dir.glob("*"))
+    public = settings.model_copy(update={"public_url": "https://hooks.example"})
+    assert (await asyncio.to_thread(connect_new, public, given))["hook_url"] == "https://hooks.example/hooks/telegram"
+    assert api.webhook is None, "its connector sets it"

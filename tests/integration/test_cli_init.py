@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from switchboard.cli.init.discovery import Offer, discover, models_at
 from switchboard.cli.init.files import Choice, files_of
 from switchboard.core.routing.teamfile import parse_team_file
+from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.acceptance.test_cli_processes import terminal
 from tests.processes import DEADLINE, environment, running, scripted_llm, switchboard
@@ -95,7 +97,7 @@ def test_without_a_model_the_butler_keeps_notes(tmp_path: Path) -> None:
     said, _ = init(tmp_path, "inner", "--json", "--model", "none", "--name", "scribe")
     assert json.loads(said)["model"] is None
     settings, team = read(tmp_path / "inner")
-    assert settings == {"teams_dir": "teams", "data_dir": "data"}
+    assert settings == {"teams_dir": "teams", "data_dir": "data", "channels_dir": "channels.d"}
     assert [(one["name"], one["engine"]) for one in team["systems"]] == [("scribe", "memo"), ("root", "memo")]
 
 
@@ -199,12 +201,51 @@ def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
         screen.type("jeeves\n")
         screen.expect("Which directory may it read and write? [files]")
         screen.type("\n")
+        screen.expect("Connect a channel now? (email, telegram, webhook, none) [none]")
+        screen.type("fax\n")
+        screen.expect("one of email, telegram, webhook, none, please")
+        screen.type("\n")
         screen.expect("Start it")
         assert screen.process.wait(DEADLINE) == 0
         assert "secret" not in screen.screen
     settings, team = read(tmp_path / "house")
     assert settings["models"][0]["api_key_env"] == "ANTHROPIC_API_KEY"
     assert team["systems"][0]["name"] == "jeeves"
+
+
+async def test_a_channel_is_connected_at_once_by_options_or_by_the_same_questions(tmp_path: Path) -> None:
+    async with BotApi() as api:
+        env = environment(tmp_path / "data") | {"HOME": str(tmp_path), "TERM": "xterm"}
+        options = ("--channel", "telegram", "--set", f"api_url={api.url}")
+        said = await asyncio.to_thread(
+            lambda: init(tmp_path, "a", "--json", "--model", "none", *options, "--secret-env", "BOT", BOT=TOKEN)[0]
+        )
+        added = json.loads(said)["channel"]
+        assert (added["endpoint"], added["files"]) == ("bot:123456", ["a/channels.d/telegram.toml"])
+        await asyncio.to_thread(by_questions, env, tmp_path / "b", options)
+    assert (tmp_path / "b/channels.d/telegram.token").read_text() == f"{TOKEN}\n"
+    assert (tmp_path / "b/channels.d/telegram.token").stat().st_mode & 0o777 == 0o600
+
+
+def by_questions(env: Mapping[str, str], place: Path, options: Sequence[str]) -> None:
+    """A wrong token leaves the rest of the installation as it is; `channels add` goes on from there."""
+    with terminal(env, "init", str(place), "--model", "none", "--name", "jeeves", *options) as screen:
+        screen.expect("1. Open Telegram and write to @BotFather.")
+        screen.expect("it is not shown while you type")
+        screen.expect("token: ")
+        screen.type("123456:WRONG\n")
+        screen.expect("telegram is not connected: Telegram does not accept the token")
+        screen.expect("channels add telegram")
+        assert screen.process.wait(DEADLINE) == 0
+    there = {**env, "SWITCHBOARD_CHANNELS_DIR": str(place / "channels.d")}
+    with terminal(there, "channels", "add", *options[1:]) as screen:
+        screen.expect("it is not shown while you type")
+        screen.expect("token: ")
+        screen.type(f"{TOKEN}\n")
+        screen.expect("telegram: added as @house_bot")
+        screen.expect("up")
+        assert screen.process.wait(DEADLINE) == 0
+    assert TOKEN not in screen.screen
 
 
 async def test_servers_keys_and_logins_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

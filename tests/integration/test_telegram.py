@@ -184,7 +184,7 @@ async def test_odd_updates_stand_in_nobodys_way() -> None:
 
 async def test_a_foreign_webhook_is_named_without_its_path() -> None:
     async with BotApi() as api, bot_of(api) as bot, session_of(api) as session:
-        await bot("setWebhook", url="http://hooks.example/s3cret")
+        await bot("setWebhook", url="https://hooks.example/s3cret")
         with pytest.raises(Busy, match=r"hooks\.example;") as busy:
             await first(session.receive(None))
     assert "s3cret" not in str(busy.value)

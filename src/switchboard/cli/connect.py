@@ -41,7 +41,7 @@ def connect(
     settings = load_settings()
     set_up_logs(settings.log_level)
     file = settings.channels_dir / f"{name}.toml"
-    account = configured(file, read_ours)
+    account = configured(file, read_ours, settings.public_url)
     if pause_file(file).exists():
         raise ConfigurationError(f"the account {name!r} is paused; `switchboard channels resume {name}` lets it go on")
     code = asyncio.run(_until_told(settings, account, while_stdin))

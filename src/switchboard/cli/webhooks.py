@@ -39,6 +39,10 @@ def try_mapping(
     hook = _hook(account)
     if hook is None:
         raise InvalidInput(f"the account {name!r} takes no webhooks")
+    if hook.read is None:
+        raise InvalidInput(
+            f"the account {name!r} has no mapping: its connector reads what {account.manifest.name} posts"
+        )
     now = datetime.now(UTC)
     found = hook.read(account.account, Posted(_body(file), _headers(header or [])), now)
     if isinstance(found, Unreadable):

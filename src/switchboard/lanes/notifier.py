@@ -27,6 +27,11 @@ def outbox_topic(pool: str) -> str:
     return f"outbox:{pool}"
 
 
+def posted_topic(channel: str, endpoint: str) -> str:
+    """Notified when a platform has posted an event for the connector of this account."""
+    return f"posted:{channel}/{endpoint}"
+
+
 def settled_topic(request_id: object) -> str:
     """Notified when a delivery of this message is settled."""
     return f"settled:{request_id}"

@@ -8,10 +8,10 @@ that all platforms have in common. Next: `connectors/kernel`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -81,6 +81,8 @@ class Account:
     name: str
     settings: BaseModel
     secrets: Mapping[str, str] = field(repr=False)
+    hook_url: str | None = None
+    """Where the platform can post events for the account; None: `public_url` is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,8 @@ class Batch:
 
     events: tuple[Inbound | Unreadable, ...]
     cursor: str | None = None
+    trouble: str | None = None
+    """Why the platform may be unable to give us more, though it answers: the account is degraded until one without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +266,24 @@ class Posted:
     headers: Mapping[str, str]
 
 
+class PostedEvents(Protocol):
+    """What the platform has posted for an account and is not settled. Waits while the server is away."""
+
+    async def posted(self, after: int, wait_s: float) -> Sequence[tuple[int, bytes]]:
+        """Numbers and bodies of the events after that number, in their order; waits so long for the first."""
+
+    async def settle_posted(self, upto: int) -> None:
+        """The events up to that number are never given again."""
+
+
+@runtime_checkable
+class TakesPosted(Protocol):
+    """A session of a platform that posts events to the server, now or formerly."""
+
+    def receive_posted(self, cursor: str | None, posted: PostedEvents) -> AsyncIterator[Batch]:
+        """As `Session.receive`, which is not called then. What was posted goes first; `confirm` settles it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hook:
     """How a platform posts its events to the server. The functions are pure and raise nothing; times have a zone."""
@@ -270,8 +292,8 @@ class Hook:
     """Our own account at the platform, as in `Identity`."""
     verify: Callable[[Account, Posted, datetime], str | None]
     """Why it is not from the platform, without any secret; None: it is. The body is byte for byte as it came."""
-    read: Callable[[Account, Posted, datetime], Inbound | Unreadable]
-    """The event, once it is verified."""
+    read: Callable[[Account, Posted, datetime], Inbound | Unreadable] | None
+    """The event, once it is verified. None: the server keeps it as it came, for the session (`TakesPosted`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +313,10 @@ class Manifest:
     capabilities: Capabilities
     open: Callable[[Account], Awaitable[Session]]
     """Signs in. Raises SignInRefused, OSError."""
+    can_send: Callable[[Account], Awaitable[None]] | None = None
+    """Whether replies could be sent, where `open` does not tell; nothing is sent. Raises SignInRefused, OSError."""
+    usual: Callable[[JsonObject], JsonObject] | None = None
+    """From settings that are given, others that go with them, such as the servers of a mail address."""
     hook: Callable[[Account], Hook | None] | None = None
     """For platforms that can post events to the server; None for an account whose events are fetched."""
     connects: bool = True

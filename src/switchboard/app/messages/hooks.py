@@ -19,8 +19,10 @@ import structlog
 from msgspec.structs import replace
 
 from switchboard.app.access import Principal
+from switchboard.app.messages.accounts import Account
 from switchboard.app.messages.hook_accounts import HookAccount, HookAccounts
 from switchboard.app.messages.intake import Accepted, Intake
+from switchboard.app.messages.posted import PostedService
 from switchboard.app.messages.quarantine import MAX_RAW, BadEvent, QuarantineService
 from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
 from switchboard.core.posted import Network, client_of, read_record, recorded, unpacked
@@ -49,9 +51,13 @@ class HookBusy(Overloaded):
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
-    """What became of a webhook. `quarantined` ones could not be made into a message; operators can replay them."""
+    """What became of a webhook.
 
-    status: Literal["accepted", "duplicate", "quarantined", "ignored"]
+    `quarantined` ones could not be made into a message; operators can replay them. `kept` ones wait for the connector
+    of their account.
+    """
+
+    status: Literal["accepted", "duplicate", "quarantined", "ignored", "kept"]
     request_id: UUID | None = None
     quarantine_id: UUID | None = None
 
@@ -67,12 +73,14 @@ class HookService:
         accounts: HookAccounts,
         intake: Intake,
         quarantine: QuarantineService,
+        posted: PostedService,
         message_bytes: int,
         trusted: Sequence[Network] = (),
     ) -> None:
         self._accounts = accounts
         self._intake = intake
         self._quarantine = quarantine
+        self._posted = posted
         self._message_bytes = message_bytes
         self._trusted = trusted
         self._arriving = 0
@@ -97,6 +105,8 @@ class HookService:
         finally:
             self._arriving -= 1
         plain = self._verified(account, posted, peer)
+        if account.hook.read is None:
+            return await self._in_time(self._keep(account, plain))
         read = account.hook.read(account.configured.account, plain, datetime.now(UTC))
         return await self._in_time(self._settle(account, plain, read, account.configured.handling))
 
@@ -111,6 +121,8 @@ class HookService:
             return
         account, posted = self._accounts.find(found[0]), found[1]
         if (account.caller.channel, account.caller.endpoint) != (event.channel, event.endpoint):
+            return
+        if account.hook.read is None:
             return
         read = account.hook.read(account.configured.account, posted, datetime.now(UTC))
         handling = account.configured.handling.model_copy(update={"on_stale": "answer"})
@@ -128,6 +140,14 @@ class HookService:
             log.warning("a webhook was refused", account=account.name, client=client, why=why)
             raise NotVerified(f"this webhook cannot be verified: {why}")
         return plain
+
+    async def _keep(self, account: HookAccount, posted: Posted) -> HookResult:
+        channel, endpoint = account.configured.manifest.channel, account.hook.endpoint
+        try:
+            await self._posted.put(Account(channel, endpoint), posted.body)
+        except Overloaded as error:
+            raise HookBusy(error.message, retry_after=error.retry_after) from error
+        return HookResult("kept")
 
     async def _settle(
         self, account: HookAccount, posted: Posted, read: Inbound | Unreadable, handling: Handling

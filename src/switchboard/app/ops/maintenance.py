@@ -34,6 +34,7 @@ from switchboard.store import (
     model_usage,
     outbox,
     partitions,
+    posted,
     steps,
     strangers,
 )
@@ -59,6 +60,8 @@ _HELD_STAY: Final = timedelta(days=30)
 """Messages of strangers about whom nobody decides."""
 ACCOUNTS_STAY: Final = timedelta(days=30)
 """How far an account had received that was removed."""
+_POSTED_STAY: Final = timedelta(days=30)
+"""Events that were posted for a connector which never fetched them."""
 _BLOBS_STAY: Final = timedelta(days=1)
 """Without a message: by then a connector has submitted the one for which it uploaded them."""
 _BLOBS_AT_ONCE: Final = 20
@@ -97,6 +100,7 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
         MaintenanceTask("forget_events", 3600.0, old.events),
         MaintenanceTask("forget_strangers", 3600.0, old.strangers),
         MaintenanceTask("forget_accounts", 3600.0, lambda: accounts.forget(database, ACCOUNTS_STAY)),
+        MaintenanceTask("forget_posted", 3600.0, lambda: posted.forget(database, _POSTED_STAY)),
         MaintenanceTask("forget_blobs", 3600.0, old.blobs),
         MaintenanceTask("forget_deltas", 3600.0, lambda: deltas.forget(database, _DELTAS_STAY)),
         MaintenanceTask("erase_entries", 3600.0, lambda: old.entries(memory_days)),

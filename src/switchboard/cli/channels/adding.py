@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args, get_origin
 
 import typer
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
+from pydantic.fields import FieldInfo
 
 from switchboard.cli.channels.tokens import write_private
 from switchboard.cli.output import errors
@@ -38,7 +39,7 @@ class KeptSecret:
 
 
 def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseModel:
-    """The settings of `NAME=VALUE` each, those that are missing asked for. Raises BadParameter."""
+    """The settings of `NAME=VALUE` each, those that are missing known or asked for. Raises BadParameter."""
     values: JsonObject = {}
     for one in given:
         name, is_set, value = one.partition("=")
@@ -47,9 +48,10 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
                 f"{one!r}: write NAME=VALUE, such as imap.host=imap.example.org", param_hint="--set"
             )
         _put(values, name.split("."), _value(value))
-    for path in _required(manifest.settings) if ask else ():
-        if not _has(values, path):
-            _put(values, path, _value(typer.prompt(".".join(path), err=True)))
+    for path, field in _required(manifest.settings):
+        values = _with_usual(manifest, values)
+        if ask and not _has(values, path):
+            _put(values, path, _asked_setting(path, field))
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
@@ -73,17 +75,26 @@ def secrets_of(
 
 
 async def signed_in(manifest: Manifest, account: Account) -> Identity:
-    """Who the secret belongs to, as the platform says. Raises SignInRefused, Unavailable, ConfigurationError."""
+    """Who the secret belongs to, as the platform says, if it also opens what replies are sent with.
+
+    An account that nothing connects is asked itself.
+
+    Raises SignInRefused, Unavailable, ConfigurationError.
+    """
+    if not manifest.connects and manifest.hook and (hook := manifest.hook(account)):
+        return Identity(hook.endpoint)
     try:
         async with asyncio.timeout(_SIGN_IN_S):
             session = await manifest.open(account)
+            try:
+                if manifest.can_send is not None:
+                    await manifest.can_send(account)
+                return session.identity
+            finally:
+                await session.close()
     except OSError as error:
         why = str(error) or type(error).__name__
         raise Unavailable(f"{manifest.name} cannot be reached: {why}; nothing was changed") from error
-    try:
-        return session.identity
-    finally:
-        await session.close()
 
 
 def require_single(others: Mapping[str, Declared], endpoint: str) -> None:
@@ -159,7 +170,31 @@ def _value(typed: str) -> object:
     return typed
 
 
-def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def _with_usual(manifest: Manifest, values: JsonObject) -> JsonObject:
+    """What goes with the values that are there, none of which changes."""
+    usual = manifest.usual(values) if manifest.usual else {}
+    return {**usual, **values}
+
+
+def _asked_setting(path: Sequence[str], field: FieldInfo) -> object:
+    """What is typed, asked for until it can be one."""
+    right = create_model("Typed", value=(field.annotation or str, field))
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    hint = field.description or ", ".join(map(str, choices))
+    question = f"{'.'.join(path)} ({hint})" if hint else ".".join(path)
+
+    def checked(typed: str) -> object:
+        try:
+            right.model_validate({"value": _value(typed.strip())})
+        except ValidationError as error:
+            raise typer.BadParameter(error.errors(include_input=False, include_url=False)[0]["msg"]) from error
+        return _value(typed.strip())
+
+    value: object = typer.prompt(question, value_proc=checked, err=True)
+    return value
+
+
+def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
     for name, field in settings.model_fields.items():
         kind = field.annotation
         if not field.is_required():
@@ -167,7 +202,7 @@ def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterato
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from _required(kind, (*above, name))
         else:
-            yield (*above, name)
+            yield (*above, name), field
 
 
 def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:

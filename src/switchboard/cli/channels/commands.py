@@ -16,14 +16,13 @@ import typer
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
-from switchboard.cli.channels.standing import behind, known_accounts, print_next, standing
-from switchboard.cli.channels.tokens import PREFIX, require_free, served_accounts, token_file
+from switchboard.cli.channels.adding import signed_in
+from switchboard.cli.channels.connecting import Wanted, connect_new
+from switchboard.cli.channels.standing import behind, print_next, standing
+from switchboard.cli.channels.tokens import PREFIX, served_accounts, token_file
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import (
     AsJson,
-    Json,
-    NoServer,
     clean,
     details,
     errors,
@@ -36,17 +35,13 @@ from switchboard.cli.output import (
 from switchboard.cli.output import show as print_found
 from switchboard.cli.output import state as in_colour
 from switchboard.connectors.kernel.accounts import (
-    Configured,
     configured,
     declared,
-    handling_of,
-    manifest_of,
     pause_file,
 )
-from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.strangers import Policy
-from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
-from switchboard.ports.connector import Account, Identity, Manifest, SignInRefused
+from switchboard.domain.errors import ConfigurationError, NotFound
+from switchboard.ports.connector import SignInRefused
 
 _TIMES: Final = frozenset({"since", "last_seen_at"})
 _UNSHOWN: Final = frozenset({"counters", "lag s"})
@@ -110,6 +105,9 @@ def add(  # noqa: PLR0913 - the options of a command
     secret_env: Annotated[
         list[str] | None, typer.Option(help="The environment variable with the secret, which is not copied.")
     ] = None,
+    webhook: Annotated[
+        bool, typer.Option("--webhook", help="Let the platform post to `public_url` instead of asking it for news.")
+    ] = False,
     strangers: Annotated[
         Policy | None, typer.Option(help="Who may write: only paired or listed senders, or everyone.")
     ] = None,
@@ -119,29 +117,10 @@ def add(  # noqa: PLR0913 - the options of a command
 
     At a terminal it asks for what is missing. Nothing is written unless the platform accepts the secret.
     """
-    settings, manifest, name = load_settings(), manifest_of(channel), name or channel
-    _require_connects(manifest)
-    file = _new_file(settings, name)
     asking = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
-    if asking and not (secret_file or secret_env):
-        _print_steps(manifest)
-    values = settings_of(manifest, setting or (), ask=asking)
-    secrets = secrets_of(manifest, secret_file or (), secret_env or (), ask=asking)
-    account = Account(name, values, {key: one.value for key, one in secrets.items()})
-    identity = asyncio.run(signed_in(manifest, account))
-    _require_free(settings, name, manifest, identity)
-    policy = strangers or manifest.strangers
-    made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
-    written = write_account(file, made, secrets, policy)
-    added: Json = {
-        "name": name,
-        "channel": manifest.channel,
-        "endpoint": identity.endpoint,
-        "display_name": identity.display_name,
-        "strangers": policy,
-        "files": list(map(str, written)),
-    }
-    added |= {"pairing": _code(manifest, identity) if policy == "pair" else None}
+    given = [*(setting or ()), *(("webhook=true",) if webhook else ())]
+    wanted = Wanted(channel, name, given, secret_file or (), secret_env or (), strangers, asking)
+    added = connect_new(load_settings(), wanted)
     if as_json:
         print_json(added)
     else:
@@ -151,8 +130,8 @@ def add(  # noqa: PLR0913 - the options of a command
 @app.command("test")
 def check(name: Name, *, as_json: AsJson = False) -> None:
     """Sign in to the platform with the account's secret, and say who it belongs to."""
-    account = configured(_file(load_settings(), name), read_ours)
-    _require_connects(account.manifest)
+    settings = load_settings()
+    account = configured(_file(settings, name), read_ours, settings.public_url)
     identity = asyncio.run(signed_in(account.manifest, account.account))
     endpoint = f"{account.manifest.channel}/{identity.endpoint}"
     if account.endpoint not in {None, identity.endpoint}:
@@ -162,7 +141,10 @@ def check(name: Name, *, as_json: AsJson = False) -> None:
         )
     found = {"name": name, "account": endpoint, "display_name": identity.display_name}
     who = f"{clean(identity.display_name)} " if identity.display_name else ""
-    print_found(found, f"{name}: the platform accepts the secret of {who}({clean(endpoint)})", as_json=as_json)
+    told = f"{name}: the platform accepts the secret of {who}({clean(endpoint)})"
+    if not account.manifest.connects:
+        told = f"{name}: its file is right; it takes what is posted to {account.account.hook_url or f'/hooks/{name}'}"
+    print_found(found, told, as_json=as_json)
 
 
 @app.command("pause")
@@ -234,49 +216,3 @@ def _file(settings: Settings, name: str) -> Path:
         known = ", ".join(sorted(one.stem for one in settings.channels_dir.glob("*.toml"))) or "none"
         raise NotFound(f"there is no account {name!r}; there are: {known}")
     return file
-
-
-def _new_file(settings: Settings, name: str) -> Path:
-    if not _NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is no name: lower case, digits, '-' and '_' only", param_hint="NAME")
-    file = settings.channels_dir / f"{name}.toml"
-    if file.exists():
-        raise Conflict(
-            f"the account {name} exists; give this one another name: switchboard channels add CHANNEL NAME, or "
-            f"`switchboard channels remove {name}` first"
-        )
-    return file
-
-
-def _require_connects(manifest: Manifest) -> None:
-    if not manifest.connects:
-        raise ConfigurationError(
-            f"accounts of the channel {manifest.name} sign in nowhere: write the file by hand, and try it with "
-            "`switchboard webhooks try`"
-        )
-
-
-def _print_steps(manifest: Manifest) -> None:
-    for number, step in enumerate(manifest.steps, 1):
-        errors().print(f"{number}. {step}", soft_wrap=True)
-
-
-def _require_free(settings: Settings, name: str, manifest: Manifest, identity: Identity) -> None:
-    """Nobody else connects it, as far as files and the server, if it runs, can tell. Raises Conflict, SignInRefused."""
-    require_single(known_accounts(settings), f"{manifest.channel}/{identity.endpoint}")
-    bound = {"channel": manifest.channel, "endpoint": identity.endpoint}
-
-    async def check(client: Client) -> None:
-        require_free(served_accounts(await client.whole("/v1/tokens", "tokens")), name, bound)
-
-    with suppress(NoServer):
-        ask(check)
-
-
-def _code(manifest: Manifest, identity: Identity) -> Json | None:
-    """A code for the owner; None while no server runs."""
-    body = {"channel": manifest.channel, "endpoint": identity.endpoint}
-    try:
-        return ask(lambda client: client.post("/v1/pairing/codes", body))
-    except NoServer:
-        return None

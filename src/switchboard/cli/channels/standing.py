@@ -128,7 +128,9 @@ def print_next(added: Json) -> None:
     for file in added["files"]:
         console.print(f"wrote {file}", style="dim", soft_wrap=True)
     console.print()
-    if added["strangers"] == "pair":
+    if added["channel"] == "webhook":
+        _print_address(added)
+    elif added["strangers"] == "pair":
         _print_pairing(added, who, account)
     elif added["strangers"] == "listed":
         console.print("Nobody may write yet. Put yourself on the list:")
@@ -136,6 +138,16 @@ def print_next(added: Json) -> None:
     else:
         console.print("Everyone may write, and is answered.")
     console.print(f"See how it is: {program()} channels", style="dim")
+
+
+def _print_address(added: Json) -> None:
+    console, path = out(), f"/hooks/{added['name']}"
+    console.print("Enter this address at the sender, with JSON as the type:")
+    console.print(f"  {added['hook_url'] or f'PUBLIC_URL{path}'}", style="bold", soft_wrap=True)
+    if not added["hook_url"]:
+        console.print("PUBLIC_URL is where the world reaches your server; keep it in the settings as public_url.")
+    console.print("Say how a message is made of what it posts, and try it with an example:")
+    console.print(f"  {program()} webhooks try {added['name']} example.json", style="bold", soft_wrap=True)
 
 
 def _print_pairing(added: Json, who: str, account: str) -> None:

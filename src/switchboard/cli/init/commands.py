@@ -11,8 +11,9 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib.metadata import entry_points
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from shlex import quote
@@ -21,13 +22,16 @@ from urllib.parse import urlsplit
 
 import typer
 
-from switchboard.app.settings import Settings
+from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.channels.connecting import Wanted, connect_new
+from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import Found, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
 from switchboard.cli.init.places import closed_to_database, require_new, workspace_at
 from switchboard.cli.messages.talk import local_user
-from switchboard.cli.output import FAILED, AsJson, clean, errors, out, print_json, program
-from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound
+from switchboard.cli.output import FAILED, AsJson, Json, clean, errors, out, print_json, program
+from switchboard.connectors.kernel.accounts import GROUP
+from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError
 from switchboard.domain.json_values import JsonObject
 from switchboard.transport.signed_post import check_url
 
@@ -54,6 +58,8 @@ class _Wanted:
     workspace: str | None
     test: bool
     ask: bool
+    channel: str | None
+    account: Wanted
 
 
 def init(  # noqa: PLR0913 - the options of a command
@@ -70,28 +76,45 @@ def init(  # noqa: PLR0913 - the options of a command
     workspace: Annotated[
         str | None, typer.Option(help="The directory that its tools may use; by default `files`, beside the settings.")
     ] = None,
+    channel: Annotated[
+        str | None, typer.Option(help="A channel to connect at once, such as telegram; `none`: do not ask for one.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of the channel, as in `channels add`; repeatable.")
+    ] = None,
+    secret_file: Annotated[
+        list[str] | None, typer.Option(help="A file with the secret of the channel, `-` for stdin.")
+    ] = None,
+    secret_env: Annotated[
+        list[str] | None, typer.Option(help="The environment variable with the secret of the channel.")
+    ] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Whether to ask the model something first.")] = True,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set up a butler with a model: find a model, test it, and write the settings and a small team.
+    """Set up a butler with a model: find a model, test it, write the settings and a small team, connect a channel.
 
     Nothing that exists is overwritten.
     """
     ask = not (yes or as_json)
     if ask and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("not a terminal: pass --yes", param_hint="--yes")
-    wanted = _Wanted(directory, model, url, key_env, butler, workspace, test, ask)
+    account = Wanted("", None, setting or (), secret_file or (), secret_env or (), None, ask)
+    wanted = _Wanted(directory, model, url, key_env, butler, workspace, test, ask, channel, account)
     _check(wanted)
     require_new(directory, (SETTINGS, TEAM.parent))
     choice = _choose(wanted)
     tried = _try(choice, wanted)
     written = _write(directory, files_of(choice))
+    if not as_json:
+        _say_what_was_written(written)
+    added = _connected(wanted)
     if as_json:
         model_of = None if choice.offer is None else asdict(choice.offer)
-        print_json({"files": list(map(str, written)), "butler": choice.butler, "model": model_of, "test": tried})
+        made = {"files": list(map(str, written)), "butler": choice.butler, "model": model_of, "test": tried}
+        print_json({**made, "channel": added})
     else:
-        _say_what_is_next(directory, written)
+        _say_what_is_next(directory, added)
 
 
 def _check(wanted: _Wanted) -> None:
@@ -275,15 +298,50 @@ def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path
     return written
 
 
-def _say_what_is_next(directory: Path, written: Sequence[Path]) -> None:
-    console = out()
+def _connected(wanted: _Wanted) -> Json | None:
+    """The channel that was connected; at a terminal it is offered, and one that refuses the secret is no failure."""
+    channel = wanted.channel or (_asked_channel() if wanted.ask else _NONE)
+    if channel == _NONE:
+        return None
+    account = replace(wanted.account, channel=channel)
+    try:
+        return connect_new(load_settings(wanted.directory / SETTINGS), account)
+    except SwitchboardError as error:
+        if not wanted.ask:
+            raise
+        errors().print(clean(f"{channel} is not connected: {error.message}"), style="yellow", soft_wrap=True)
+        return None
+
+
+def _asked_channel() -> str:
+    """The channel that a person wants to connect now."""
+    known = (*sorted(entry.name for entry in entry_points(group=GROUP)), _NONE)
+
+    def right(typed: str) -> str:
+        if typed.strip() not in known:
+            raise typer.BadParameter(f"one of {', '.join(known)}, please")
+        return typed.strip()
+
+    question = f"Connect a channel now? ({', '.join(known)})"
+    channel: str = typer.prompt(question, default=_NONE, value_proc=right, err=True)
+    return channel
+
+
+def _say_what_was_written(written: Sequence[Path]) -> None:
     for path in written:
-        console.print(f"wrote {path}", style="dim")
+        out().print(f"wrote {path}", style="dim")
+
+
+def _say_what_is_next(directory: Path, added: Json | None) -> None:
+    console = out()
+    if added is not None:
+        print_next(added)
     into = "" if directory == Path() else f"cd {quote(str(directory))} && "
     console.print("\nStart it, and talk to it from a second terminal:")
     console.print(f"  {into}{program()} up", style="bold", soft_wrap=True)
     console.print(f"  {into}{program()} chat", style="bold", soft_wrap=True)
-    console.print("Let it answer in Telegram, or by mail (`channels add email`), while it runs:")
-    console.print(f"  {into}{program()} channels add telegram", style="bold", soft_wrap=True)
+    if added is None:
+        console.print("Let it answer in Telegram, or by mail (`channels add email`), while it runs:")
+        console.print(f"  {into}{program()} channels add telegram", style="bold", soft_wrap=True)
     if closed := closed_to_database(directory):
         errors().print(f"\nIt will not start there yet: {clean(closed)}", style="yellow", soft_wrap=True)

@@ -46,6 +46,7 @@ def _settings(choice: Choice) -> str:
         "# Written by `switchboard init`; it is yours to edit. All settings: docs/configuration.md",
         'teams_dir = "teams"',
         'data_dir = "data"',
+        'channels_dir = "channels.d"',
     ]
     if choice.offer is None:
         return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from switchboard.connectors.email.mailbox import Mailbox, Opened, SignIn
 from switchboard.connectors.email.settings import Settings
-from switchboard.connectors.email.submission import Outgoing, submit
+from switchboard.connectors.email.submission import Outgoing, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
 from switchboard.core.mail.reply import File, Reply, compose, message_id
@@ -72,6 +72,15 @@ async def open_account(account: Account) -> EmailSession:
     session = EmailSession(settings, account.secrets.get("password", ""))
     await session.latest()
     return session
+
+
+async def try_sending(account: Account) -> None:
+    """Signs in where answers are handed in, and sends nothing. Raises SignInRefused, OSError."""
+    settings = account.settings
+    if not isinstance(settings, Settings):
+        raise TypeError("the settings are not those of e-mail")
+    sign_in = await _sign_in_of(settings, account.secrets.get("password", ""))
+    await asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S)
 
 
 class EmailSession:
@@ -309,10 +318,14 @@ class EmailSession:
             raise
 
     async def _sign_in(self) -> SignIn:
-        user = self._settings.user or self._settings.address
-        if self._settings.token_command:
-            return SignIn(user, await _printed_token(self._settings.token_command), token=True)
-        return SignIn(user, self._password)
+        return await _sign_in_of(self._settings, self._password)
+
+
+async def _sign_in_of(settings: Settings, password: str) -> SignIn:
+    user = settings.user or settings.address
+    if settings.token_command:
+        return SignIn(user, await _printed_token(settings.token_command), token=True)
+    return SignIn(user, password)
 
 
 def _arrived(envelope: Envelope, arrived: datetime | None) -> Envelope:

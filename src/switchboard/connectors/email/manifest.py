@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchboard.connectors.email.providers import usual_servers
 from switchboard.connectors.email.settings import Settings
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
@@ -20,6 +21,12 @@ async def _open(account: Account) -> Session:
     return await open_account(account)
 
 
+async def _can_send(account: Account) -> None:
+    from switchboard.connectors.email.channel import try_sending
+
+    await try_sending(account)
+
+
 MANIFEST: Final = Manifest(
     name="email",
     channel="email",
@@ -29,7 +36,8 @@ MANIFEST: Final = Manifest(
     strangers="listed",
     steps=(
         "Create a mailbox of its own for your butler; it answers whatever arrives there.",
-        "Find the names of its IMAP and SMTP servers in the help pages of your provider.",
+        "Find the names of its IMAP and SMTP servers in the help pages of your provider; those of the large ones are "
+        "known here.",
         "Create an app password, or name a program that prints access tokens (`token_command`).",
     ),
     capabilities=Capabilities(
@@ -46,4 +54,6 @@ MANIFEST: Final = Manifest(
         stale_s=(3 * 86_400.0, 3 * 86_400.0),
     ),
     open=_open,
+    can_send=_can_send,
+    usual=usual_servers,
 )

@@ -15,8 +15,8 @@ class Server(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    host: str
-    port: Annotated[int, Field(ge=1, le=65535)]
+    host: Annotated[str, Field(min_length=1, description="the help pages of your provider name it")]
+    port: Annotated[int, Field(ge=1, le=65535, description="as a rule 993 for IMAP, 465 for SMTP")]
     tls: Tls = "tls"
 
     @model_validator(mode="after")
@@ -31,7 +31,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    address: Annotated[str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$")]
+    address: Annotated[str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$", description="of the mailbox")]
     """The address of the mailbox, from which answers are sent."""
     display_name: str = ""
     user: str = ""

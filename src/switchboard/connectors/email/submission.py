@@ -17,7 +17,7 @@ from typing import Final
 
 from switchboard.connectors.email.mailbox import SignIn
 from switchboard.connectors.email.settings import Server
-from switchboard.ports.connector import Later, Outcome, Refused, Sent, Uncertain, Why
+from switchboard.ports.connector import Later, Outcome, Refused, Sent, SignInRefused, Uncertain, Why
 
 _UNREACHED_S: Final = 30.0
 _BUSY_S: Final = 300.0
@@ -52,6 +52,25 @@ def submit(server: Server, sign_in: SignIn | None, outgoing: Outgoing) -> Outcom
         return _handed_in(client, sign_in, outgoing)
     finally:
         client.close()
+
+
+def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
+    """Sign in, and hand in nothing. Raises SignInRefused, OSError."""
+    try:
+        client = _connected(server, time.monotonic() + seconds)
+        try:
+            client.ehlo_or_helo_if_needed()
+            if client.has_extn("auth"):
+                _signed_in(client, sign_in)
+        finally:
+            client.close()
+    except smtplib.SMTPAuthenticationError as error:
+        said = _said(error.smtp_code, error.smtp_error)
+        raise SignInRefused(f"the SMTP server refuses the sign-in: {sign_in.what_to_do}; {said}") from None
+    except smtplib.SMTPException as error:
+        raise OSError(f"the SMTP server at {server.host} does not answer as one: {error}"[:300]) from None
+    except OSError as error:
+        raise OSError(f"the SMTP server {server.host}:{server.port} is not reached: {error}") from None
 
 
 def _connected(server: Server, by: float) -> smtplib.SMTP:

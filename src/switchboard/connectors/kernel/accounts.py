@@ -82,8 +82,11 @@ class Declared:
     secret_files: tuple[Path, ...]
 
 
-def configured(file: Path, read: ReadFile) -> Configured:
-    """The account of a file; paths in it are relative to it. Raises ConfigurationError: what is wrong, and where."""
+def configured(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
+    """The account of a file; paths in it are relative to it. Raises ConfigurationError: what is wrong, and where.
+
+    `public_url`: where the world reaches the server.
+    """
     parsed = _parsed(file, read)
     manifest = manifest_of(parsed.channel)
     try:
@@ -92,7 +95,8 @@ def configured(file: Path, read: ReadFile) -> Configured:
         raise ConfigurationError(f"{file}: settings: {_told(error)}") from error
     secrets = _secrets(manifest, parsed.secrets, file, read)
     endpoint = _endpoint(manifest, parsed.endpoint, file)
-    return Configured(manifest, Account(file.stem, settings, secrets), handling_of(manifest, parsed.handling), endpoint)
+    account = Account(file.stem, settings, secrets, hook_url(public_url, file.stem))
+    return Configured(manifest, account, handling_of(manifest, parsed.handling), endpoint)
 
 
 def declared(file: Path, read: ReadFile) -> Declared:
@@ -106,6 +110,11 @@ def handling_of(manifest: Manifest, said: Handling) -> Handling:
     """What is said of the handling, and beside it how old messages of this platform may be."""
     usual = dict(zip(("stale_direct_s", "stale_group_s"), manifest.capabilities.stale_s, strict=True))
     return said.model_copy(update={name: value for name, value in usual.items() if name not in said.model_fields_set})
+
+
+def hook_url(public_url: str | None, name: str) -> str | None:
+    """Where the world posts events of the account; None: no public address of the server is known."""
+    return f"{public_url.rstrip('/')}/hooks/{name}" if public_url else None
 
 
 def pause_file(file: Path) -> Path:

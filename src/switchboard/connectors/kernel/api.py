@@ -197,6 +197,17 @@ class Api:
         """Keep where to go on. Raises Unreachable, Overtaken."""
         await self._ask("PUT", "/v1/connectors/cursor", {**self._fenced(), "cursor": cursor})
 
+    async def posted(self, after: int, wait_s: float) -> list[tuple[int, bytes]]:
+        """What the platform has posted for the account after that number. Raises Unreachable."""
+        wanted = {**self.place.body(), "after": after, "wait_s": wait_s}
+        got = await self._ask("POST", "/v1/connectors/posted/next", wanted, timeout=wait_s + 30)
+        return [(int(event["posted_id"]), base64.b64decode(event["raw"])) for event in got["events"]]
+
+    async def settle_posted(self, upto: int) -> None:
+        """None of it up to that number is wanted any more. Raises Unreachable, Overtaken."""
+        settled = {name: str(value) for name, value in self._fenced().items()} | {"upto": str(upto)}
+        await self._ask("DELETE", "/v1/connectors/posted", b"", params=settled)
+
     async def move(self, old: str, new: str) -> None:
         """A conversation goes on in another thread. Raises Unreachable, Overtaken."""
         await self._ask("POST", "/v1/connectors/moves", {**self._fenced(), "old": old, "new": new})

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,10 +31,11 @@ from switchboard.connectors.kernel.intake import (
     prepared,
 )
 from switchboard.connectors.kernel.limits import pause_after
+from switchboard.connectors.kernel.posted import Posted
 from switchboard.connectors.kernel.progress import Progress
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
-from switchboard.ports.connector import Batch, Inbound, Session, Unreadable
+from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
 
 log = structlog.get_logger(__name__)
 
@@ -117,10 +118,11 @@ class Receiver:
             await asyncio.gather(pulling, submitting, *filing, return_exceptions=True)
 
     async def _pull(self, cursor: str | None) -> None:
-        batches = self.session.receive(cursor)
+        batches = self._batches(cursor)
         try:
             async for batch in batches:
                 self.health.round_trip()
+                self._note(batch.trouble)
                 point("connector_received")
                 if not self._take(batch) and batch.events:
                     await asyncio.sleep(_AGAIN_S)
@@ -129,6 +131,17 @@ class Receiver:
             if isinstance(batches, AsyncGenerator):
                 await batches.aclose()
         raise OSError("the platform ended the connection")
+
+    def _batches(self, cursor: str | None) -> AsyncIterator[Batch]:
+        if isinstance(self.session, TakesPosted):
+            return self.session.receive_posted(cursor, Posted(self.api, self.health, self.clock))
+        return self.session.receive(cursor)
+
+    def _note(self, trouble: str | None) -> None:
+        if trouble is not None:
+            self.health.trouble("platform", trouble)
+        else:
+            self.health.well("platform")
 
     async def _room(self) -> None:
         """Until the switchboard takes messages, and not too many wait."""

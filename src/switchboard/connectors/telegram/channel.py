@@ -1,4 +1,4 @@
-"""An open Telegram bot: long polling, and sending. Called by the kernel; `open_session` signs in.
+"""An open Telegram bot: long polling or what is posted, and sending. Called by the kernel; `open_session` signs in.
 
 Polling begins without an offset, since ids of updates say nothing about their order over time. What the switchboard has
 is confirmed by the offset of the next poll. Next: `updates.py` for what arrives, `sending.py` for what leaves.
@@ -7,15 +7,16 @@ is confirmed by the offset of the next poll. Next: `updates.py` for what arrives
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
-from urllib.parse import urlsplit
 
 from switchboard.connectors.telegram.api import Api, Declined, NoAnswer, NotWritten
 from switchboard.connectors.telegram.sending import (
@@ -29,6 +30,7 @@ from switchboard.connectors.telegram.sending import (
 )
 from switchboard.connectors.telegram.settings import MAX_FILE_IN, Settings
 from switchboard.connectors.telegram.updates import KINDS, Me, read
+from switchboard.connectors.telegram.webhook import Webhook
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
     Account,
@@ -39,6 +41,7 @@ from switchboard.ports.connector import (
     Inbound,
     Outcome,
     Part,
+    PostedEvents,
     Refused,
     Sent,
     SignInRefused,
@@ -53,6 +56,9 @@ _AGAIN_S: Final = (0.25, 5.0)
 Soon at first, for the other photos of an album.
 """
 _BUSY_S: Final = 2.0
+_POSTED_S: Final = 20.0
+"""Seconds for which the server is asked for what Telegram posts."""
+_LOOK_AT_WEBHOOK_S: Final = 120.0
 
 
 async def open_session(account: Account) -> TelegramSession:
@@ -64,7 +70,8 @@ async def open_session(account: Account) -> TelegramSession:
     api = Api(settings.api_url, account.secrets["token"].strip())
     try:
         about = child(await _called(api, "getMe", {}))
-        return TelegramSession(api, settings, Me(int(integer(about.get("id")) or 0), word(about.get("username"))))
+        me = Me(int(integer(about.get("id")) or 0), word(about.get("username")))
+        return TelegramSession(api, settings, me, Webhook(api, account))
     except BaseException:
         await api.close()
         raise
@@ -72,30 +79,56 @@ async def open_session(account: Account) -> TelegramSession:
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    """`offset`: the first update that is not confirmed; `since`: what was sent before it is history."""
+    """`offset`: the first update that is not confirmed; `since`: what was sent before it is history.
+
+    `posted`: the last event at the server that is settled, if it came from there.
+    """
 
     offset: int = 0
     since: int = 0
+    posted: int = 0
 
     @classmethod
     def read(cls, text: str | None) -> _Cursor:
         """What is none is the beginning: then updates come again, and are known."""
-        offset, _, since = (text or "").partition("@")
-        return cls(int(integer(offset) or 0), int(integer(since) or 0))
+        offset, since, posted = (*(text or "").split("@"), "", "", "")[:3]
+        return cls(*(int(integer(one) or 0) for one in (offset, since, posted)))
 
     def __str__(self) -> str:
-        return f"{self.offset}@{self.since}"
+        return f"{self.offset}@{self.since}" + (f"@{self.posted}" if self.posted else "")
 
 
 class TelegramSession:
     """One bot, signed in."""
 
-    def __init__(self, api: Api, settings: Settings, me: Me) -> None:
+    def __init__(self, api: Api, settings: Settings, me: Me, webhook: Webhook) -> None:
         self.identity = Identity(me.endpoint, f"@{me.username}" if me.username else "")
-        self._api, self._settings, self._me = api, settings, me
+        self._api, self._settings, self._me, self._webhook = api, settings, me, webhook
+        self._posted: PostedEvents | None = None
         self._offset = 0
         self._given: list[int] = []
         self._confirmed = asyncio.Event()
+
+    async def receive_posted(self, cursor: str | None, posted: PostedEvents) -> AsyncIterator[Batch]:
+        """What Telegram has posted to the server; then what it goes on posting, or what polls give."""
+        self._posted, since = posted, _Cursor.read(cursor).since
+        if self._settings.webhook:
+            await self._webhook.set()
+        async for batch in self._posted_batches(since, posted):
+            yield batch
+        async for batch in self.receive(cursor):
+            yield batch
+
+    async def _posted_batches(self, since: int, posted: PostedEvents) -> AsyncIterator[Batch]:
+        """For ever if Telegram posts; else until there are none."""
+        after, wait_s, looked = 0, _POSTED_S if self._settings.webhook else 0.0, -math.inf
+        trouble = None
+        while (events := await posted.posted(after, wait_s)) or wait_s:
+            if wait_s and time.monotonic() - looked >= _LOOK_AT_WEBHOOK_S:
+                looked, trouble = time.monotonic(), await self._webhook.trouble()
+            after = events[-1][0] if events else after
+            read_them = [await self._read(raw, since) for _, raw in events]
+            yield Batch(tuple(read_them), str(_Cursor(0, since, after)) if events else None, trouble)
 
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         """Updates as they arrive; one that is not confirmed stands in the way of none after it."""
@@ -117,15 +150,23 @@ class TelegramSession:
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         """An update from quarantine."""
+        return await self._read(raw, 0)
+
+    async def _read(self, raw: bytes, since: int) -> Inbound | Unreadable:
         try:
             update = json.loads(raw)
         except (ValueError, RecursionError) as error:
-            return Unreadable("unreadable", raw, f"it is no JSON: {error}")
-        return read(update, self._me, datetime.now(UTC))
+            name = f"unreadable:{hashlib.sha256(raw).hexdigest()[:32]}"
+            return Unreadable(name, raw, f"it is no JSON: {error}")
+        return read(update, self._me, datetime.now(UTC), since=since)
 
     async def confirm(self, cursor: str) -> None:
         """By the next poll. Everything that was given before the cursor is no longer waited for."""
-        self._offset = _Cursor.read(cursor).offset
+        place = _Cursor.read(cursor)
+        if place.posted and self._posted is not None:
+            await self._posted.settle_posted(place.posted)
+            return
+        self._offset = place.offset
         if self._offset - 1 in self._given:
             del self._given[: self._given.index(self._offset - 1) + 1]
         self._confirmed.set()
@@ -209,7 +250,12 @@ class TelegramSession:
         params: JsonObject = {"timeout": timeout, "allowed_updates": list(KINDS)}
         if self._offset:
             params["offset"] = self._offset
-        found = await _called(self._api, "getUpdates", params, wait_s=timeout)
+        try:
+            found = await _called(self._api, "getUpdates", params, wait_s=timeout)
+        except Busy as error:
+            if await self._webhook.removed():
+                raise OSError("Telegram posted to us until now") from None  # what it has posted goes first
+            raise Busy(await self._webhook.foreign() or error.message) from None
         if not isinstance(found, list) or (found and all(_id(one) is None for one in found)):
             raise NoAnswer("getUpdates gave no list of updates")
         return found
@@ -232,7 +278,7 @@ async def _called(api: Api, method: str, params: JsonObject, *, wait_s: float = 
                     f"Telegram does not accept the token ({error}); get one from @BotFather with /token"
                 ) from None
             case 409:
-                raise Busy(await _who_else(api, error)) from None
+                raise Busy(f"another program polls for this bot: {error.description}") from None
             case 429:
                 await asyncio.sleep(_patience(error))
                 return await _called(api, method, params, wait_s=wait_s)
@@ -243,15 +289,6 @@ def _patience(error: Declined) -> float:
     """The seconds that Telegram asks to wait."""
     seconds = error.parameters.get("retry_after")
     return float(seconds) if isinstance(seconds, int | float) else _BUSY_S
-
-
-async def _who_else(api: Api, error: Declined) -> str:
-    """The other receiver, as far as Telegram tells."""
-    with suppress(Declined, OSError):
-        url = word(at(await api.call("getWebhookInfo", {}), "url"))
-        if url is not None:  # its path is often a secret
-            return f"a webhook is set for this bot, at {urlsplit(url).hostname}; delete it with deleteWebhook"
-    return f"another program polls for this bot: {error.description}"
 
 
 def _sent(message: object) -> Outcome:

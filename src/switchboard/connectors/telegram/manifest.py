@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchboard.connectors.telegram.posted import hook_of
 from switchboard.connectors.telegram.settings import MAX_FILE_IN, MAX_POLL_S, MIB, Settings
 from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
 
@@ -24,9 +25,9 @@ MANIFEST: Final = Manifest(
     secrets=(Secret("token", "the token that @BotFather gave your bot, such as 123456:ABC-DEF"),),
     steps=(
         "Open Telegram and write to @BotFather.",
-        "Send him /newbot, and choose a name and a username that ends in bot.",
-        "He answers with a token such as 123456:ABC-DEF: copy it.",
-        "To read whole groups, not only what is addressed to the bot, send him /setprivacy and choose Disable.",
+        "Send it /newbot, and choose a name and a username that ends in bot.",
+        "It answers with a token such as 123456:ABC-DEF: copy it.",
+        "To read whole groups, not only what is addressed to the bot, send it /setprivacy and choose Disable.",
     ),
     capabilities=Capabilities(
         text_limit=4096,
@@ -44,4 +45,5 @@ MANIFEST: Final = Manifest(
         receive_window_s=MAX_POLL_S + _ANSWER_S,
     ),
     open=_open,
+    hook=hook_of,
 )

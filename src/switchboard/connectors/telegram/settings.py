@@ -21,3 +21,5 @@ class Settings(BaseModel):
     poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)
     quote: Literal["groups", "always", "never"] = "groups"
     """Where an answer shows the message that it answers."""
+    webhook: bool = False
+    """Telegram posts updates to the server, and is not polled."""

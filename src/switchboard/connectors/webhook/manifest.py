@@ -145,6 +145,7 @@ MANIFEST: Final = Manifest(
             "second", "a second one that is valid too, while the sender changes from one to the other", optional=True
         ),
     ),
+    strangers="open",  # who signs it may write
     steps=(
         "Set public_url in switchboard.toml to the address at which the world reaches your server.",
         "Enter that address and /hooks/NAME at the sender of the webhooks, with JSON as the type.",

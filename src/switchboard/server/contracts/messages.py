@@ -103,6 +103,15 @@ class CursorBody(Body):
     cursor: Annotated[str, StringConstraints(max_length=65_536, pattern=r"^[^\x00]*$")]
 
 
+class PostedNext(Body):
+    """Which events that a platform posted are wanted: those after the number `after`; waits so long for the first."""
+
+    channel: Word
+    endpoint: Word
+    after: Number = 0
+    wait_s: Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)] = 0
+
+
 class ConversationMoveBody(Body):
     """The conversation of the thread `old` goes on in the thread `new`."""
 
@@ -243,10 +252,11 @@ class AcceptedBody(Answer):
 class HookAnswer(Answer):
     """What became of a webhook.
 
-    `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for us.
+    `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for us;
+    `kept`: the connector of the account makes a message of it.
     """
 
-    status: Literal["accepted", "duplicate", "quarantined", "ignored"]
+    status: Literal["accepted", "duplicate", "quarantined", "ignored", "kept"]
     request_id: UUID | None
     quarantine_id: UUID | None
 
@@ -365,6 +375,25 @@ class ConversationMoveKept(Answer):
     """The move is known."""
 
     status: Literal["saved"]
+
+
+class PostedRow(Answer):
+    """An event as the platform posted it, in base64."""
+
+    posted_id: int
+    raw: str
+
+
+class PostedRows(Answer):
+    """In their order."""
+
+    events: list[PostedRow]
+
+
+class PostedSettled(Answer):
+    """They are not handed out again."""
+
+    status: Literal["settled"]
 
 
 class QuarantinePage(Answer):

@@ -1,13 +1,14 @@
-"""`/v1/connectors/lease`, `…/cursor` and `…/moves`: one instance serves an account, others stand by.
+"""`/v1/connectors/lease`, `…/cursor`, `…/moves` and `…/posted`: one instance serves an account, others stand by.
 
 Next: `app/messages/accounts.py`.
 """
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Annotated
 
-from fastapi import Depends, Response
+from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import Account, Wanted
@@ -19,6 +20,9 @@ from switchboard.server.contracts.messages import (
     CursorBody,
     CursorKept,
     Number,
+    PostedNext,
+    PostedRows,
+    PostedSettled,
     Released,
     Word,
 )
@@ -56,3 +60,24 @@ async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> R
     """Approvals follow, and each lease tells it as `moved`. 409 `lease_lost` if the lease has ended."""
     await parts.accounts.move(caller, Account(body.channel, body.endpoint), body.lease, body.old, body.new)
     return answer({"status": "saved"})
+
+
+@router.post("/posted/next", **operation("next_posted_events", "Get events that a platform posted", PostedRows))
+async def posted(request: Request, caller: Connector, parts: Parts, body: PostedNext) -> Response:
+    """Those after the number `after` that are not settled, oldest first; waits up to `wait_s` seconds for the first."""
+    async with parts.polls.watch(request.receive) as gone:
+        account = Account(body.channel, body.endpoint)
+        found = await parts.posted.next(caller, account, body.after, body.wait_s, gone)
+    rows = [{"posted_id": one.posted_id, "raw": b64encode(one.raw).decode("ascii")} for one in found]
+    return answer({"events": rows})
+
+
+@router.delete(
+    "/posted", **operation("settle_posted_events", "Settle events that a platform posted", PostedSettled, 409)
+)
+async def settle_posted(
+    caller: Connector, parts: Parts, channel: Word, endpoint: Word, lease: Number, upto: Number
+) -> Response:
+    """All up to the number `upto`. 409 `lease_lost` if the lease has ended, and all of them stay."""
+    await parts.posted.settle(caller, Account(channel, endpoint), lease, upto)
+    return answer({"status": "settled"})

@@ -25,6 +25,7 @@ from switchboard.app.messages.hook_accounts import HookAccounts
 from switchboard.app.messages.hooks import HookService
 from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.pairing import PairingService
+from switchboard.app.messages.posted import PostedService
 from switchboard.app.messages.quarantine import QuarantineService
 from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
@@ -52,6 +53,7 @@ class Services:
     accounts: AccountService
     blobs: BlobService
     quarantine: QuarantineService
+    posted: PostedService
     hooks: HookService
     views: Views
     streams: StreamService
@@ -78,6 +80,7 @@ class Services:
         blobs = BlobService(runtime.database, access, runtime.settings)
         intake = Intake(switchboard.accept, switchboard.mails, access, blobs, metrics)
         accounts = HookAccounts(runtime.settings.channels_dir)
+        posted = PostedService(runtime.database, access, runtime.notifier)
 
         def members() -> Iterable[Member]:
             return runtime.rule_book.rules.members.values()
@@ -91,8 +94,10 @@ class Services:
             AccountService(runtime.database, access, runtime.policies.look),
             blobs,
             quarantine,
+            posted,
             HookService(
-                accounts, intake, quarantine, runtime.settings.accept.message_bytes, runtime.settings.trusted_proxies
+                *(accounts, intake, quarantine, posted),
+                *(runtime.settings.accept.message_bytes, runtime.settings.trusted_proxies),
             ),
             views,
             StreamService(runtime, views),

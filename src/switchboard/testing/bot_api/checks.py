@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.bot_api.faults import ApiError
@@ -18,6 +20,8 @@ _ENTITIES: Final = frozenset(
     | {"custom_emoji"}
 )
 _MAX_ENTITIES: Final = 100
+_WEBHOOK_PORTS: Final = (80, 88, 443, 8443)
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{0,256}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,17 @@ def check_entities(text: str, entities: object) -> list[JsonObject]:
     for one in entities:
         _check_entity(one, utf16(text), inside)
     return list(entities)
+
+
+def check_webhook(url: str, secret: str) -> None:
+    """Where updates are to be posted. Of plain HTTP only what is on this machine, which Telegram itself never takes."""
+    found = urlsplit(url)
+    if found.scheme != "https" and found.hostname not in ("127.0.0.1", "localhost"):
+        raise ApiError(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")
+    if found.scheme == "https" and found.port not in (None, *_WEBHOOK_PORTS):
+        raise ApiError(400, "Bad Request: bad webhook: Webhook can be set up only on ports 80, 88, 443 or 8443")
+    if not _SECRET.fullmatch(secret):
+        raise ApiError(400, "Bad Request: secret token contains unallowed characters")
 
 
 def _check_entity(entity: JsonObject, length: int, inside: frozenset[int]) -> None:

@@ -22,8 +22,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from switchboard.domain.json_values import JsonObject
-from switchboard.testing.bot_api.checks import Params, Upload
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.testing.bot_api.checks import Params, Upload, check_webhook
 from switchboard.testing.bot_api.faults import ApiError, Cut, Fault, Hang, Page, Status
 from switchboard.testing.bot_api.methods import Limits, Methods
 from switchboard.testing.bot_api.people import People
@@ -32,6 +32,7 @@ from switchboard.testing.loopback import Connection, Loopback
 
 TOKEN: Final = "123456:TEST-TOKEN"  # noqa: S105  of nobody
 _MAX_POLL_S: Final = 50
+_PUSH_AGAIN_S: Final = 0.5
 _OTHER_POLLER: Final = (
     "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
 )
@@ -57,6 +58,7 @@ class Webhook:
 
     url: str
     secret: str = ""
+    connections: int = 40
 
 
 class _Cut(Exception):
@@ -95,6 +97,8 @@ class BotApi(Loopback):
         self.people = People(self.world, self._tell)
         self.calls: list[Call] = []
         self.webhook: Webhook | None = None
+        self.refused: tuple[int, str] | None = None
+        """When the webhook last took no update (seconds since 1970), and why, in Telegram's words."""
         self._methods = Methods(self.world, Limits(clock) if limits else None)
         self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
         self._waiting = 0
@@ -192,8 +196,7 @@ class BotApi(Loopback):
                 url = params.word("url") if name.lower() == "setwebhook" else None
                 return await self._set_webhook(url, params)
             case "getwebhookinfo":
-                url = self.webhook.url if self.webhook else ""
-                return {"url": url, "has_custom_certificate": False, "pending_update_count": len(self.world.updates)}
+                return self._webhook_info()
         return self._methods.call(name, params)
 
     def _failed(self, name: str, params: Params, error: ApiError) -> Response:
@@ -232,10 +235,14 @@ class BotApi(Loopback):
             self.world.allowed = frozenset(map(str, allowed)) or None
 
     async def _set_webhook(self, url: str | None, params: Params) -> bool:
+        secret = params.word("secret_token") or ""
+        if url:
+            check_webhook(url, secret)
         await self._stop_pushing()
         if params.word("drop_pending_updates") in ("true", "True"):
             self.forget()
-        self.webhook = Webhook(url, params.word("secret_token") or "") if url else None
+        self.webhook = Webhook(url, secret, params.number("max_connections", 40)) if url else None
+        self.refused = None
         if self.webhook is not None:
             self._allow(params)
             self._pusher = asyncio.create_task(self._push(self.webhook))
@@ -248,13 +255,24 @@ class BotApi(Loopback):
             while True:
                 await self.until(lambda: bool(self.world.updates))
                 update = self.world.updates[0]
-                with suppress(httpx2.HTTPError):
-                    answer = await client.post(webhook.url, json=update, headers=headers)
-                    if answer.is_success:
-                        self.world.confirmed([update["update_id"]])
-                        self._tell()
-                        continue
-                await asyncio.sleep(1.0)
+                if (why := await _why_not_taken(client, webhook.url, update, headers)) is None:
+                    self.world.confirmed([update["update_id"]])
+                    self._tell()
+                    continue
+                self.refused = (int(self.world.clock()), why)
+                self._tell()
+                await asyncio.sleep(_PUSH_AGAIN_S)
+
+    def _webhook_info(self) -> JsonObject:
+        about: JsonObject = {"url": self.webhook.url if self.webhook else "", "has_custom_certificate": False}
+        about["pending_update_count"] = len(self.world.updates)
+        if self.webhook is not None:
+            about["max_connections"] = self.webhook.connections
+            if self.world.allowed is not None:
+                about["allowed_updates"] = sorted(self.world.allowed)
+        if self.refused is not None:
+            about["last_error_date"], about["last_error_message"] = self.refused
+        return about
 
     async def _stop_pushing(self) -> None:
         if self._pusher is not None:
@@ -284,6 +302,16 @@ class _Endpoint:
             connection.transport.abort()
             return
         await response(scope, receive, send)
+
+
+async def _why_not_taken(client: httpx2.AsyncClient, url: str, update: JsonObject, headers: JsonMapping) -> str | None:
+    """As getWebhookInfo tells it; None: it was taken."""
+    try:
+        answer = await client.post(url, json=update, headers=dict(headers))
+    except httpx2.HTTPError:
+        return "Connection refused"
+    reason = answer.reason_phrase
+    return None if answer.is_success else f"Wrong response from the webhook: {answer.status_code} {reason}"
 
 
 async def _params(request: Request) -> Params:

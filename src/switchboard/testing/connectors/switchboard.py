@@ -7,6 +7,7 @@ lease. Next: `connectors/kernel/api.py`, the client.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -70,6 +71,8 @@ class ScriptedSwitchboard:
         """By conversation, the address of the message that a butler is working on."""
         self.receipts: list[str] = []
         """The outcomes that were reported, of all replies."""
+        self.posted: list[tuple[int, str]] = []
+        """What the platform has posted, by number, in base64."""
         self.requests: list[str] = []
         self.unavailable = False
         """Answer nothing but `outage`."""
@@ -87,6 +90,7 @@ class ScriptedSwitchboard:
         self._outbox: dict[str, _Outgoing] = {}
         self._holder = ""
         self._lease = 0
+        self._posts = 0
         self._lease_ends = 0.0
         self._changed = asyncio.Event()
 
@@ -116,6 +120,12 @@ class ScriptedSwitchboard:
     def outcome(self, outbox_id: str) -> str:
         """The outcome of a reply; empty while there is none."""
         return self._outbox[outbox_id].outcome
+
+    def post(self, raw: bytes) -> None:
+        """The platform posts an event to the server."""
+        self._posts += 1
+        self.posted.append((self._posts, base64.b64encode(raw).decode("ascii")))
+        self._changed.set()
 
     def resend(self, outbox_id: str) -> None:
         """An operator wants a reply that has failed to be sent again."""
@@ -174,14 +184,10 @@ class ScriptedSwitchboard:
         if self.breaks_at is not None and self.breaks_at in json.dumps(body):
             return 500, _error("internal_error")
         match request.method, request.url.path.split("/")[2:]:
-            case "POST", ["connectors", "lease"]:
-                answer = self._leased(str(body["instance_id"]), answering=bool(body["answering"]))
-            case "DELETE", ["connectors", "lease"]:
-                answer = self._released(request.url.params.get("lease"))
-            case "PUT", ["connectors", "cursor"]:
-                answer = self._saved(body)
-            case "POST", ["connectors", "moves"]:
-                answer = self._moves(body)
+            case "POST", ["connectors", "posted", "next"]:
+                answer = await self._next_posted(body)
+            case method, ["connectors", what]:
+                answer = self._account(method, what, body, request.url.params)
             case "POST", ["ingest", "files"]:
                 answer = 200, {"reason": self._needs_no_files(body), "most_bytes": self.most_bytes}
             case "POST", ["ingest", "batch"]:
@@ -194,7 +200,22 @@ class ScriptedSwitchboard:
                 answer = self._receipt(self._outbox[outbox_id], body)
             case method, ["quarantine", *event_id]:
                 answer = self._quarantine(method, event_id, body)
-            case "POST", ["connectors", "heartbeat"]:
+        return answer
+
+    def _account(self, method: str, what: str, body: JsonObject, asked: Mapping[str, str]) -> Answer:
+        answer: Answer = (404, _error("not_found"))
+        match method, what:
+            case "POST", "lease":
+                answer = self._leased(str(body["instance_id"]), answering=bool(body["answering"]))
+            case "DELETE", "lease":
+                answer = self._released(asked.get("lease"))
+            case "PUT", "cursor":
+                answer = self._saved(body)
+            case "POST", "moves":
+                answer = self._moves(body)
+            case "DELETE", "posted":
+                answer = self._settled(asked)
+            case "POST", "heartbeat":
                 self.heartbeats.append(body)
                 answer = 200, {"status": "ok", "interval_s": 120}
         return answer
@@ -262,6 +283,23 @@ class ScriptedSwitchboard:
         old = str(body["old"])
         self.moved.setdefault(str(body["new"]), self.moved.get(old, old))
         return 200, {"status": "saved"}
+
+    async def _next_posted(self, body: Mapping[str, Any]) -> Answer:
+        def after() -> list[JsonObject]:
+            return [{"posted_id": number, "raw": raw} for number, raw in self.posted if number > body["after"]]
+
+        with suppress(TimeoutError):
+            async with asyncio.timeout(body["wait_s"]):
+                while not after():
+                    self._changed.clear()
+                    await self._changed.wait()
+        return 200, {"events": after()}
+
+    def _settled(self, asked: Mapping[str, str]) -> Answer:
+        if asked["lease"] != str(self._lease):
+            return 409, _error("lease_lost")
+        self.posted = [one for one in self.posted if one[0] > int(asked["upto"])]
+        return 200, {"status": "settled"}
 
     def _ingested(self, envelope: JsonObject) -> JsonObject:
         event = envelope["event"]

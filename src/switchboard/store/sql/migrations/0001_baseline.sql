@@ -198,6 +198,19 @@ alter table quarantine alter column raw set storage external;
 create index quarantine_replay on quarantine (channel, endpoint) where replay;
 create index quarantine_account on quarantine (channel, endpoint, quarantine_id);
 
+-- Events that a platform has posted, as they came (zlib), until the connector of the account has made messages of them.
+create table posted_event (
+    posted_id bigint generated always as identity primary key,
+    channel text not null,
+    endpoint text not null,
+    raw bytea not null,
+    size_bytes integer not null,
+    at timestamptz not null default clock_timestamp()
+);
+alter table posted_event alter column raw set storage external;
+create index posted_event_account on posted_event (channel, endpoint, posted_id) include (size_bytes);
+create index posted_event_age on posted_event (at);
+
 -- Who has written to an endpoint that not everybody may write to, or was let in there before. contact_id and account are keyed
 -- hashes, of the one and of the endpoint. scope: a person, a group, or whom a mail names without proof. held: how many messages
 -- wait; refused: how many more were not stored. told_at: when they were last told that somebody must let them in.

@@ -1,0 +1,84 @@
+"""Events that platforms post for a connector: kept at once, and handed to it in their order.
+
+`hooks.py` puts them here, and HTTP hands them out to the connector of their account. Next: `store/posted.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.messages.accounts import Account
+from switchboard.domain.errors import Overloaded
+from switchboard.lanes.notifier import Notifier, posted_topic
+from switchboard.store import posted as store
+from switchboard.store.database import Database
+from switchboard.store.posted import PostedEvent
+
+__all__ = ["MOST_WAITING", "PostedEvent", "PostedService"]
+
+MOST_WAITING: Final = 10_000
+"""Events of an account that may wait for its connector; beyond it the platform keeps them."""
+_PAGE: Final = 100
+_PAGE_BYTES: Final = 8_000_000
+_LOOK_EVERY_S: Final = 5.0
+"""A notification may be lost; then it takes that long."""
+_AGAIN_S: Final = 30.0
+
+
+class PostedService:
+    """Connectors get the events of their endpoint. All but `put` raise Forbidden."""
+
+    def __init__(self, database: Database, access: Access, notifier: Notifier) -> None:
+        self._database = database
+        self._access = access
+        self._notifier = notifier
+
+    async def put(self, account: Account, raw: bytes) -> None:
+        """Keep an event that was verified. Raises Overloaded if too many wait."""
+        kept = await store.put(self._database, account.channel, account.endpoint, raw, most=MOST_WAITING)
+        if kept is None:
+            raise Overloaded(f"{MOST_WAITING} events wait for the connector of this account", retry_after=_AGAIN_S)
+        self._notifier.notify(posted_topic(account.channel, account.endpoint))
+
+    async def next(
+        self, caller: Principal, account: Account, after: int, wait_s: float, gone: asyncio.Event
+    ) -> Sequence[PostedEvent]:
+        """The events after that number; waits up to `wait_s` s for the first, until `gone` is set."""
+        await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
+        ring = asyncio.Event()
+        stop = self._notifier.subscribe(posted_topic(account.channel, account.endpoint), ring.set)
+        end = asyncio.get_running_loop().time() + wait_s
+        try:
+            while not (found := await self._page(account, after)) and not gone.is_set():
+                left = end - asyncio.get_running_loop().time()
+                if left <= 0:
+                    break
+                await _either(ring, gone, min(left, _LOOK_EVERY_S))
+                ring.clear()
+            return found
+        finally:
+            stop()
+
+    async def settle(self, caller: Principal, account: Account, lease: int, upto: int) -> None:
+        """The connector has made of them what they are. Raises Conflict if its lease has ended."""
+        await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
+        await store.settle(self._database, account.channel, account.endpoint, lease, upto)
+
+    async def _page(self, account: Account, after: int) -> Sequence[PostedEvent]:
+        return await store.next_events(
+            self._database, account.channel, account.endpoint, after, limit=_PAGE, size_bytes=_PAGE_BYTES
+        )
+
+
+async def _either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
+    """Until one of the two is set, or the seconds are over."""
+    waiting = [asyncio.create_task(event.wait()) for event in (one, other)]
+    try:
+        await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,118 @@
+"""A new account, from what was typed to its files: `channels add` and `init` call it. Next: `adding.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from switchboard.app.settings import Settings
+from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
+from switchboard.cli.channels.standing import known_accounts
+from switchboard.cli.channels.tokens import require_free, served_accounts
+from switchboard.cli.client import Client, ask
+from switchboard.cli.output import Json, NoServer, errors
+from switchboard.connectors.kernel.accounts import Configured, handling_of, hook_url, manifest_of
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.core.strangers import Policy
+from switchboard.domain.errors import ConfigurationError, Conflict
+from switchboard.ports.connector import Account, Identity, Manifest
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What was typed; with `asking`, what is missing is asked for. `name` None: called as its channel."""
+
+    channel: str
+    name: str | None
+    settings: Sequence[str]
+    secret_files: Sequence[str]
+    secret_variables: Sequence[str]
+    strangers: Policy | None
+    asking: bool
+
+
+def connect_new(settings: Settings, wanted: Wanted) -> Json:
+    """Sign in, and write the files of the account; what was added, for `print_next`.
+
+    Raises BadParameter, ConfigurationError, Conflict, SignInRefused, Unavailable; then nothing was written.
+    """
+    manifest, name = manifest_of(wanted.channel), wanted.name or wanted.channel
+    file = _new_file(settings, name)
+    if wanted.asking and not (wanted.secret_files or wanted.secret_variables):
+        _print_steps(manifest)
+    values = settings_of(manifest, wanted.settings, ask=wanted.asking)
+    secrets = secrets_of(manifest, wanted.secret_files, wanted.secret_variables, ask=wanted.asking)
+    kept = {key: one.value for key, one in secrets.items()}
+    account = Account(name, values, kept, hook_url(settings.public_url, name))
+    _require_public(manifest, account)
+    identity = asyncio.run(signed_in(manifest, account))
+    _require_free(settings, name, manifest, identity)
+    policy = wanted.strangers or manifest.strangers
+    made = Configured(manifest, account, handling_of(manifest, Handling()), identity.endpoint)
+    written = write_account(file, made, secrets, policy)
+    return {
+        "name": name,
+        "channel": manifest.channel,
+        "endpoint": identity.endpoint,
+        "display_name": identity.display_name,
+        "strangers": policy,
+        "files": list(map(str, written)),
+        "hook_url": account.hook_url if manifest.hook and manifest.hook(account) else None,
+        "pairing": _code(manifest, identity) if policy == "pair" else None,
+    }
+
+
+def _new_file(settings: Settings, name: str) -> Path:
+    if not _NAME.fullmatch(name):
+        raise typer.BadParameter(f"{name!r} is no name: lower case, digits, '-' and '_' only", param_hint="NAME")
+    file = settings.channels_dir / f"{name}.toml"
+    if file.exists():
+        raise Conflict(
+            f"the account {name} exists; give this one another name: switchboard channels add CHANNEL NAME, or "
+            f"`switchboard channels remove {name}` first"
+        )
+    return file
+
+
+def _require_public(manifest: Manifest, account: Account) -> None:
+    """Raises ConfigurationError if the platform is to post to a server that it cannot reach."""
+    if manifest.connects and manifest.hook and manifest.hook(account) and account.hook_url is None:
+        raise ConfigurationError(
+            f"{manifest.name} can only post to a public address: set public_url in the settings to the one at which "
+            "the world reaches this server"
+        )
+
+
+def _print_steps(manifest: Manifest) -> None:
+    for number, step in enumerate(manifest.steps, 1):
+        errors().print(f"{number}. {step}", soft_wrap=True)
+
+
+def _require_free(settings: Settings, name: str, manifest: Manifest, identity: Identity) -> None:
+    """Nobody else connects it, as far as files and the server, if it runs, can tell. Raises Conflict, SignInRefused."""
+    require_single(known_accounts(settings), f"{manifest.channel}/{identity.endpoint}")
+    bound = {"channel": manifest.channel, "endpoint": identity.endpoint}
+
+    async def check(client: Client) -> None:
+        require_free(served_accounts(await client.whole("/v1/tokens", "tokens")), name, bound)
+
+    with suppress(NoServer):
+        ask(check)
+
+
+def _code(manifest: Manifest, identity: Identity) -> Json | None:
+    """A code for the owner; None while no server runs."""
+    body = {"channel": manifest.channel, "endpoint": identity.endpoint}
+    try:
+        return ask(lambda client: client.post("/v1/pairing/codes", body))
+    except NoServer:
+        return None

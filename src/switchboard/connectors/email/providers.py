@@ -1,0 +1,47 @@
+"""The servers of usual providers of mail, by the domain of an address. Pure; `manifest.py` offers them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from switchboard.domain.json_values import JsonObject
+
+_STARTTLS: Final = 587
+_HOSTS: Final[Mapping[str, tuple[str, str, int]]] = {
+    "aol.com": ("imap.aol.com", "smtp.aol.com", 465),
+    "fastmail.com": ("imap.fastmail.com", "smtp.fastmail.com", 465),
+    "gmail.com": ("imap.gmail.com", "smtp.gmail.com", 465),
+    "gmx.com": ("imap.gmx.com", "mail.gmx.com", _STARTTLS),
+    "gmx.net": ("imap.gmx.net", "mail.gmx.net", _STARTTLS),
+    "icloud.com": ("imap.mail.me.com", "smtp.mail.me.com", _STARTTLS),
+    "mailbox.org": ("imap.mailbox.org", "smtp.mailbox.org", 465),
+    "outlook.com": ("outlook.office365.com", "smtp-mail.outlook.com", _STARTTLS),
+    "posteo.de": ("posteo.de", "posteo.de", 465),
+    "web.de": ("imap.web.de", "smtp.web.de", _STARTTLS),
+    "yahoo.com": ("imap.mail.yahoo.com", "smtp.mail.yahoo.com", 465),
+}
+_SAME: Final = {
+    "fastmail.fm": "fastmail.com",
+    "gmx.at": "gmx.net",
+    "gmx.ch": "gmx.net",
+    "gmx.de": "gmx.net",
+    "googlemail.com": "gmail.com",
+    "hotmail.com": "outlook.com",
+    "live.com": "outlook.com",
+    "mac.com": "icloud.com",
+    "me.com": "icloud.com",
+    "msn.com": "outlook.com",
+    "posteo.net": "posteo.de",
+}
+
+
+def usual_servers(given: JsonObject) -> JsonObject:
+    """`imap` and `smtp` for the address among settings; nothing for a provider that is not known."""
+    domain = str(given.get("address", "")).rpartition("@")[2].strip().lower()
+    found = _HOSTS.get(_SAME.get(domain, domain))
+    if found is None:
+        return {}
+    imap, smtp, port = found
+    tls = "starttls" if port == _STARTTLS else "tls"
+    return {"imap": {"host": imap, "port": 993}, "smtp": {"host": smtp, "port": port, "tls": tls}}

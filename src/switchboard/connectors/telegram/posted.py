@@ -1,0 +1,36 @@
+"""Whether an update that was posted to the server comes from Telegram. Pure; imports no client.
+
+`manifest.py` verifies with it, `webhook.py` tells Telegram the word that it is to send.
+"""
+
+from __future__ import annotations
+
+import hmac
+from datetime import datetime
+from typing import Final
+
+from switchboard.connectors.telegram.settings import Settings
+from switchboard.ports.connector import Account, Hook, Posted
+
+_HEADER: Final = "x-telegram-bot-api-secret-token"
+
+
+def secret_word(token: str) -> str:
+    """What Telegram sends with every update. It follows from the token, so that there is no second secret to keep."""
+    return hmac.digest(token.encode(), b"switchboard: updates by webhook", "sha256").hex()
+
+
+def hook_of(account: Account) -> Hook | None:
+    """How updates are posted; None: this bot is polled."""
+    settings, bot = account.settings, account.secrets["token"].strip().partition(":")[0]
+    if not (isinstance(settings, Settings) and settings.webhook and bot.isdecimal()):
+        return None
+    return Hook(f"bot:{bot}", _verify, None)
+
+
+def _verify(account: Account, posted: Posted, now: datetime) -> str | None:  # noqa: ARG001  Telegram signs no time
+    right, given = secret_word(account.secrets["token"].strip()), posted.headers.get(_HEADER, "")
+    if not given:
+        return "the header X-Telegram-Bot-Api-Secret-Token is missing"
+    same = hmac.compare_digest(given.encode("utf-8", "surrogatepass"), right.encode())
+    return None if same else "the header X-Telegram-Bot-Api-Secret-Token does not fit"

@@ -1,0 +1,97 @@
+"""The webhook of a bot at Telegram: set, looked after, and removed. Called by `channel.py`.
+
+Nothing here forgets an update: `drop_pending_updates` is never used. Next: `posted.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from switchboard.connectors.telegram.api import Api, Declined
+from switchboard.connectors.telegram.posted import secret_word
+from switchboard.connectors.telegram.updates import KINDS
+from switchboard.ports.connector import Account, Busy, SignInRefused
+from switchboard.ports.raw import at, integer, word
+
+_AT_ONCE: Final = 10
+"""Updates that Telegram posts at the same time, each of another chat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Of the bot of an account."""
+
+    api: Api
+    account: Account
+
+    async def set(self) -> None:
+        """Let Telegram post to us. Raises SignInRefused, Busy, OSError."""
+        url = self.account.hook_url
+        if url is None:
+            raise SignInRefused("webhook = true needs public_url in the settings: where Telegram reaches the server")
+        now = await self._url()
+        if now and not self._is_ours(now):
+            raise Busy(_named(now))
+        params = {
+            "url": url,
+            "secret_token": secret_word(self.account.secrets["token"].strip()),
+            "allowed_updates": list(KINDS),
+            "max_connections": _AT_ONCE,
+        }
+        try:
+            await self.api.call("setWebhook", params)
+        except Declined as error:
+            if error.code == 400:
+                raise SignInRefused(f"Telegram does not post to {url}: {error.description}") from None
+            raise OSError(str(error)) from None
+
+    async def trouble(self) -> str | None:
+        """Why updates may not arrive; None: as far as Telegram knows they do. Raises Busy: it is not set any more."""
+        try:
+            info = await self._info()
+        except OSError as error:
+            return f"Telegram does not answer: {error}"
+        url = word(at(info, "url")) or ""
+        if url != self.account.hook_url:
+            raise Busy(_named(url) if url else "somebody has deleted the webhook of this bot")
+        if int(integer(at(info, "pending_update_count")) or 0) and (why := word(at(info, "last_error_message"))):
+            return f"Telegram does not reach {url}: {why}"
+        return None
+
+    async def removed(self) -> bool:
+        """Whether our own webhook was set, and is removed; Telegram keeps what it has not posted. Raises OSError."""
+        if not self._is_ours(await self._url()):
+            return False
+        try:
+            await self.api.call("deleteWebhook", {})
+        except Declined as error:
+            raise OSError(str(error)) from None
+        return True
+
+    async def foreign(self) -> str | None:
+        """Who else gets the updates, as far as Telegram tells."""
+        with suppress(OSError):
+            url = await self._url()
+            return _named(url) if url else None
+        return None
+
+    def _is_ours(self, url: str) -> bool:
+        """Of this account, perhaps at an address that the server had before."""
+        return urlsplit(url).path.endswith(f"/hooks/{self.account.name}")
+
+    async def _url(self) -> str:
+        return word(at(await self._info(), "url")) or ""
+
+    async def _info(self) -> object:
+        try:
+            return await self.api.call("getWebhookInfo", {})
+        except Declined as error:
+            raise OSError(str(error)) from None
+
+
+def _named(url: str) -> str:
+    """Without its path, which is often a secret."""
+    return f"a webhook is set for this bot, at {urlsplit(url).hostname}; delete it with deleteWebhook"

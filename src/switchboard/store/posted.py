@@ -1,0 +1,48 @@
+"""Events that platforms have posted, kept until the connector of their account has made messages of them.
+
+Called by `app/messages/posted.py`. Next: `store/accounts.py`, whose lease says which connector that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from switchboard.store.accounts import require_lease
+from switchboard.store.database import Database, query
+from switchboard.store.inbox import pack_raw, unpack_raw
+
+
+@dataclass(frozen=True, slots=True)
+class PostedEvent:
+    """An event as it was posted. A later one of the same account has a higher number."""
+
+    posted_id: int
+    raw: bytes
+
+
+async def put(database: Database, channel: str, endpoint: str, raw: bytes, *, most: int) -> int | None:
+    """Keep an event; its number. None: `most` events of the account wait already, and nothing was kept."""
+    number: int | None = await database.value(query("posted.put"), channel, endpoint, pack_raw(raw), len(raw), most)
+    return number
+
+
+async def next_events(
+    database: Database, channel: str, endpoint: str, after: int, *, limit: int, size_bytes: int
+) -> Sequence[PostedEvent]:
+    """The events after that number, oldest first: at most `limit`, and `size_bytes` unless the first has more."""
+    rows = await database.rows(query("posted.next"), channel, endpoint, after, limit, size_bytes)
+    return [PostedEvent(row["posted_id"], unpack_raw(row["raw"])) for row in rows]
+
+
+async def settle(database: Database, channel: str, endpoint: str, lease: int, upto: int) -> None:
+    """Forget the events up to that number. Raises Conflict if the lease of the account has ended."""
+    async with database.transaction() as one:
+        await require_lease(one, channel, endpoint, lease)
+        await one.run(query("posted.settle"), channel, endpoint, upto)
+
+
+async def forget(database: Database, age: timedelta) -> int:
+    """Forget what no connector has fetched for so long; returns how many."""
+    return int(await database.value(query("posted.forget"), age))

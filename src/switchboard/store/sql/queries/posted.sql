@@ -1,0 +1,25 @@
+-- name: put
+-- One at a time for an account, so that a higher number is never seen before a lower one. Nothing if $5 events wait already.
+with alone as materialized (select pg_advisory_xact_lock(hashtextextended('posted ' || $1::text || '/' || $2::text, 0)))
+insert into posted_event (channel, endpoint, raw, size_bytes)
+select $1, $2, $3, $4 from alone
+where (select count(*) from (select from posted_event where channel = $1 and endpoint = $2 limit $5) waiting) < $5
+returning posted_id;
+
+-- name: next
+-- Oldest first: at most $4 events, and $5 bytes unless the first has more.
+select posted_id, raw from (
+    select posted_id, raw, sum(size_bytes) over oldest as bytes, row_number() over oldest as number
+    from (
+        select posted_id, raw, size_bytes from posted_event
+        where channel = $1 and endpoint = $2 and posted_id > $3 order by posted_id limit $4
+    ) page
+    window oldest as (order by posted_id)
+) counted
+where number = 1 or bytes <= $5 order by posted_id;
+
+-- name: settle
+delete from posted_event where channel = $1 and endpoint = $2 and posted_id <= $3;
+
+-- name: forget
+with old as (delete from posted_event where at < now() - $1::interval returning true) select count(*) from old;
