@@ -29,7 +29,7 @@ demo: $(STAMP) ## real input through real interfaces, a killed worker, balanced 
 	@$(BIN)/switchboard demo
 
 test: $(STAMP) ## all tests; they start what they need themselves
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 --dist worksteal -rs -p tests.once_more
+	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 --dist worksteal -rs -p tests.once_more -p tests.costs
 
 coverage: $(STAMP) ## the same, and which lines they run; takes half as long again
 	@$(BIN)/coverage erase
@@ -40,7 +40,7 @@ coverage: $(STAMP) ## the same, and which lines they run; takes half as long aga
 SPINE := $(addprefix tests/integration/test_,accept.py dispatcher.py http.py lanes.py outbox.py turns.py worker.py)
 
 quick: $(STAMP) ## the tests of units and of the spine, with fewer random examples; two minutes
-	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow and not chaos" tests/unit $(SPINE)
+	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -p tests.costs -m "not slow and not chaos" tests/unit $(SPINE)
 
 plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 300
 	@HYPOTHESIS_PROFILE=wide $(BIN)/python -m pytest tests/unit/planning/test_machine_laws.py

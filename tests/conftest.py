@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -19,9 +20,27 @@ __all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "pos
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("untimed"), max_examples=20)
 settings.register_profile("wide", settings.get_profile("untimed"), max_examples=7_000)
+_SETTINGS = "_hypothesis_internal_use_settings"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """As a plugin the guard hears of fixtures of the whole session as well, as a conftest it would not."""
     config.pluginmanager.register(guard, "guard")
+    gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """`make quick` caps the numbers of examples that tests ask for themselves, too."""
+    if settings.get_current_profile_name() != "quick":
+        return
+    for test in {item.function for item in items if isinstance(item, pytest.Function)}:
+        asked: settings | None = getattr(test, _SETTINGS, None)
+        if asked is not None and asked.max_examples > settings().max_examples:
+            setattr(test, _SETTINGS, settings(asked, max_examples=settings().max_examples))
+
+
+def pytest_collection_finish() -> None:
+    """All that was imported and collected stays: to look for garbage in it takes long, and there is none."""
+    gc.freeze()
+    gc.enable()
