@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import guard
-from tests.forked import forks
+from tests.forked import end_forking, forks
 from tests.guard import pytest_cmdline_main
 from tests.logs import logs_as_before
 from tests.postgres import database_url, empty_database_url, postgres
@@ -44,3 +44,9 @@ def pytest_collection_finish() -> None:
     """All that was imported and collected stays: to look for garbage in it takes long, and there is none."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Fixtures have ended what they started."""
+    end_forking()

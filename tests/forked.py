@@ -12,11 +12,13 @@ import faulthandler
 import fcntl
 import inspect
 import os
+import signal
 import subprocess
 import sys
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import forkserver, get_context
@@ -34,6 +36,8 @@ from switchboard.lanes import faults
 _TEST: Final = "PYTEST_CURRENT_TEST"
 _PRELOADED: Final = [
     *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.running"),
+    # What is imported only when it is needed: a process that is killed would do so in each of its lives.
+    *("switchboard.server.serve", "switchboard.app.models", "switchboard.agents.model.toolbox", "anthropic", "openai"),
     *(f"switchboard.cli.{entry.place.partition(':')[0]}" for entry in COMMANDS),
 ]
 _STUCK_S: Final = 45.0
@@ -96,11 +100,23 @@ def forked() -> Forks:
     return Forks()
 
 
+def end_forking() -> None:
+    """End what processes are forked from, at the end of a run: by itself it takes its time."""
+    if (pid := _forks_from()) is not None:
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _forks_from() -> int | None:
+    pid: int | None = getattr(vars(forkserver)["_forkserver"], "_forkserver_pid", None)
+    return pid
+
+
 def spent_by_forked() -> float:
     """The CPU time of forked processes that have ended, in seconds; 0 where the system does not tell."""
-    pid = getattr(vars(forkserver)["_forkserver"], "_forkserver_pid", None)
     try:
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        words = Path(f"/proc/{_forks_from()}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
     return sum(map(int, words[13:15])) / os.sysconf("SC_CLK_TCK")
