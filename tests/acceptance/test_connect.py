@@ -234,9 +234,7 @@ async def test_killed_between_the_upload_of_a_file_and_its_message_there_is_one_
 ) -> None:
     photos = [b"\xff\xd8\xff%d" % number * 50_000 for number in range(3)]
     async with BotApi() as api:
-        bot_account(tmp_path, api)
-        account = tmp_path / "channels.d/house.toml"
-        account.write_text(f'{account.read_text()}handling = {{start = "all"}}\n')
+        bot_account(tmp_path, api, 'start = "all"')
         api.people.album(photos, "look")
         killed = await start(environment, "house", SWITCHBOARD_CRASH_AT="connector_uploaded")
         assert await asyncio.wait_for(killed.wait(), 60) == -9
