@@ -46,6 +46,9 @@ def deliver() -> None:
     replies = post("/v1/outbox/next", {"channel": CHANNEL, "endpoint": ENDPOINT, "wait_s": 20})["replies"]
     for reply in replies:
         print(f"{reply['recipient']} {reply['text']}", flush=True)
+        for n, file in enumerate(reply["files"]):
+            data = http.get(f"/v1/outbox/{reply['outbox_id']}/files/{n}").raise_for_status().content
+            print(f"{reply['recipient']} [{file['filename']}: {len(data)} bytes]", flush=True)
         post(f"/v1/outbox/{reply['outbox_id']}/receipt", {"lease": reply["lease"], "outcome": "sent"})
 
 

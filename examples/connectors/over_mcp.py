@@ -42,10 +42,13 @@ async def submit(client: Client, sender: str, text: str) -> None:
     await call(client, "ingest", envelope=envelope)
 
 
-async def deliver(client: Client) -> None:
-    """Send what waits; the receipt says what the platform said, here that the line was written."""
+async def deliver(client: Client, http: httpx2.AsyncClient) -> None:
+    """Send what waits, files over HTTP; the receipt says what the platform said, here that the line was written."""
     for reply in (await call(client, "outbox_next", channel=CHANNEL, endpoint=ENDPOINT, wait_s=20))["replies"]:
         print(f"{reply['recipient']} {reply['text']}", flush=True)
+        for n, file in enumerate(reply["files"]):
+            got = await http.get(f"{URL}/v1/outbox/{reply['outbox_id']}/files/{n}")
+            print(f"{reply['recipient']} [{file['filename']}: {len(got.content)} bytes]", flush=True)
         await call(client, "outbox_receipt", outbox_id=reply["outbox_id"], lease=reply["lease"], outcome="sent")
 
 
@@ -59,7 +62,7 @@ async def main() -> None:
             name, _, words = line.strip().partition(" ")
             if words:
                 await submit(client, name, words)
-                await deliver(client)
+                await deliver(client, http)
             else:
                 print("not sent: a line is SENDER TEXT", file=sys.stderr)
 

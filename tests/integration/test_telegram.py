@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -372,7 +373,7 @@ async def test_files_are_sent_as_photos_or_documents() -> None:
         for name, media_type in (('a "b"\r\n.txt', "text/plain"), ("p.jpg", "image/jpeg"), ("q.png", "image/png")):
             if name == "q.png":
                 api.spoil("sendPhoto", Status(400, "Bad Request: PHOTO_INVALID_DIMENSIONS"))
-            part = text_of("Here", file=a_file(b"data" * 500_000, name, media_type))
+            part = text_of("Here", files=(a_file(b"data" * 500_000, name, media_type),))
             assert isinstance(await session.send(part, "k"), Sent)
     assert api.texts == ["Here"] * 3
     assert ["photo" in one for one in api.sent] == [False, True, False]
@@ -380,11 +381,36 @@ async def test_files_are_sent_as_photos_or_documents() -> None:
     assert api.sent[0]["document"]["file_name"] == "a %22b%22%0D%0A.txt"
 
 
+async def test_sounds_and_films_are_sent_as_such_or_as_documents() -> None:
+    sent = [("a.ogg", "audio/ogg"), ("a.mp3", "audio/mpeg"), ("a.mp4", "video/mp4"), ("a.gif", "image/gif")]
+    async with BotApi() as api, session_of(api) as session:
+        api.people.say("hello")
+        for name, media_type in (*sent, ("b.ogg", "audio/ogg")):
+            if name == "b.ogg":
+                api.spoil("sendVoice", Status(400, "Bad Request: VOICE_MESSAGES_FORBIDDEN"))
+            assert isinstance(await session.send(text_of("Here", files=(a_file(b"x", name, media_type),)), "k"), Sent)
+    kinds = ("voice", "audio", "video", "animation", "document")
+    assert [next(kind for kind in kinds if kind in one) for one in api.sent] == list(kinds)
+
+
+async def test_a_file_that_is_gone_or_out_of_reach_is_not_sent() -> None:
+    async def fails(error: Exception) -> AsyncIterator[bytes]:
+        yield b"da"
+        raise error
+
+    async with BotApi() as api, session_of(api) as session:
+        api.people.say("hello")
+        for error, expected in ((OSError("away"), Later), (ValueError("gone"), Refused)):
+            file = FileOut("a.txt", "text/plain", 4, partial(fails, error))
+            assert isinstance(await session.send(text_of(files=(file,)), "k"), expected)
+        assert api.sent == []
+
+
 @pytest.mark.parametrize("size", [3, 5])
 async def test_a_file_that_has_changed_is_not_sent_in_half(size: int) -> None:
     async with BotApi() as api, session_of(api) as session:
         api.people.say("hello")
-        outcome = await session.send(text_of(file=a_file(b"data", size=size)), "k")
+        outcome = await session.send(text_of(files=(a_file(b"data", size=size),)), "k")
         assert outcome == Refused("400 the file has changed")
         assert api.sent == []
 
@@ -393,7 +419,7 @@ async def test_files_that_are_too_large_are_refused() -> None:
     async with BotApi() as api, session_of(api) as session:
         api.people.say("hello")
         api.spoil("sendDocument", Status(413, "Request Entity Too Large"))
-        assert isinstance(await session.send(text_of(file=a_file(b"data")), "k"), Refused)
+        assert isinstance(await session.send(text_of(files=(a_file(b"data"),)), "k"), Refused)
 
 
 async def test_typing_is_shown_and_never_fails() -> None:

@@ -11,12 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.connectors.kernel.chunking import length
-from switchboard.connectors.kernel.parts import REPEAT_NOTE, marked, plain, plan, unanswering
+from switchboard.connectors.kernel.parts import (
+    REPEAT_NOTE,
+    Destination,
+    marked,
+    plain,
+    plan,
+    unanswering,
+    without_files,
+)
 from switchboard.connectors.kernel.rendering import render, rich_text
+from switchboard.core.reply_files import size_text
 from switchboard.ports.connector import Capabilities, FileOut, Markup
 from tests.unit.test_connector_chunking import TEXTS
 
-CHAT: Final = Capabilities(text_limit=4096, text_unit="utf16", caption_limit=1024, markup="entities")
+CHAT: Final = Capabilities(
+    text_limit=4096, text_unit="utf16", caption_limit=1024, markup="entities", max_file_out=10**8
+)
 MARKUPS: Final = ("plain", "entities", "html", "markdown", "mrkdwn")
 
 
@@ -68,7 +79,7 @@ def test_spans_lie_within_the_text_and_nest(source: str) -> None:
 @given(TEXTS, st.sampled_from(MARKUPS), st.integers(20, 200))
 def test_every_part_fits_and_none_is_empty(source: str, markup: str, limit: int) -> None:
     chat = replace(CHAT, text_limit=limit, markup=cast("Markup", markup))
-    for part in plan(source, (), chat, address={}, reply_to="1"):
+    for part in plan(source, (), chat, to("1")):
         assert part.text.strip()
         assert length(part.text, "utf16") <= limit
         assert limit <= 100 or REPEAT_NOTE in marked(part, chat).text
@@ -102,20 +113,58 @@ def test_what_no_person_reads_is_not_parsed() -> None:
     assert render("**a** " * 40_000, "html").markup is None
 
 
+def to(reply_to: str | None = "7") -> Destination:
+    return Destination({"chat": 1}, reply_to, "Telegram")
+
+
 def test_the_first_part_answers_and_a_short_text_goes_with_its_only_file() -> None:
-    [part] = plan("**look**", (FILE,), CHAT, address={"chat": 1}, reply_to="7")
-    assert (part.text, part.file, part.reply_to, part.address) == ("look", FILE, "7", {"chat": 1})
-    parts = plan("x" * 1025, (FILE, FILE), CHAT, address={}, reply_to="7")
-    assert [(bool(part.text), part.file is FILE, part.reply_to) for part in parts] == [
-        (True, False, "7"),
-        (False, True, None),
-        (False, True, None),
+    [part] = plan("**look**", (FILE,), CHAT, to())
+    assert (part.text, part.files, part.reply_to, part.address) == ("look", (FILE,), "7", {"chat": 1})
+    parts = plan("x" * 1025, (FILE, FILE), CHAT, to())
+    assert [(bool(part.text), part.files, part.reply_to) for part in parts] == [
+        (True, (), "7"),
+        (False, (FILE,), None),
+        (False, (FILE,), None),
     ]
-    assert plan("", (), CHAT, address={}, reply_to="7") == ()
+    assert plan("", (), CHAT, to()) == ()
+
+
+def test_a_mail_brings_all_files_that_fit() -> None:
+    mail = replace(CHAT, files_per_part=3, max_file_out=25)
+    files = [FileOut(f"{n}.txt", "text/plain", size, nothing) for n, size in enumerate((10, 10, 10, 30, 1, 1, 1))]
+    parts = plan("Here.", files, mail, to())
+    assert [[one.filename for one in part.files] for part in parts] == [
+        ["0.txt", "1.txt"],
+        ["2.txt", "4.txt", "5.txt"],
+        ["6.txt"],
+    ]
+    assert [part.text for part in parts] == ["Here.\n\n[3.txt, 30 bytes: too large for Telegram]", "", ""]
+
+
+def test_a_file_that_cannot_be_sent_is_told_in_words() -> None:
+    odd = FileOut("a/../\u202eb\n.pdf", "application/pdf", 31_400_000, nothing)
+    [part] = plan("Here.", (odd,), replace(CHAT, max_file_out=1), to())
+    assert (part.text, part.files) == ("Here.\n\n[b .pdf, 31 MB: too large for Telegram]", ())
+    [part] = plan("", (odd,), replace(CHAT, max_file_out=0), to())
+    assert part.text == "[b .pdf, 31 MB: Telegram takes no files]"
+    [part] = plan("**Here.**", (odd,), replace(CHAT, max_file_out=50_000_000), to())
+    instead = without_files(part, "Telegram does not take it: 400 Bad Request", CHAT)
+    assert instead.text == "Here.\n\n[b .pdf, 31 MB: Telegram does not take it: 400 Bad Request]"
+    assert (instead.files, instead.rendered, instead.reply_to) == ((), part.rendered, "7")
+    short = without_files(replace(part, text="x" * 4090), "no", CHAT)
+    assert short.text == "x" * 4090, "what fits no more is left out"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (48_213, "48 KB"), (1_240_000, "1.2 MB"), (3 * 10**9, "3.0 GB")],
+)
+def test_sizes_as_people_read_them(size: int, text: str) -> None:
+    assert size_text(size) == text
 
 
 def test_a_part_falls_back_and_is_marked() -> None:
-    [part] = plan("**look**", (), CHAT, address={}, reply_to="7")
+    [part] = plan("**look**", (), CHAT, to())
     assert (plain(part).rendered, plain(part).text, unanswering(part).reply_to) == (None, "look", None)
     again = marked(part, CHAT)
     assert again.text == f"look\n\n{REPEAT_NOTE}"

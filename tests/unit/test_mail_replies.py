@@ -90,8 +90,17 @@ def test_re_once(subject: str, expected: str) -> None:
 
 def test_a_file_goes_with_it() -> None:
     name = "../../\u00dcbersicht \U0001f468\u200d\U0001f469\u200d\U0001f467 " + "x" * 300 + ".pdf"
-    mail = parsed(compose(reply(file=File(name, "application/pdf", b"\x00\xff" * 999), html="<p>x</p>"), NOW))
-    (attached,) = mail.iter_attachments()
+    mail = parsed(
+        compose(
+            reply(
+                files=(File(name, "application/pdf", b"\x00\xff" * 999), File("b.txt", "text/plain", b"b")),
+                html="<p>x</p>",
+            ),
+            NOW,
+        )
+    )
+    attached, second = mail.iter_attachments()
+    assert (second.get_filename(), second.get_content()) == ("b.txt", "b")
     assert attached.get_content() == b"\x00\xff" * 999
     assert str(attached.get_filename()).startswith("\u00dcbersicht")
     body = mail.get_body(("plain",))
@@ -118,7 +127,7 @@ def test_no_word_of_anybody_adds_a_field_or_a_long_line(
         Reply(
             **{f: getattr(answer, f) for f in ("to", "own", "name", "key", "text")},
             html=f"<p>{text}</p>",
-            file=File(filename, sender, b"data"),
+            files=(File(filename, sender, b"data"),),
         ),
         NOW,
     )

@@ -1,7 +1,8 @@
-"""A folder as a channel: each file `inbox/WHO/NAME.txt` is a message, each reply a file in `outbox/WHO/`.
+"""A folder as a channel: each file `inbox/WHO/NAME.txt` is a message, each reply a text in `outbox/WHO/`.
 
-Write a file under another name first and rename it, so that nobody reads half of it. What the switchboard has is moved
-to `done/`; what is not there yet is read again after a crash, and is the same message.
+Its files are in a directory beside it. Write a file under another name first and rename it, so that nobody reads half
+of it. What the switchboard has is moved to `done/`; what is not there yet is read again after a crash, and is the same
+message.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from switchboard.ports.connector import (
     FileIn,
     Identity,
     Inbound,
+    Later,
     Manifest,
     Outcome,
     Part,
@@ -97,12 +99,19 @@ class FolderSession:
                 file.rename(done / file.name)
 
     async def send(self, part: Part, key: str) -> Outcome:
-        """Write a file, whole or not at all."""
+        """Write its files, and at last its text: without that it is not sent."""
         file = self._sent(part.address, key)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
+            for n, one in enumerate(part.files):
+                file.with_suffix(".files").mkdir(exist_ok=True)
+                with (file.with_suffix(".files") / f"{n}-{one.filename}").open("wb") as sent:
+                    async for piece in one.read():
+                        sent.write(piece)
             file.with_suffix(".part").write_text(part.text)
         except OSError as error:
+            return Later(5.0, str(error))
+        except ValueError as error:  # a file is gone
             return Refused(str(error))
         file.with_suffix(".part").rename(file)
         return Sent(file.name)
@@ -142,6 +151,14 @@ MANIFEST = Manifest(
     settings=Settings,
     secrets=(),
     steps=("Make a directory.",),
-    capabilities=Capabilities(text_limit=4000, history="window", idempotency="lookup", receive_window_s=10.0),
+    capabilities=Capabilities(
+        text_limit=4000,
+        caption_limit=4000,
+        history="window",
+        idempotency="lookup",
+        max_file_out=1_000_000_000,
+        files_per_part=10,
+        receive_window_s=10.0,
+    ),
     open=open_folder,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol, runtime_checkable
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -23,6 +23,10 @@ TextUnit = Literal["bytes", "code_points", "utf16"]
 Markup = Literal["plain", "entities", "html", "markdown", "mrkdwn"]
 History = Literal["cursor", "window", "none"]
 Idempotency = Literal["key", "lookup", "none"]
+SEND_S: Final = 30.0
+"""The longest that sending a part without files may take."""
+_SLOWEST: Final = 65_536
+"""Bytes per second that a connection carries at least."""
 OnUncertain = Literal["ask", "resend_marked", "drop"]
 Why = Literal["markup", "target", "blocked", "other"]
 
@@ -48,6 +52,9 @@ class Capabilities:
     max_file_in: int = 0
     """Maximum bytes of a file that can be fetched; 0: none can."""
     max_file_out: int = 0
+    """Maximum bytes of the files that one part brings; 0: it can bring none. What is larger is named in the text."""
+    files_per_part: int = 1
+    """How many files one part brings; a text goes with several of them where its length allows it."""
     per_account_s: float = 0.0
     """Seconds between two parts of the account; 0: no limit."""
     per_conversation_s: float = 0.0
@@ -158,15 +165,24 @@ class Part:
     {"entities": […]} lie over `text`, with offset and length in UTF-16 units; {"html": …} and {"markdown": …} say the
     same as `text`, and are sent instead.
     """
-    file: FileOut | None = None
+    files: tuple[FileOut, ...] = ()
+    """At most `files_per_part`, with the text as their caption."""
     reply_to: str | None = None
     """The platform's id of the message that is answered."""
     subject: str | None = None
 
+    @property
+    def patience_s(self) -> float:
+        """Seconds that one call of `send` may take: files take longer, and their lease is renewed meanwhile."""
+        return SEND_S + sum(one.size_bytes for one in self.files) / _SLOWEST
+
 
 @dataclass(frozen=True, slots=True)
 class FileOut:
-    """A file to send; `read` streams its bytes from the beginning each time it is called."""
+    """A file to send; `read` streams its bytes from the beginning each time it is called.
+
+    It raises OSError if they cannot be had now, so that the part is to be sent later, and ValueError if they are gone.
+    """
 
     filename: str
     media_type: str
@@ -304,6 +320,8 @@ class Manifest:
     """As accounts name it; also the entry point."""
     channel: str
     provider: str
+    title: str = ""
+    """What people call the platform; the name of the channel unless it is given."""
     settings: type[BaseModel]
     secrets: tuple[Secret, ...]
     strangers: Literal["pair", "listed", "open"] = "pair"

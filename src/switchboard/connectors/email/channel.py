@@ -28,9 +28,11 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
+    SEND_S,
     Account,
     Batch,
     FileIn,
+    FileOut,
     Identity,
     Inbound,
     Later,
@@ -50,6 +52,7 @@ MAX_MAIL: Final = 25_000_000
 RESCAN: Final = timedelta(days=7)
 _BATCH: Final = 20
 _BATCH_BYTES: Final = 4_000_000
+_UNREAD_S: Final = 5.0
 _TOKEN_S: Final = 15.0
 _NO_TOKEN_S: Final = 900.0
 _AT_ONCE: Final = 4
@@ -94,6 +97,7 @@ class EmailSession:
         self._copies: set[asyncio.Task[None]] = set()
         self._hands = ThreadPoolExecutor(_AT_ONCE, "smtp")  # not the one that all others use
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._with_files = asyncio.Lock()
         self._copying = asyncio.Lock()  # servers allow an account few connections
         self.identity = Identity(self._own, settings.display_name)
 
@@ -197,14 +201,26 @@ class EmailSession:
     async def send(self, part: Part, key: str) -> Outcome:
         """Hand a mail to the SMTP server; the copy is filed afterwards, and never decides what became of the mail."""
         began = time.monotonic()
+        if not part.files:
+            return await self._send(part, key, began)
+        async with self._with_files:  # such a mail is several times in memory
+            return await self._send(part, key, began)
+
+    async def _send(self, part: Part, key: str, began: float) -> Outcome:
         try:
-            mail = compose(await self._reply(part, key), datetime.now(UTC))
+            files = tuple([await _whole(one) for one in part.files])
+        except OSError as error:
+            return Later(_UNREAD_S, f"a file cannot be read: {error}")
+        except ValueError as error:
+            return Refused(str(error))
+        try:
+            mail = await asyncio.to_thread(compose, self._reply(part, key, files), datetime.now(UTC))
         except ValueError as error:
             return Refused(str(error), "blocked")
         to = str(part.address["to"])
         if is_mailbox(to.lower(), self._own):
             return Refused("the answer would go to this account itself", "blocked")
-        outcome = await self._handed_in(to, mail, began)
+        outcome = await self._handed_in(to, mail, began + part.patience_s - SEND_S)
         if not isinstance(outcome, Sent):
             return outcome
         sent = Sent(message_id(key, self._settings.address))
@@ -234,11 +250,8 @@ class EmailSession:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._hands, submit, self._settings.smtp, sign_in, outgoing)
 
-    async def _reply(self, part: Part, key: str) -> Reply:
+    def _reply(self, part: Part, key: str, files: tuple[File, ...]) -> Reply:
         html = part.rendered.get("html") if part.rendered else None
-        file = part.file
-        if file is not None and file.size_bytes > MAX_MAIL:
-            raise ValueError("the file is too large for a mail")
         return Reply(
             to=part.address,
             own=self._settings.address,
@@ -247,7 +260,7 @@ class EmailSession:
             text=part.text,
             html=html if isinstance(html, str) else "",
             subject=part.subject or "",
-            file=File(file.filename, file.media_type, b"".join([one async for one in file.read()])) if file else None,
+            files=files,
         )
 
     @property
@@ -326,6 +339,14 @@ async def _sign_in_of(settings: Settings, password: str) -> SignIn:
     if settings.token_command:
         return SignIn(user, await _printed_token(settings.token_command), token=True)
     return SignIn(user, password)
+
+
+async def _whole(file: FileOut) -> File:
+    """A mail is handed in whole. Raises OSError, ValueError."""
+    data = b"".join([piece async for piece in file.read()])
+    if len(data) != file.size_bytes:
+        raise ValueError("the file has changed")
+    return File(file.filename, file.media_type, data)
 
 
 def _arrived(envelope: Envelope, arrived: datetime | None) -> Envelope:

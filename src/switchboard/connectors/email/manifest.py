@@ -31,6 +31,7 @@ MANIFEST: Final = Manifest(
     name="email",
     channel="email",
     provider="imap",
+    title="e-mail",
     settings=Settings,
     secrets=(Secret("password", "the password of the mailbox; an app password where there are some", optional=True),),
     strangers="listed",
@@ -48,6 +49,7 @@ MANIFEST: Final = Manifest(
         idempotency="lookup",
         max_file_in=25_000_000,
         max_file_out=18_000_000,  # base64 makes 25 MB of it
+        files_per_part=100,
         receive_window_s=300,
         on_uncertain="ask",
         brake=(4, 600),

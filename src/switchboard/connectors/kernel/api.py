@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -20,6 +20,7 @@ from switchboard import __version__
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.ledger import ReplyFile
 
 MAX_RAW: Final = 25_000_000
 """Bytes of an event that quarantine keeps."""
@@ -147,6 +148,7 @@ class Reply:
     text: str
     address: JsonObject
     parts: Mapping[int, JsonMapping]
+    files: Sequence[ReplyFile] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +308,20 @@ class Api:
         got = await self._ask("POST", "/v1/outbox/next", body, timeout=wait_s + 30)
         return [_reply(some) for some in got["replies"]]
 
+    async def read_file(self, reply: Reply, n: int) -> AsyncIterator[bytes]:
+        """The bytes of a file of a reply. Raises OSError: not now; ValueError: never."""
+        path = f"/v1/outbox/{reply.outbox_id}/files/{n}"
+        try:
+            async with self._http.stream("GET", path, timeout=30.0) as response:
+                if response.status_code == _GONE:
+                    raise ValueError("the file is not there any more")
+                if not response.is_success:
+                    raise OSError(f"the switchboard answered {response.status_code}")
+                async for piece in response.aiter_bytes():
+                    yield piece
+        except httpx2.HTTPError as error:
+            raise OSError(f"the switchboard does not answer: {type(error).__name__} {error}".strip()) from error
+
     async def part(self, reply: Reply, index: int, of: int, state: PartState, **more: str | None) -> str:
         """Record what becomes of a part, and keep the reply for longer; what is recorded of it now.
 
@@ -411,6 +427,7 @@ def _reply(some: JsonMapping) -> Reply:
         text=some["text"],
         address=some.get("address") or {},
         parts={int(part["part"]): part for part in some.get("parts") or ()},
+        files=msgspec.convert(some.get("files") or (), tuple[ReplyFile, ...]),
     )
 
 

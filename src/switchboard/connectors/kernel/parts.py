@@ -5,11 +5,13 @@ The plan of a reply is the same each time it is made: parts are recorded by thei
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from switchboard.connectors.kernel.chunking import length, split
 from switchboard.connectors.kernel.rendering import Rendered, render
+from switchboard.core.reply_files import instead
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Capabilities, FileOut, Part
 
@@ -19,15 +21,68 @@ _SMALL: Final = 100
 """Texts of platforms with such a limit are not shortened for a note, and so cannot have one."""
 
 
-def plan(
-    text: str, files: tuple[FileOut, ...], capabilities: Capabilities, *, address: JsonObject, reply_to: str | None
-) -> tuple[Part, ...]:
-    """The parts of a reply in their order; a text that fits goes with its only file. Only the first is an answer."""
-    if len(files) == 1 and text.strip() and _fits(text, capabilities):
-        parts = [replace(_written(text, capabilities, _room(capabilities.caption_limit), address), file=files[0])]
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a reply goes, as the answer to what, and what people call the platform."""
+
+    address: JsonObject
+    reply_to: str | None = None
+    platform: str = "this platform"
+
+
+def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Destination) -> tuple[Part, ...]:
+    """The parts of a reply in their order. Only the first is an answer.
+
+    A text that fits goes with its file, where a part has one, or with the first of its files, where it has several.
+    A file that the platform cannot take is named at the end of the text.
+    """
+    bundles, lines = _bundled(files, capabilities, to.platform)
+    text = "\n\n".join(filter(None, (text.rstrip() if lines else text, "\n".join(lines))))
+    with_text = bool(bundles) and (len(bundles) == 1 or capabilities.files_per_part > 1)
+    if with_text and text.strip() and _fits(text, capabilities):
+        first = _written(text, capabilities, _room(capabilities.caption_limit), to.address)
+        parts = [replace(first, files=bundles.pop(0))]
     else:
-        parts = [*_texts(text, capabilities, address), *(Part(address=address, file=file) for file in files)]
-    return (replace(parts[0], reply_to=reply_to), *parts[1:]) if parts else ()
+        parts = _texts(text, capabilities, to.address)
+    parts += (Part(address=to.address, files=bundle) for bundle in bundles)
+    return (replace(parts[0], reply_to=to.reply_to), *parts[1:]) if parts else ()
+
+
+def _bundled(
+    files: Sequence[FileOut], capabilities: Capabilities, platform: str
+) -> tuple[list[tuple[FileOut, ...]], list[str]]:
+    """The files by part, and a line for each that is too large for any."""
+    most, why = capabilities.max_file_out, f"too large for {platform}"
+    bundles: list[tuple[FileOut, ...]] = []
+    lines = []
+    for file in files:
+        if file.size_bytes > most or not most:
+            lines.append(instead(file.filename, file.size_bytes, why if most else f"{platform} takes no files"))
+        elif bundles and _has_room(bundles[-1], file, capabilities):
+            bundles[-1] += (file,)
+        else:
+            bundles.append((file,))
+    return bundles, lines
+
+
+def _has_room(bundle: Sequence[FileOut], file: FileOut, capabilities: Capabilities) -> bool:
+    total = sum(one.size_bytes for one in (*bundle, file))
+    return len(bundle) < capabilities.files_per_part and total <= capabilities.max_file_out
+
+
+def without_files(part: Part, why: str, capabilities: Capabilities) -> Part:
+    """The same part as a text that names its files, and says why they are not there."""
+    lines = "\n".join(instead(file.filename, file.size_bytes, why) for file in part.files)
+    left = capabilities.text_limit - length(part.text, capabilities.text_unit) - 2
+    named = next(iter(split(lines, left, capabilities.text_unit)), None) if left > _SMALL else None
+    text = "\n\n".join(filter(None, (part.text, named.text if named else "" if part.text else why)))
+    return replace(_as_text(part, text), files=())
+
+
+def _as_text(part: Part, text: str) -> Part:
+    """The part with a text that begins like its own: entities stay where they are, HTML would say something else."""
+    entities = part.rendered is not None and "entities" in part.rendered
+    return replace(part, text=text, rendered=part.rendered if entities else None)
 
 
 def plain(part: Part) -> Part:
@@ -42,13 +97,11 @@ def unanswering(part: Part) -> Part:
 
 def marked(part: Part, capabilities: Capabilities) -> Part:
     """The same part for a second time, and it says so; `plan` has left room for that."""
-    limit = capabilities.caption_limit if part.file else capabilities.text_limit
+    limit = capabilities.caption_limit if part.files else capabilities.text_limit
     text = f"{part.text}{_NOTE}".lstrip("\n")
     if length(text, capabilities.text_unit) > limit:
         return part
-    # Entities stay where they are; HTML and Markdown would say something else than the text.
-    entities = part.rendered is not None and "entities" in part.rendered
-    return replace(part, text=text, rendered=part.rendered if entities else None)
+    return _as_text(part, text)
 
 
 def _room(limit: int) -> int:

@@ -170,7 +170,9 @@ class Runner:
     def _sender(self, session: Session, api: Api, typist: Typist, brake: Brake | None) -> Sender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
-        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, brake, typist.ended)
+        platform = self.configured.manifest.title or self.configured.manifest.channel
+        more = brake, typist.ended, platform
+        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
 
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
         """Wait for the account; None: we are told to stop."""

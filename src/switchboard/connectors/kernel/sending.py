@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,10 +21,12 @@ import structlog
 from switchboard.connectors.kernel.api import Api, Overtaken, Reply, Unreachable
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.limits import Brake, Limiter, pause_after
-from switchboard.connectors.kernel.parts import marked, plain, plan, unanswering
+from switchboard.connectors.kernel.parts import Destination, marked, plain, plan, unanswering, without_files
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import (
+    SEND_S,
     Capabilities,
+    FileOut,
     Later,
     OnUncertain,
     Outcome,
@@ -39,8 +41,8 @@ log = structlog.get_logger(__name__)
 
 LEASE_S: Final = 60.0
 RENEW_S: Final = 20.0
-REQUEST_S: Final = 30.0
-"""The longest that one call of `send` may take; nothing is sent unless more than this is left of the lease."""
+REQUEST_S: Final = SEND_S
+"""Nothing is sent unless more than this is left of the lease, which is renewed while files are sent."""
 _PAUSE_S: Final = 0.5
 _HOLD_S: Final = 15.0
 """For longer than this a reply is given back: an intent is taken back with it, and is no doubt after a crash."""
@@ -65,8 +67,8 @@ class _Held:
     """A reply that is being sent, and until when it is ours."""
 
     reply: Reply
-    parts: tuple[Part, ...]
     until: float
+    parts: tuple[Part, ...] = ()
     intended: int | None = None
     """The part that is recorded as about to be sent; to record it again renews the lease."""
     doubts: dict[int, float] = field(default_factory=dict)
@@ -112,6 +114,8 @@ class Sender:
     brake: Brake | None = None
     begun: Callable[[str], None] = lambda _: None
     """Called with the conversation of each reply that comes."""
+    platform: str = "this platform"
+    """As people call it."""
     _limiter: Limiter = field(init=False)
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
     _rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -189,7 +193,8 @@ class Sender:
             self.health.well("replies")
 
     async def _send_all(self, reply: Reply, until: float) -> None:
-        held = _Held(reply, await self.planned(reply), until)
+        held = _Held(reply, until)
+        held.parts = await self._planned(held)
         self._braked(reply)
         outcomes = list[Sent | Refused]()
         for index in range(len(held.parts)):
@@ -198,13 +203,26 @@ class Sender:
                 break
         await self._receipt(held, outcomes)
 
-    async def planned(self, reply: Reply) -> tuple[Part, ...]:
+    async def _planned(self, held: _Held) -> tuple[Part, ...]:
         """The parts of a reply. Other replies go on meanwhile, even if its text is long and hostile."""
-        make = partial(plan, reply.text, (), self.capabilities, address=reply.address, reply_to=reply.reply_to)
+        reply = held.reply
+        files = tuple(
+            FileOut(one.filename, one.media_type, one.size_bytes, partial(self._bytes, held, n))
+            for n, one in enumerate(reply.files)
+        )
+        to = Destination(reply.address, reply.reply_to, self.platform)
+        make = partial(plan, reply.text, files, self.capabilities, to)
         if len(reply.text) <= _LONG:
             return make()
         async with self._rendering:
             return await asyncio.to_thread(make)
+
+    async def _bytes(self, held: _Held, n: int) -> AsyncIterator[bytes]:
+        """Those of a file, for as long as the reply is ours: half of it is not sent by who may have been replaced."""
+        async for piece in self.api.read_file(held.reply, n):
+            if self.clock() > held.until:
+                raise OSError("the lease of the reply has ended")
+            yield piece
 
     def _blocked(self, reply: Reply, outcome: Sent | Refused) -> bool:
         """Whether the conversation cannot be reached at all, so that the other parts need not be tried."""
@@ -257,6 +275,10 @@ class Sender:
                 return await self._attempt(held, index, plain(part), again=again)
             case Refused(because="target") if part.reply_to is not None:
                 return await self._attempt(held, index, unanswering(part), again=again)
+            case Refused(reason, because="other" | "markup") if part.files:
+                self.health.counters["files_refused"] += 1
+                told = without_files(part, f"{self.platform} does not take it: {reason}", self.capabilities)
+                return await self._attempt(held, index, told, again=again)
             case Uncertain(reason):
                 return await self._decide(held, index, part, reason, again=again)
         if outcome is not _RECORDED:
@@ -277,8 +299,8 @@ class Sender:
         self._limiter.sent(conversation, began, group=group)
         point("connector_intended")
         try:
-            async with asyncio.timeout(REQUEST_S):
-                outcome = await self.session.send(part, held.key(index))
+            async with asyncio.timeout(part.patience_s):
+                outcome = await self._sent(held, index, part)
         except Exception as error:
             outcome = Uncertain(f"{type(error).__name__}: {error}")
         point("connector_sent")
@@ -287,6 +309,20 @@ class Sender:
             if self._knows_key(held, index):  # then the same part again is no second one
                 return Later(_KEY_AGAIN_S, outcome.reason)
         return outcome
+
+    async def _sent(self, held: _Held, index: int, part: Part) -> Outcome:
+        """What the session says; the lease is renewed while it sends files. Raises Overtaken when it is lost."""
+        if not part.files:
+            return await self.session.send(part, held.key(index))
+        sending = asyncio.ensure_future(self.session.send(part, held.key(index)))
+        try:
+            while not (await asyncio.wait((sending,), timeout=RENEW_S))[0]:
+                with suppress(Unreachable):
+                    await self._intend(held, index)
+            return sending.result()
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
     async def _intend(self, held: _Held, index: int) -> str:
         began = self.clock()
@@ -371,7 +407,8 @@ class Sender:
         """Whether the platform still knows the key of a part that may have been sent."""
         if self.capabilities.idempotency != "key":
             return False
-        return self.clock() - held.doubts[index] + REQUEST_S < self.capabilities.key_window_s
+        patience = held.parts[index].patience_s
+        return self.clock() - held.doubts[index] + patience < self.capabilities.key_window_s
 
     async def _decide(self, held: _Held, index: int, part: Part, reason: str, *, again: bool = False) -> Sent | Refused:
         """What becomes of a part that may have been sent; it is repeated at most once."""
@@ -382,7 +419,7 @@ class Sender:
             return found
         self.health.counters["uncertain"] += 1
         match self.on_uncertain:
-            case "resend_marked" if not again:
+            case "resend_marked" if not again and (not part.files or self.capabilities.caption_limit):
                 self.health.counters["repeats"] += 1
                 return await self._attempt(held, index, marked(part, self.capabilities), again=True)
             case "drop":

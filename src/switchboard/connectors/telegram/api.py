@@ -19,6 +19,8 @@ from switchboard.ports.connector import FileOut
 
 _CONNECT_S: Final = 10.0
 ANSWER_S: Final = 20.0
+_UPLOAD: Final = httpx2.Timeout(60.0, connect=_CONNECT_S)
+"""Telegram looks at a large file before it answers."""
 _IDLE_S: Final = 10.0
 """A connection that was idle for longer is not used again: if Telegram closes it just then, nobody knows what of."""
 _NOT_WRITTEN: Final = (
@@ -83,7 +85,7 @@ class Api:
             "content-length": str(len(head) + file.size_bytes + len(tail)),
         }
         return await self._answer(
-            self._client.build_request("POST", self._url(method), content=body(), headers=headers)
+            self._client.build_request("POST", self._url(method), content=body(), headers=headers, timeout=_UPLOAD)
         )
 
     @asynccontextmanager
@@ -128,6 +130,8 @@ async def _whole(file: FileOut) -> AsyncIterator[bytes]:
             yield piece
     except OSError as error:
         raise NotWritten(f"the file cannot be read: {error}") from None
+    except ValueError as error:
+        raise Declined(400, str(error)) from None
     if left:
         raise Declined(400, "the file has changed")
 

@@ -20,8 +20,9 @@ from typing import Final
 
 from switchboard.connectors.telegram.api import Api, Declined, NoAnswer, NotWritten
 from switchboard.connectors.telegram.sending import (
-    is_no_photo,
-    is_photo,
+    DOCUMENT,
+    is_not_of_its_kind,
+    kind_of,
     moved_to,
     outcome_of,
     topic_is_gone,
@@ -236,15 +237,16 @@ class TelegramSession:
         await self._api.close()
 
     async def _sent(self, part: Part, params: JsonObject) -> Outcome:
-        if part.file is None:
+        if not part.files:
             return _sent(await self._api.call("sendMessage", params))
-        if is_photo(part.file):
+        [file] = part.files
+        if (kind := kind_of(file)) != DOCUMENT:
             try:
-                return _sent(await self._api.upload("sendPhoto", params, "photo", part.file))
+                return _sent(await self._api.upload(f"send{kind.title()}", params, kind, file))
             except Declined as error:
-                if not is_no_photo(error):
+                if not is_not_of_its_kind(error):
                     raise
-        return _sent(await self._api.upload("sendDocument", params, "document", part.file))
+        return _sent(await self._api.upload("sendDocument", params, DOCUMENT, file))
 
     async def _poll(self, timeout: int) -> list[object]:
         params: JsonObject = {"timeout": timeout, "allowed_updates": list(KINDS)}

@@ -21,6 +21,7 @@ MANIFEST: Final = Manifest(
     name="telegram",
     channel="telegram",
     provider="telegram",
+    title="Telegram",
     settings=Settings,
     secrets=(Secret("token", "the token that @BotFather gave your bot, such as 123456:ABC-DEF"),),
     steps=(

@@ -11,8 +11,20 @@ from switchboard.ports.connector import FileOut, Later, Outcome, Part, Refused, 
 _SOON_S: Final = 2.0
 _SIGNED_OUT_S: Final = 60.0
 _MAX_PHOTO: Final = 10 * 1024 * 1024
-_PHOTOS: Final = frozenset({"image/jpeg", "image/png", "image/webp"})
-_NO_PHOTO: Final = ("photo_", "image_process_failed")
+DOCUMENT: Final = "document"
+_KINDS: Final = {
+    "image/jpeg": "photo",
+    "image/png": "photo",
+    "image/webp": "photo",
+    "image/gif": "animation",
+    "audio/ogg": "voice",
+    "audio/opus": "voice",
+    "audio/mpeg": "audio",
+    "audio/mp4": "audio",
+    "video/mp4": "video",
+}
+"""By media type, how Telegram shows a file; all others are documents."""
+_OTHER_KIND: Final = ("photo_", "image_process_failed", "voice_messages_forbidden", "video_", "wrong type of the web")
 _TOPIC_GONE: Final = ("message thread not found", "topic_deleted", "topic_closed", "topic_id_invalid")
 _REFUSALS: Final[tuple[tuple[Why, tuple[str, ...]], ...]] = (
     ("target", (*_TOPIC_GONE, "replied not found", "reply message not found", "replied message not found")),
@@ -35,18 +47,19 @@ def where(part: Part, quote: str) -> JsonObject:
 
 def words(part: Part) -> JsonObject:
     """The text with its entities; with a file they are its caption."""
-    prefix = "caption_" if part.file else ""
-    found: JsonObject = {"caption" if part.file else "text": part.text} if part.text else {}
-    if part.text and not part.file:
+    prefix = "caption_" if part.files else ""
+    found: JsonObject = {"caption" if part.files else "text": part.text} if part.text else {}
+    if part.text and not part.files:
         # Telegram would fetch the first link, whose address may say what a butler was talked into telling.
         found["link_preview_options"] = {"is_disabled": True}
     entities = (part.rendered or {}).get("entities")
     return found | ({f"{prefix}entities": entities} if entities else {})
 
 
-def is_photo(file: FileOut) -> bool:
-    """Whether Telegram shows it as a photo."""
-    return file.media_type in _PHOTOS and file.size_bytes <= _MAX_PHOTO
+def kind_of(file: FileOut) -> str:
+    """How Telegram is to show a file; also the name of the parameter that holds it."""
+    kind = _KINDS.get(file.media_type, DOCUMENT)
+    return DOCUMENT if kind == "photo" and file.size_bytes > _MAX_PHOTO else kind
 
 
 def outcome_of(error: Declined | NotWritten | NoAnswer) -> Outcome:
@@ -75,9 +88,9 @@ def topic_is_gone(error: Declined) -> bool:
     return error.code == 400 and _says(error, _TOPIC_GONE)
 
 
-def is_no_photo(error: Declined) -> bool:
+def is_not_of_its_kind(error: Declined) -> bool:
     """Whether it could be sent as a document."""
-    return error.code == 400 and _says(error, _NO_PHOTO)
+    return error.code == 400 and _says(error, _OTHER_KIND)
 
 
 def _because(error: Declined) -> Why:

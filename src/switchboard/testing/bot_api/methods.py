@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from switchboard.domain.json_values import JsonObject
@@ -23,6 +24,7 @@ _ACTIONS: Final = frozenset(
     {"typing", "choose_sticker", "find_location", "upload_photo", "upload_document", "record_video", "upload_video"}
     | {"record_voice", "upload_voice", "record_video_note", "upload_video_note"}
 )
+_MEDIA: Final = ("document", "voice", "audio", "video", "animation")
 _PER_GROUP: Final = (20, 60.0)
 
 
@@ -57,7 +59,7 @@ class Methods:
             "getme": lambda _: world.bot,
             "sendmessage": self._send_message,
             "sendphoto": lambda params: self._send_file(params, "photo", _MAX_PHOTO),
-            "senddocument": lambda params: self._send_file(params, "document", MAX_UPLOAD),
+            **{f"send{kind}": partial(self._send_file, kind=kind) for kind in _MEDIA},
             "sendmediagroup": self._send_album,
             "sendchataction": self._send_action,
             "editmessagetext": self._edit_text,
@@ -79,7 +81,7 @@ class Methods:
         entities = check_entities(text, params.tree("entities"))
         return self._post(chat, params, {"text": text, **({"entities": entities} if entities else {})})
 
-    def _send_file(self, params: Params, kind: str, most: int) -> JsonObject:
+    def _send_file(self, params: Params, kind: str, most: int = MAX_UPLOAD) -> JsonObject:
         chat = self._chat(params)
         about = self._file(params.word(kind), _upload(params, kind, params.word(kind)), most)
         return self._post(chat, params, {**self._caption(params), **_as_media(kind, about)})
@@ -198,4 +200,4 @@ def _upload(params: Params, name: str, source: str | None) -> Upload | None:
 
 
 def _as_media(kind: str, about: JsonObject) -> JsonObject:
-    return {"photo": [{**about, "width": 1280, "height": 960}]} if kind == "photo" else {"document": about}
+    return {"photo": [{**about, "width": 1280, "height": 960}]} if kind == "photo" else {kind: about}

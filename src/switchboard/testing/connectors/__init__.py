@@ -8,7 +8,8 @@ A `Driver` is the other side of the platform: it lets a person write, and shows 
 runs against a scripted switchboard in memory, and dies at every named point and around every request. A check raises
 `AssertionError` that says what went wrong. `NETWORK_CHECKS` and `EDITING_CHECKS` are for channels of which the platform
 can be out of reach, and on which people edit what they wrote, `FILE_CHECKS` for those with files, `LOSING_CHECKS` where
-they must be fetched. Next: `ports/connector.py`, the contract that is checked here.
+they must be fetched, `SENT_FILE_CHECKS` where replies can bring some. Next: `ports/connector.py`, the contract that is
+checked here.
 """
 
 from switchboard.testing.connectors.checks import (
@@ -29,6 +30,7 @@ from switchboard.testing.connectors.files import (
     LosingDriver,
 )
 from switchboard.testing.connectors.platform import ScriptedPlatform
+from switchboard.testing.connectors.sent_files import SENT_FILE_CHECKS, Received, SentFileCheck, SentFileDriver
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "FILE_CHECKS",
     "LOSING_CHECKS",
     "NETWORK_CHECKS",
+    "SENT_FILE_CHECKS",
     "ConnectorCheck",
     "Driver",
     "EditingCheck",
@@ -47,7 +50,10 @@ __all__ = [
     "LosingDriver",
     "NetworkCheck",
     "NetworkDriver",
+    "Received",
     "ScriptedPlatform",
     "ScriptedSwitchboard",
+    "SentFileCheck",
+    "SentFileDriver",
     "Shown",
 ]

@@ -30,12 +30,14 @@ from switchboard.ports.connector import (
     Manifest,
     Outcome,
     Part,
+    Refused,
     Sent,
     Session,
     SignInRefused,
     Unreadable,
 )
 from switchboard.testing.connectors.driver import Shown
+from switchboard.testing.connectors.sent_files import Received
 
 CAPABILITIES: Final = Capabilities(text_limit=120, history="cursor", max_file_in=1_000_000, receive_window_s=1.0)
 HANDLING: Final = Handling(start="all")
@@ -57,6 +59,8 @@ class ScriptedPlatform:
     handling: Handling = HANDLING
     events: list[Inbound | Unreadable] = field(default_factory=list)
     posts: list[Part] = field(default_factory=list)
+    brought: list[Received] = field(default_factory=list)
+    """What people have of the posts."""
     keys: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome | Exception] = field(default_factory=list)
     """What the next calls of `send` say instead of sending; an exception after it was sent."""
@@ -147,6 +151,10 @@ class ScriptedPlatform:
     def asked(self) -> int:
         """How many requests there were that did not wait for news."""
         return self.requests
+
+    async def received(self) -> Sequence[Received]:
+        """The same with files."""
+        return list(self.brought)
 
     async def shown(self) -> Sequence[Shown]:
         """All that the account has sent."""
@@ -251,7 +259,14 @@ class _Session:
             return outcome
         if self._platform.capabilities.idempotency == "key" and key in self._platform.keys:
             return Sent(self._platform.keys[key])
+        try:
+            files = [(one.filename, b"".join([piece async for piece in one.read()])) for one in part.files]
+        except OSError as error:
+            return Later(0.1, str(error))
+        except ValueError as error:
+            return Refused(str(error))
         self._platform.posts.append(part)
+        self._platform.brought.append(Received(part.text, tuple(files)))
         self._platform.keys[key] = str(len(self._platform.posts))
         if outcome is not None:
             raise outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ Refusal = Callable[[JsonObject], str | None]
 class _Outgoing:
     reply: JsonObject
     made: float
+    files: list[bytes] = field(default_factory=list)
     parts: dict[int, JsonObject] = field(default_factory=dict)
     leased: bool = False
     lease: int = 0
@@ -98,8 +99,8 @@ class ScriptedSwitchboard:
         """A client of this switchboard; once `dead` is set nothing of it arrives any more."""
         return httpx2.AsyncClient(transport=_Wire(self, dead or asyncio.Event()), base_url="http://switchboard.test")
 
-    def reply(self, envelope: JsonObject, text: str) -> str:
-        """Let a butler answer an accepted message; the id of the reply."""
+    def reply(self, envelope: JsonObject, text: str, files: Sequence[tuple[str, bytes]] = ()) -> str:
+        """Let a butler answer an accepted message, with files by name; the id of the reply."""
         event, sender = envelope["event"], envelope["sender"]["identity"]
         outbox_id = str(uuid4())
         self._outbox[outbox_id] = _Outgoing(
@@ -111,8 +112,10 @@ class ScriptedSwitchboard:
                 "reply_to": event["external_event_id"],
                 "text": text,
                 "address": event.get("reply_address"),
+                "files": [_described(name, data) for name, data in files],
             },
             self._clock(),
+            [data for _, data in files],
         )
         self._changed.set()
         return outbox_id
@@ -174,7 +177,19 @@ class ScriptedSwitchboard:
             dead.set()
         if dead.is_set():
             raise httpx2.ReadError("the connector is dead")
+        if (data := self._file_of_reply(request.url.path)) is not None and answer[0] == 404:
+            return httpx2.Response(200, content=data)
         return httpx2.Response(answer[0], json=answer[1], headers={"retry-after": "0.1"} if away else None)
+
+    def _file_of_reply(self, path: str) -> bytes | None:
+        match path.split("/")[2:]:
+            case ["outbox", outbox_id, "files", n]:
+                return next(iter(self._outbox[outbox_id].files[int(n) :]), None)
+        return None
+
+    def lose_files(self, outbox_id: str) -> None:
+        """The files of a reply are not there any more."""
+        self._outbox[outbox_id].files.clear()
 
     def _away(self, request: httpx2.Request) -> bool:
         return self.unavailable or request.url.path in self.closed
@@ -379,6 +394,12 @@ class _Wire(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self._switchboard.handle(request, self._dead)
+
+
+def _described(name: str, data: bytes) -> JsonObject:
+    """A file of a reply as the interface lists it."""
+    kind = "text/plain" if name.endswith(".txt") else "application/octet-stream"
+    return {"filename": name, "media_type": kind, "size_bytes": len(data), "sha256": sha256(data).hexdigest()}
 
 
 def _error(code: str) -> JsonObject:

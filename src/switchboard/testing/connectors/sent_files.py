@@ -1,0 +1,97 @@
+"""The law of files that go with replies, as a check that a test of a channel runs.
+
+    @pytest.mark.parametrize("check", SENT_FILE_CHECKS, ids=lambda check: check.__name__)
+    async def test_files_of_replies(check: SentFileCheck) -> None:
+        await check(MyDriver())
+
+Next: `checks.py`, the laws of everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from switchboard.connectors.kernel.parts import REPEAT_NOTE, Destination, plan
+from switchboard.ports.connector import FileOut
+from switchboard.testing.connectors.driver import Driver
+from switchboard.testing.connectors.running import Death, connector, scripted, until
+
+Named = tuple[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message of the account as a person has it: its words, and its files by name."""
+
+    text: str
+    files: tuple[Named, ...]
+
+
+class SentFileDriver(Driver, Protocol):
+    """The other side of a platform that takes files, and that can say on a file that it may be a repeat."""
+
+    async def received(self) -> Sequence[Received]:
+        """What the account has sent, oldest first."""
+
+
+SentFileCheck = Callable[[SentFileDriver], Awaitable[None]]
+
+
+async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: SentFileDriver) -> None:
+    """A text and two files, killed at each point of each part: each of them once, or again and marked, or uncertain."""
+    await driver.says("t", "send me")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+    for number, death in enumerate(_deaths(driver), 1):
+        text, files = f"{number}. Here they are.", _files(number)
+        outbox_id = switchboard.reply(switchboard.accepted[0], text, files)
+        before = len(await driver.received())
+        async with connector(driver.configured, switchboard, death) as running:
+            await until(running.dead.is_set, f"it dies at {death}")
+            await running.killed()
+        async with connector(driver.configured, switchboard):
+            await until(lambda sent=outbox_id: bool(switchboard.outcome(sent)), "the reply has an outcome")  # type: ignore[misc]
+        _whole((text, files), list(await driver.received())[before:], switchboard.outcome(outbox_id))
+
+
+SENT_FILE_CHECKS: Final[tuple[SentFileCheck, ...]] = (check_a_kill_in_a_reply_with_files_loses_and_doubles_none,)
+"""For channels that take files: they need a `SentFileDriver`."""
+
+
+def _files(number: int) -> tuple[Named, Named]:
+    return (f"{number}-a.bin", bytes(range(256)) * 300 + b"%d" % number), (f"{number}-b.txt", b"the second %d" % number)
+
+
+def _deaths(driver: SentFileDriver) -> list[Death]:
+    """At each point of as many parts as there are, and around the requests that only files need."""
+    capabilities = driver.configured.manifest.capabilities
+    files = [FileOut(name, "application/octet-stream", len(data), _nothing) for name, data in _files(1)]
+    parts = len(plan("1. Here they are.", files, capabilities, Destination({})))
+    points = [Death(f"connector_{at}", n) for n in range(1, parts + 1) for at in ("intended", "sent", "recorded")]
+    return [*points, *(Death(path, processed=True) for path in ("/parts", "/files/0", "/files/1", "/receipt"))]
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    yield b""
+
+
+def _whole(reply: tuple[str, Sequence[Named]], received: Sequence[Received], outcome: str) -> None:
+    text, files = reply
+    assert outcome in {"sent", "uncertain"}, f"the reply is {outcome}"
+    seen = set[tuple[str, tuple[Named, ...]]]()
+    for one in received:
+        plain = one.text.replace(REPEAT_NOTE, "").strip(), one.files
+        assert plain not in seen or REPEAT_NOTE in one.text, f"it was repeated without a word: {_shown(one.files)}"
+        seen.add(plain)
+    words = list(dict.fromkeys(filter(None, (one.text.replace(REPEAT_NOTE, "").strip() for one in received))))
+    found = list(dict.fromkeys(file for one in received for file in one.files))
+    wanted = list(files) if outcome == "sent" else list(files)[: len(found)]
+    assert words == [text] or (outcome == "uncertain" and not words), f"other words arrived: {words}"
+    assert found == wanted, f"{_shown(files)} were sent, and {_shown(found)} arrived"
+
+
+def _shown(files: Sequence[Named]) -> list[str]:
+    return [f"{name} of {len(data)} bytes" for name, data in files]

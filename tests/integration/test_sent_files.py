@@ -1,0 +1,196 @@
+"""Files of replies on their way to platforms: the law of the kit, proven by planted defects, and the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from typing import Final
+
+import pytest
+
+from switchboard.connectors.email.manifest import MANIFEST as EMAIL
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
+from switchboard.ports.connector import FileOut, Idempotency, Manifest, Outcome, Part, Refused
+from switchboard.testing.bot_api import BotApi
+from switchboard.testing.connectors import SENT_FILE_CHECKS, Received, ScriptedPlatform
+from switchboard.testing.connectors.platform import CAPABILITIES
+from switchboard.testing.connectors.running import connector, scripted, until
+from tests.integration.test_channels_conform import MailDriver, TelegramDriver, mail_driver
+from tests.integration.test_connector_conformance import Around, Planted
+
+__all__ = ["mail_driver"]
+
+WITH_FILES: Final = replace(CAPABILITIES, caption_limit=120, max_file_out=1_000_000)
+HANDLING: Final = Handling(start="all", on_uncertain="resend_marked")
+[LAW] = SENT_FILE_CHECKS
+
+
+# The law ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("files_per_part", [1, 5])
+@pytest.mark.parametrize("idempotency", ["none", "lookup"])
+async def test_the_scripted_platform(files_per_part: int, idempotency: Idempotency) -> None:
+    capabilities = replace(WITH_FILES, files_per_part=files_per_part, idempotency=idempotency)
+    platform = ScriptedPlatform(capabilities, HANDLING)
+    await LAW(platform)
+    if idempotency == "lookup":
+        assert len(platform.brought) == len(set(platform.brought)), "what can be asked for is never repeated"
+
+
+class Drops(Around):
+    """The second file is said to be sent, and is not."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        return await self.session.send(replace(part, files=()) if key.endswith(":2") else part, key)
+
+
+class Halves(Around):
+    """Of a large file only the beginning is sent."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        return await self.session.send(replace(part, files=tuple(map(_half, part.files))), key)
+
+
+def _half(file: FileOut) -> FileOut:
+    async def read() -> AsyncIterator[bytes]:
+        async for piece in file.read():
+            yield piece[: file.size_bytes // 2]
+
+    return replace(file, read=read)
+
+
+class Doubles(Around):
+    """A file is sent twice, and only one of the two is told of."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        if part.files:
+            await self.session.send(part, key)
+        return await self.session.send(part, key)
+
+
+class Swaps(Around):
+    """Files have each other's names."""
+
+    async def send(self, part: Part, key: str) -> Outcome:
+        swapped = tuple(replace(one, filename=one.filename.replace("-a.", "-b.")) for one in part.files)
+        return await self.session.send(replace(part, files=swapped), key)
+
+
+@pytest.mark.parametrize("defect", [Drops, Halves, Doubles, Swaps])
+async def test_a_planted_defect_is_found(defect: type[Around]) -> None:
+    platform = Planted(WITH_FILES, HANDLING, defect=defect)
+    with pytest.raises(AssertionError):
+        await LAW(platform)
+
+
+# Channels -----------------------------------------------------------------------------------------------------------
+
+
+def quick(manifest: Manifest) -> Manifest:
+    """Without pauses, and with captions."""
+    fast = replace(manifest.capabilities, per_account_s=0.0, per_conversation_s=0.0, brake=None)
+    return replace(manifest, capabilities=fast)
+
+
+class TelegramFiles(TelegramDriver):
+    """What people have on their phones."""
+
+    @property
+    def configured(self) -> Configured:
+        made = super().configured
+        return replace(made, manifest=quick(TELEGRAM))
+
+    async def received(self) -> Sequence[Received]:
+        return [Received(one.get("text") or one.get("caption") or "", self._files(one)) for one in self.api.sent]
+
+    def _files(self, message: dict[str, object]) -> tuple[tuple[str, bytes], ...]:
+        about = message.get("document")
+        if not isinstance(about, dict):
+            return ()
+        return ((str(about["file_name"]), self.api.world.files[about["file_id"]]),)
+
+
+class MailFiles(MailDriver):
+    """What people have in their mailboxes."""
+
+    @property
+    def configured(self) -> Configured:
+        made = super().configured
+        return replace(made, manifest=quick(EMAIL))
+
+    async def received(self) -> Sequence[Received]:
+        mails = [message_from_bytes(one, policy=policy.default) for one in list(self.postbox.mails)]
+        return [Received(_text(one), tuple(map(_file, one.iter_attachments()))) for one in mails]
+
+
+def _text(mail: EmailMessage) -> str:
+    plain = mail.get_body(("plain",))
+    assert isinstance(plain, EmailMessage)
+    return str(plain.get_content()).strip()
+
+
+def _file(attached: EmailMessage) -> tuple[str, bytes]:
+    data = attached.get_payload(decode=True)
+    assert isinstance(data, bytes)
+    return attached.get_filename() or "", data
+
+
+@pytest.mark.slow
+async def test_telegram() -> None:
+    async with BotApi() as api:
+        await LAW(TelegramFiles(api))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_email(mail_driver: MailDriver) -> None:
+    driver = MailFiles(mail_driver.imap, mail_driver.client, mail_driver.postbox, mail_driver.smtp_port)
+    await LAW(driver)
+    assert all(len(one.files) == 2 for one in await driver.received()), "a mail brings all files"
+
+
+# The kernel ---------------------------------------------------------------------------------------------------------
+
+
+async def answered(platform: ScriptedPlatform, text: str, *files: tuple[str, bytes]) -> str:
+    """The outcome of a reply to the message of a person."""
+    switchboard = scripted()
+    await platform.says("t", "send me")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[-1], text, files)
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    return switchboard.outcome(outbox_id)
+
+
+async def test_a_file_that_is_too_large_becomes_a_line_and_the_others_go() -> None:
+    platform = ScriptedPlatform(replace(WITH_FILES, max_file_out=10))
+    assert await answered(platform, "Here.", ("large.bin", b"x" * 11), ("small.txt", b"small")) == "sent"
+    [one] = platform.brought
+    assert one.files == (("small.txt", b"small"),)
+    assert one.text == "Here.\n\n[large.bin, 11 bytes: too large for api]"
+
+
+async def test_a_file_that_the_platform_refuses_becomes_a_line() -> None:
+    platform = ScriptedPlatform(WITH_FILES)
+    platform.outcomes = [Refused("400 not this kind")]
+    assert await answered(platform, "Here.", ("a.exe", b"MZ")) == "sent"
+    [one] = platform.brought
+    assert (one.text, one.files) == ("Here.\n\n[a.exe, 2 bytes: api does not take it: 400 not this kind]", ())
+
+
+async def test_a_file_that_is_gone_becomes_a_line() -> None:
+    platform, switchboard = ScriptedPlatform(WITH_FILES), scripted()
+    await platform.says("t", "send me")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[-1], "Here.", [("a.txt", b"a")])
+        switchboard.lose_files(outbox_id)
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    [one] = platform.brought
+    assert one.text == "Here.\n\n[a.txt, 1 bytes: api does not take it: the file is not there any more]"
