@@ -14,25 +14,36 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import httpx2
 import pytest
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.agents.command import CommandEngine
 from switchboard.agents.http import HttpEngine
 from switchboard.app.access import Principal
+from switchboard.cli.main import main
+from switchboard.cli.messages.screen import LiveScreen, show_whole
+from switchboard.connectors.kernel.runner import Runner
 from switchboard.domain.envelope import Attachment
+from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
+from switchboard.ports.connector import Identity
 from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
 from switchboard.store import blobs, outbox
 from switchboard.store.files import StoredFiles
+from switchboard.testing.connectors import ScriptedPlatform
+from switchboard.testing.connectors.platform import CAPABILITIES
+from switchboard.testing.connectors.running import until
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from switchboard.tools.registry import build_tools
+from switchboard.turns import process_message
 from tests.engines import a_hook
 from tests.hands import Scripted
+from tests.integration.test_embedded_turns import a_host
 from tests.integration.test_engine_http import Setting
-from tests.lab import envelope_json
-from tests.servers import CONNECTOR, Opened, open_server
+from tests.lab import ROOT, butler, envelope_json
+from tests.servers import CONNECTOR, NO_TLS, Opened, open_server
 from tests.turning import OWNER, a_model_engine
 
 PDF: Final = b"%PDF-1.7 a report"
@@ -296,3 +307,86 @@ async def test_a_callback_gets_links(server: Opened, files: StoredFiles, monkeyp
     [one] = json.loads(hook.bodies[0])["files"]
     assert one["filename"] == "r.pdf"
     assert (await server.http.get(urlsplit(one["url"]).path, headers=NOBODY)).content == PDF + b"r.pdf"
+
+
+# To people ----------------------------------------------------------------------------------------------------------
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {one.name: one.read_bytes() for one in directory.iterdir() if one.is_file()}
+
+
+async def test_the_command_line_shows_and_saves_files(
+    server: Opened,
+    files: StoredFiles,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", server.url)
+    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async def command(*arguments: object) -> str:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            await asyncio.to_thread(main, [str(one) for one in arguments])
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    async with answering(server, sending(files, "a.pdf", "\x1b[31m../../b.pdf")):
+        reply = await replied(server)
+    outbox_id = reply["outbox_id"]
+    detail = (await server.http.get(f"/v1/outbox/{outbox_id}")).json()
+    told = "a.pdf, application/pdf, 22 bytes"
+    assert told in await command("outbox", "show", outbox_id)
+    assert told in await command("explain", detail["request_id"])
+    (tmp_path / "a.pdf").write_text("mine")
+    assert "1-a.pdf" in await command("outbox", "save", outbox_id, "--to", tmp_path)
+    assert contents(tmp_path) == {"a.pdf": b"mine", "1-a.pdf": PDF + b"a.pdf", "b.pdf": PDF + b"\x1b[31m../../b.pdf"}
+
+
+def test_chat_names_files_and_how_to_get_them(capsys: pytest.CaptureFixture[str]) -> None:
+    file = {"filename": "a\x1b[2J.pdf", "media_type": "application/pdf", "size_bytes": 48_213, "sha256": "00"}
+    reply = {"system_id": "System1/tides", "text": "", "outbox_id": "01a2", "files": [file]}
+    for take in (show_whole, LiveScreen().take):
+        take("reply", reply)
+        said = capsys.readouterr()
+        assert "  a[2J.pdf, application/pdf, 48 KB" in said.out
+        assert "switchboard outbox save 01a2" in said.err
+
+
+# To platforms -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_connector_gets_them_from_the_server(server: Opened, files: StoredFiles) -> None:
+    """From the butler to the platform, with a text and a file that are parts of their own."""
+    platform = ScriptedPlatform(replace(CAPABILITIES, max_file_out=1000))
+    endpoint = Principal("connector", "scripted", "api", "scripted:1")
+    header = dict(await server.token_for(endpoint))
+
+    async def connect(_: Identity) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(base_url=server.url, headers=header, verify=NO_TLS)
+
+    await platform.says("t", "send me")
+    stop = asyncio.Event()
+    running = asyncio.create_task(Runner(platform.configured, connect, asyncio.get_running_loop().time).run(stop))
+    async with answering(server, sending(files, "a.pdf", "b.pdf")):
+        await until(lambda: len(platform.brought) == 3, "all parts are sent")
+    stop.set()
+    await running
+    assert [one.text for one in platform.brought] == ["Here.", "", ""]
+    assert [one.files for one in platform.brought] == [(), (("a.pdf", PDF + b"a.pdf"),), (("b.pdf", PDF + b"b.pdf"),)]
+
+
+async def test_an_embedded_turn_returns_its_files(database_url: str, tmp_path: Path) -> None:
+    calls = (Call("write_file", {"path": "a.txt", "content": "x"}), Call("attach_file", {"path": "a.txt"}))
+    team = Team(ROOT, None, members=(butler("clerk", "model", grants={"others": ["write_file", "attach_file"]}),))
+    async with (
+        ScriptedLlm([Reply(calls=calls), Reply(text="Here.")]) as llm,
+        a_host(database_url, llm, team, workspaces=tmp_path / "w") as (_, context),
+    ):
+        answer = await process_message(context, "s", "discord", "hello")
+        [file] = answer.files
+        assert (answer.content, file.filename) == ("Here.", "a.txt")
+        assert b"".join([piece async for piece in context.read(file)]) == b"x"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from email import message_from_bytes, policy
@@ -11,10 +12,13 @@ from typing import Final
 import pytest
 
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
+from switchboard.connectors.kernel import sending
 from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.api import Api, Place
+from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
-from switchboard.ports.connector import FileOut, Idempotency, Manifest, Outcome, Part, Refused
+from switchboard.ports.connector import FileOut, Idempotency, Later, Manifest, Outcome, Part, Refused
 from switchboard.testing.bot_api import BotApi
 from switchboard.testing.connectors import SENT_FILE_CHECKS, Received, ScriptedPlatform
 from switchboard.testing.connectors.platform import CAPABILITIES
@@ -194,3 +198,55 @@ async def test_a_file_that_is_gone_becomes_a_line() -> None:
         await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
     [one] = platform.brought
     assert one.text == "Here.\n\n[a.txt, 1 bytes: api does not take it: the file is not there any more]"
+
+
+async def test_the_lease_is_renewed_while_a_file_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "RENEW_S", 0.01)
+    switchboard = scripted()
+
+    class Slow(Around):
+        async def send(self, part: Part, key: str) -> Outcome:
+            before = switchboard.requests.count(parts[0])
+            await until(lambda: switchboard.requests.count(parts[0]) >= before + 2, "the intent is recorded again")
+            return await self.session.send(part, key)
+
+    platform, parts = Planted(WITH_FILES, HANDLING, defect=Slow), list[str]()
+    await platform.says("t", "send me")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[-1], "", [("a.txt", b"a")])
+        parts.append(f"POST /v1/outbox/{outbox_id}/parts")
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    assert [one.files for one in platform.brought] == [(("a.txt", b"a"),)]
+
+
+async def test_who_has_lost_the_lease_sends_no_further_byte() -> None:
+    """The process was stopped for longer than its lease while it sent: what it reads then is no file."""
+    read, late = list[bytes](), [0.0]
+
+    def clock() -> float:
+        return asyncio.get_running_loop().time() + sum(late)
+
+    class Stopped(Around):
+        async def send(self, part: Part, key: str) -> Outcome:
+            late.append(sending.LEASE_S + 1)
+            try:
+                read.extend([piece async for piece in part.files[0].read()])
+            except OSError as error:
+                return Later(3600, str(error))
+            return await self.session.send(part, key)
+
+    platform, switchboard = Planted(WITH_FILES, HANDLING, defect=Stopped), scripted()
+    event = {"external_event_id": "1", "external_thread_id": "t", "reply_address": {"thread": "t"}}
+    outbox_id = switchboard.reply({"event": event, "sender": {"identity": "p"}}, "", [("a.txt", b"a")])
+    async with switchboard.client() as http:
+        api = Api(http, Place("api", "scripted:1", "i"))
+        await api.lease()
+        session = await platform.configured.manifest.open(platform.configured.account)
+        sender = sending.Sender(session, api, WITH_FILES, "resend_marked", Health(clock), clock)
+        running = asyncio.create_task(sender.run())
+        await until(lambda: f"POST /v1/outbox/{outbox_id}/receipt" in switchboard.requests, "it gives the reply back")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert read == []
+    assert platform.brought == []
