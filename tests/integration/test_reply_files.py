@@ -23,17 +23,18 @@ from switchboard.agents.http import HttpEngine
 from switchboard.app.access import Principal
 from switchboard.cli.main import main
 from switchboard.cli.messages.screen import LiveScreen, show_whole
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import Runner
+from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
-from switchboard.ports.connector import Identity
+from switchboard.ports.connector import Account, Identity
 from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
 from switchboard.store import blobs, outbox
 from switchboard.store.files import StoredFiles
-from switchboard.testing.connectors import ScriptedPlatform
-from switchboard.testing.connectors.platform import CAPABILITIES
-from switchboard.testing.connectors.running import until
+from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from switchboard.tools.registry import build_tools
@@ -360,23 +361,29 @@ def test_chat_names_files_and_how_to_get_them(capsys: pytest.CaptureFixture[str]
 
 
 async def test_a_connector_gets_them_from_the_server(server: Opened, files: StoredFiles) -> None:
-    """From the butler to the platform, with a text and a file that are parts of their own."""
-    platform = ScriptedPlatform(replace(CAPABILITIES, max_file_out=1000))
-    endpoint = Principal("connector", "scripted", "api", "scripted:1")
-    header = dict(await server.token_for(endpoint))
+    """From the butler to the phone of a person: a text and two documents, each a part of its own."""
+    header = dict(await server.token_for(Principal("connector", "house", "telegram", "bot:123456")))
 
-    async def connect(_: Identity) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(base_url=server.url, headers=header, verify=NO_TLS)
+    async with BotApi() as api, httpx2.AsyncClient(base_url=server.url, headers=header, verify=NO_TLS) as http:
 
-    await platform.says("t", "send me")
-    stop = asyncio.Event()
-    running = asyncio.create_task(Runner(platform.configured, connect, asyncio.get_running_loop().time).run(stop))
-    async with answering(server, sending(files, "a.pdf", "b.pdf")):
-        await until(lambda: len(platform.brought) == 3, "all parts are sent")
-    stop.set()
-    await running
-    assert [one.text for one in platform.brought] == ["Here.", "", ""]
-    assert [one.files for one in platform.brought] == [(), (("a.pdf", PDF + b"a.pdf"),), (("b.pdf", PDF + b"b.pdf"),)]
+        async def connect(_: Identity) -> httpx2.AsyncClient:
+            return http
+
+        quick = replace(TELEGRAM.capabilities, per_account_s=0.0, per_conversation_s=0.0)
+        settings = TELEGRAM.settings.model_validate({"api_url": api.url})
+        account = Account("house", settings, {"token": TOKEN})
+        configured = Configured(replace(TELEGRAM, capabilities=quick), account, Handling(start="all"))
+        api.people.say("send me")
+        stop = asyncio.Event()
+        running = asyncio.create_task(Runner(configured, connect, asyncio.get_running_loop().time).run(stop))
+        async with answering(server, sending(files, "a.pdf", "b.pdf")):
+            await api.until(lambda: len(api.sent) == 3)
+        stop.set()
+        await running
+    assert api.texts == ["Here.", "", ""]
+    names = [one["document"]["file_name"] for one in api.sent[1:]]
+    contents = [api.world.files[one["document"]["file_id"]] for one in api.sent[1:]]
+    assert dict(zip(names, contents, strict=True)) == {"a.pdf": PDF + b"a.pdf", "b.pdf": PDF + b"b.pdf"}
 
 
 async def test_an_embedded_turn_returns_its_files(database_url: str, tmp_path: Path) -> None:
