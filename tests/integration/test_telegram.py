@@ -14,6 +14,9 @@ from typing import Any, Final
 
 import pytest
 
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.connectors.telegram import api as telegram_api
 from switchboard.connectors.telegram.manifest import MANIFEST
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
@@ -35,6 +38,7 @@ from switchboard.ports.connector import (
     Why,
 )
 from switchboard.testing.bot_api import ANN, TOKEN, BotApi, Cut, Fault, Hang, Page, Status
+from switchboard.testing.connectors.running import connector, scripted, until
 from tests.bot_api import bot_of
 
 ANNS: Final[JsonObject] = {"chat": ANN["id"], "message": 1}
@@ -247,6 +251,23 @@ async def test_files_are_fetched_in_pieces_and_large_ones_are_not_asked_for() ->
         api.spoil("getFile", Page(502))
         with pytest.raises(OSError, match="502"):
             await anext(session.fetch(small))
+
+
+async def test_a_poll_that_is_open_and_silent_is_given_up_and_the_account_receives_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(telegram_api, "ANSWER_S", 1.0)
+    switchboard = scripted()
+    async with BotApi() as api:
+        made = MANIFEST.settings.model_validate({"api_url": api.url, "poll_s": 1})
+        api.spoil("getUpdates", Hang())
+        house = Configured(MANIFEST, Account("house", made, {"token": TOKEN}), Handling(start="all"))
+        async with connector(house, switchboard):
+            await until(lambda: "degraded" in [beat["state"] for beat in switchboard.heartbeats], "it is told of")
+            assert "healthy" not in [beat["state"] for beat in switchboard.heartbeats], "nothing was received"
+            api.people.say("hello")
+            await until(lambda: bool(switchboard.accepted), "it receives again")
+            await until(lambda: switchboard.heartbeats[-1]["state"] == "healthy", "and is well")
 
 
 # Sending --------------------------------------------------------------------------------------------------------------
