@@ -57,7 +57,7 @@ def show_reply(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
     rows += [("created", when(reply["created_at"])), ("settled", when(reply["settled_at"]))]
     rows += [("attempt", _attempt(one)) for one in reply["receipts"]]
     rows += [("part", _part(one)) for one in reply["parts"]]
-    rows += [("file", described(one)) for one in reply["files"]]
+    rows += [("file", described(one)) for one in reply.get("files", ())]
     show(reply, details(rows), Text("\n" + clean(reply["text"])), as_json=as_json)
 
 
@@ -86,7 +86,7 @@ def save(
 
 async def _save(client: Client, outbox_id: str, to: Path) -> list[Path]:
     reply = await client.get(f"/v1/outbox/{outbox_id}")
-    names = [reply_name(one["filename"]) for one in reply["files"]]
+    names = [reply_name(one["filename"]) for one in reply.get("files", ())]
     return [await saved(client.download(f"/v1/outbox/{outbox_id}/files/{n}"), to, name) for n, name in enumerate(names)]
 
 

@@ -284,7 +284,7 @@ def _reply(tree: Tree, entry: Json) -> None:
     reply = entry["reply"]
     label = _label("reply", (f"of {reply['system_id']}", "cyan")).append("  ").append(state(reply["state"]))
     branch = tree.add(label.append(f"\n“{one_line(reply['text'], 300)}”", style="italic"))
-    for file in reply["files"]:
+    for file in reply.get("files", ()):
         branch.add(Text(described(file)))
     if reply["error"]:
         branch.add(Text(one_line(reply["error"], 300), style="yellow"))

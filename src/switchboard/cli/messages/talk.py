@@ -150,10 +150,10 @@ def show_reply(reply: Json) -> None:
 
 
 def show_files(reply: Json) -> None:
-    """The files of a reply, and how to get them."""
-    for file in reply["files"]:
+    """The files of a reply, and how to get them; a server of an earlier release names none."""
+    for file in reply.get("files", ()):
         out().print(Text(f"  {described(file)}"), soft_wrap=True)
-    if reply["files"]:
+    if reply.get("files"):
         errors().print(Text(f"  switchboard outbox save {reply['outbox_id']}", style="dim"), soft_wrap=True)
 
 
