@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick chaos chaos-model chaos-turns bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick chaos chaos-channels chaos-model chaos-turns bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -59,6 +59,9 @@ check: static test ## all that must be good before a change goes in
 chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothing lost, doubled or out of order
 	@$(BIN)/python -m tests.chaos.run
 
+chaos-channels: $(STAMP) ## `up` with Telegram and mail, kill -9 of everything twice in the middle of 20 turns, 25 answers in time
+	@$(BIN)/python -m tests.chaos.channels_run
+
 chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9 every second: each delivered once, or a dead letter
 	@$(BIN)/python -m tests.chaos.model_run
 
@@ -66,7 +69,7 @@ chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a k
 	@$(BIN)/python -m tests.chaos.turns_run
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
-	@for what in start ingest route turn fair propagation backtest classify model-turn files; do $(BIN)/switchboard bench $$what || exit 1; done
+	@for what in start ingest route turn fair propagation backtest classify model-turn files channels; do $(BIN)/switchboard bench $$what || exit 1; done
 
 clis: ## install the real command lines of models that tests drive, below tests/clis (npm; 1.2 GB)
 	@cd tests/clis && npm install --no-save --ignore-scripts --no-audit --no-fund --loglevel=error \

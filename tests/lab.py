@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
 from switchboard.core.policy.budget import Amount
@@ -155,6 +155,7 @@ async def lab(
     clock: DatabaseClock = OWN_CLOCK,
     direct_url: str | None = None,
     policies: Mapping[tuple[str, str], Policy] | None = None,
+    channels: Channels = CHANNELS,
     **limits: Any,
 ) -> AsyncIterator[Lab]:
     """Migrate, seed and wire on the database at `url`. `classifying`: this process has models.
@@ -167,9 +168,9 @@ async def lab(
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
-        strangers = Strangers(database, notifier, CHANNELS, policies or {})
+        strangers = Strangers(database, notifier, channels, policies or {})
         accept = AcceptLeg(
-            database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), CHANNELS, clock, strangers=strangers
+            database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), channels, clock, strangers=strangers
         )
         yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier))
     finally:

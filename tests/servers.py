@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 
 from switchboard.app.access import Access, Principal
+from switchboard.app.channels import known_channels
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import AcceptSettings, EndpointSettings, Settings
 from switchboard.core.strangers import Policy
@@ -99,6 +100,7 @@ async def open_server(
                 backlog=sizes.backlog,
                 sender_per_minute=sizes.sender_per_minute,
                 policies=settings.policies,
+                channels=known_channels(settings),
             )
         )
         runtime = Runtime(settings, made.database, made.notifier, made.rule_book)

@@ -15,11 +15,12 @@ import pytest
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
 from switchboard.core.strangers import Contact
 from switchboard.domain.errors import AccountHeld, Conflict
+from switchboard.domain.ledger import OutboxPart
 from switchboard.domain.routing import Move
 from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
-from switchboard.store import accounts, strangers, tokens
+from switchboard.store import accounts, outbox, strangers, tokens
 from switchboard.store.accounts import forget, lease_account, recent
 from switchboard.store.connectors import by_account, list_connectors
 from tests.hands import a_hand, at_work, settled
@@ -100,6 +101,41 @@ async def test_a_released_account_is_taken_at_once(server: Opened) -> None:
     assert (await leased(server, "b")).json()["lease"] == 2
     assert code(await released(server, 1)) == (409, "lease_lost")
     assert code(await leased(server, "a")) == (409, "account_held")
+
+
+async def test_an_instance_that_was_killed_gets_its_account_at_once_and_the_dead_process_writes_nothing(
+    server: Opened,
+) -> None:
+    await leased(server, "a")
+    body = {**ACCOUNT, "instance_id": "a", "restarted": True}
+    assert (await server.http.post("/v1/connectors/lease", json=body)).json()["lease"] == 2
+    assert code(await saved(server, 1, "884")) == (409, "lease_lost")
+    assert (await leased(server, "a")).json()["lease"] == 2, "renewed"
+    other = await server.http.post("/v1/connectors/lease", json={**body, "instance_id": "b"})
+    assert code(other) == (409, "account_held")
+
+
+@pytest.mark.parametrize(("instance", "freed"), [("a", True), ("b", False)])
+async def test_replies_of_a_process_that_was_killed_are_free_for_the_same_instance_only(
+    database_url: str, instance: str, freed: bool
+) -> None:
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("hello"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        account = ("telegram", "bot:house")
+        first = await lease_account(parts.database, *account, "a")
+        pull = PullRequest(*account)
+        [reply] = await parts.replies.pull(replace(pull, account_lease=first.lease))
+        begun = OutboxPart(part=0, of=2, state="intent")
+        assert await outbox.record_part(parts.database, reply.outbox_id, reply.lease, begun) == "intent"
+        await run_out(parts)
+        second = await lease_account(parts.database, *account, instance, restarted=True)
+        late = await outbox.record_part(parts.database, reply.outbox_id, reply.lease, begun)
+        await outbox.expire_leases(parts.database)
+        again = await parts.replies.pull(replace(pull, account_lease=second.lease))
+        assert late == (None if freed else "intent")
+        assert [(one.text, [part.state for part in one.parts]) for one in again] == [("hello", ["uncertain"])] * freed
 
 
 @pytest.mark.parametrize(("size", "status"), [(65_536, 200), (65_537, 422)])

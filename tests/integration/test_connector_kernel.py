@@ -115,6 +115,20 @@ async def test_more_replies_than_a_person_reads_are_left_to_an_operator_who_can_
         await until(lambda: switchboard.outcome(replies[-1]) == "sent", "it is sent as a person wishes")
 
 
+async def test_replies_to_many_at_once_keep_to_the_limit_of_the_account() -> None:
+    platform = ScriptedPlatform(replace(CAPABILITIES, per_account_s=0.05))
+    for n in range(10):
+        await platform.says(f"t{n}", "hello")
+    switchboard, clock = scripted(), asyncio.get_running_loop().time
+    async with connector(platform.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 10, "the messages are accepted")
+        began = clock()
+        for message in switchboard.accepted:
+            switchboard.reply(message, "hi")
+        await until(lambda: len(platform.posts) == 10, "all are answered")
+        assert clock() - began >= 9 * 0.05
+
+
 async def test_later_is_obeyed_and_costs_nothing() -> None:
     platform = ScriptedPlatform()
     platform.outcomes = [Later(0.3), Later(0.1)]

@@ -243,6 +243,43 @@ def _p50_p99(times: Sequence[float]) -> tuple[float, float]:
 
 
 @app.command()
+def channels(
+    *,
+    messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages to Telegram, one after the other.")] = 200,
+    burst: Annotated[int, typer.Option(min=1, max=100_000, help="Messages to Telegram at once.")] = 1000,
+    mails: Annotated[int, typer.Option(min=0, max=1000, help="Mails, one after the other.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """From a message at Telegram or in a mailbox to the reply there, beside a bare bot; a burst; memory; the start.
+
+    Telegram is a server on this machine. Exit code 1: a message of the burst was not answered, or out of order.
+    """
+    with _extras():
+        from switchboard.bench import channels as module
+    result = asyncio.run(module.measure(module.Plan(messages, burst, mails)))
+    bare, telegram, flood = _p50_p99(result.bare_ms), _p50_p99(result.telegram_ms), result.burst
+    mail = _p50_p99(result.mail_ms) if result.mail_ms else (result.missing and f"needs {result.missing}", None)
+    rows = [
+        ("a bare bot, p50 and p99 in ms", *bare, 1.0),
+        ("Telegram, p50 and p99 in ms", *telegram, telegram[0] / bare[0]),
+        ("beyond the bare bot, p50 and p99 in ms", *(a - b for a, b in zip(telegram, bare, strict=True)), None),
+        ("mail, p50 and p99 in ms", *mail, None),
+        (f"{flood.messages} messages at once, stored after s", flood.stored_s, None, None),
+        (
+            f"answered: {flood.answered}, after s; Telegram's limit",
+            flood.answered_s,
+            flood.messages / module.PER_SECOND,
+            None,
+        ),
+        ("of these out of order", flood.out_of_order, None, None),
+        *((f"memory of {name} before and after, MB", *mb, None) for name, mb in result.memory_mb.items()),
+        *((f"start {name}, s", seconds, None, None) for name, seconds in result.ready_s.items()),
+    ]
+    _show(as_json, ("what", "measured", "second", "x bare bot"), rows)
+    done(OK if flood.answered == flood.messages and not flood.out_of_order else FAILED)
+
+
+@app.command()
 def grow(
     *,
     messages: Annotated[int, typer.Option(min=1000, max=100_000_000, help="Messages in the end.")] = 1_000_000,

@@ -18,6 +18,7 @@ import typer
 from switchboard.app.logs import set_up_logs
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
+from switchboard.cli.channels.instances import instance_of
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.parts import stop_with_stdin
 from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
@@ -65,11 +66,13 @@ async def connect_account(settings: Settings, account: Configured, stop: asyncio
     known = Identity(account.endpoint) if account.endpoint else token.identity()
     try:
         async with AsyncExitStack() as stack:
+            instance = stack.enter_context(instance_of(token.file.with_suffix(".instance")))
 
             async def client_for(identity: Identity) -> httpx2.AsyncClient:
                 return await stack.enter_async_context(await token.client(identity))
 
-            return await Runner(account, client_for, clock, known).run(stop)
+            runner = Runner(account, client_for, clock, known, instance.instance_id, instance.restarted)
+            return await runner.run(stop)
     except TokenRefused:
         await token.forget()  # it was revoked: the next process gets a new one
         raise

@@ -18,6 +18,7 @@ from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Move
 from switchboard.store.database import Database, query, rows_as, seconds
+from switchboard.store.outbox import pull_pool
 
 TTL_S: Final = 15.0
 """Seconds for which an account is leased; its holder renews it every third of that."""
@@ -67,9 +68,18 @@ class AccountLease:
     recent: Sequence[RecentReply] = ()
 
 
-async def lease_account(database: Database, channel: str, endpoint: str, instance_id: str) -> AccountLease:
-    """Lease the account, or renew the lease. Raises AccountHeld if another instance has it."""
-    row = await database.row(query("accounts.lease"), channel, endpoint, instance_id, seconds(TTL_S))
+async def lease_account(
+    database: Database, channel: str, endpoint: str, instance_id: str, *, restarted: bool = False
+) -> AccountLease:
+    """Lease the account, or renew the lease. Raises AccountHeld if another instance has it.
+
+    `restarted`: the last process of this instance is dead. The account and the replies that it had are free at once.
+    """
+    if restarted:
+        # First: then an intent of the dead that is still on its way comes too late.
+        pool = pull_pool(channel, endpoint)
+        await database.run(query("accounts.end_replies"), channel, endpoint, instance_id, pool)
+    row = await database.row(query("accounts.lease"), channel, endpoint, instance_id, seconds(TTL_S), restarted)
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago

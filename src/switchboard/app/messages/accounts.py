@@ -15,7 +15,7 @@ from switchboard.store import strangers
 from switchboard.store.accounts import AccountLease
 from switchboard.store.database import Database
 
-__all__ = ["Account", "AccountLease", "AccountService", "Wanted"]
+__all__ = ["Account", "AccountLease", "AccountService", "Holder", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,14 @@ class Account:
 
     channel: str
     endpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that asks for an account; `restarted`: the last one with its `instance_id` is dead."""
+
+    instance_id: str
+    restarted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +51,17 @@ class AccountService:
         self._access = access
         self._look = look
 
-    async def lease(self, caller: Principal, account: Account, instance_id: str, wanted: Wanted) -> AccountLease:
+    async def lease(self, caller: Principal, account: Account, holder: Holder, wanted: Wanted) -> AccountLease:
         """Lease the account or renew its lease. Raises AccountHeld if another instance has it."""
         await self._check(caller, account)
         self._look()
-        lease = await store.lease_account(self._database, account.channel, account.endpoint, instance_id)
+        place = (self._database, account.channel, account.endpoint)
+        lease = await store.lease_account(*place, holder.instance_id, restarted=holder.restarted)
         if wanted.answering:
-            lease = replace(lease, answering=await store.answering(self._database, account.channel, account.endpoint))
+            lease = replace(lease, answering=await store.answering(*place))
         if wanted.recent_s is not None:
             since = datetime.now(UTC) - timedelta(seconds=wanted.recent_s)
-            found = await store.recent(self._database, account.channel, account.endpoint, since)
-            lease = replace(lease, recent=found)
+            lease = replace(lease, recent=await store.recent(*place, since))
         return lease
 
     async def release(self, caller: Principal, account: Account, lease: int) -> None:

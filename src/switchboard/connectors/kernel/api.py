@@ -158,6 +158,8 @@ class Place:
     channel: str
     endpoint: str
     instance_id: str
+    restarted: bool = False
+    """The last process with this `instance_id` is certainly dead."""
 
     def body(self) -> JsonObject:
         """As requests name the account."""
@@ -171,17 +173,20 @@ class Api:
         self._http = http
         self.place = place
         self.lease_number: int | None = None
+        self._began = False
 
     async def lease(self, *, answering: bool = False, recent_s: float | None = None) -> Lease | str:
         """Take or renew the lease of the account; a text: who holds it. Raises Unreachable."""
         wanted = {"answering": answering, "recent_s": recent_s}
         body = {**self.place.body(), "instance_id": self.place.instance_id, **wanted}
+        if self.place.restarted and not self._began:
+            body["restarted"] = True
         try:
             got = await self._ask("POST", "/v1/connectors/lease", body)
         except Overtaken as error:
             self.lease_number = None
             return error.message
-        self.lease_number = int(got["lease"])
+        self.lease_number, self._began = int(got["lease"]), True
         replays, moved = int(got.get("replays", 0)), got.get("moved") or {}
         busy = {one["conversation"]: one["address"] for one in got.get("answering") or ()}
         recent, since = got.get("recent") or (), got.get("since")

@@ -61,6 +61,7 @@ class Runner:
     """Keeps the account of a file open. `clock` gives seconds that only go forward.
 
     `known` is the identity that the account had before: only this one is served, and failures are reported for it.
+    `instance_id` is that of no other running process; `restarted`: one that had it before is certainly dead.
     """
 
     configured: Configured
@@ -68,6 +69,7 @@ class Runner:
     clock: Callable[[], float]
     known: Identity | None = None
     instance_id: str = field(default_factory=lambda: str(uuid4()))
+    restarted: bool = False
     health: Health = field(init=False)
     _api: Api | None = None
     _endpoint: str = ""
@@ -136,7 +138,7 @@ class Runner:
 
     async def _reach(self, identity: Identity) -> None:
         if self._api is None:
-            place = Place(self.configured.manifest.channel, identity.endpoint, self.instance_id)
+            place = Place(self.configured.manifest.channel, identity.endpoint, self.instance_id, self.restarted)
             self._api = Api(await self.connect(identity), place)
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:

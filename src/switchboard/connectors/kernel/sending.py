@@ -291,12 +291,13 @@ class Sender:
         group = held.reply.address.get("group") is True
         while (pause := self._limiter.wait(conversation, self.clock(), group=group)) > 0:
             await self._wait(held, pause, "the limits of the platform")
+        # Now, as others look for their turn while the intent is recorded.
+        self._limiter.sent(conversation, self.clock(), group=group)
         if await self._intend(held, index) == "sent":
             return _RECORDED
         began = self.clock()
         if held.until - began <= REQUEST_S:
             raise Overtaken("too little is left of the lease to send a part")
-        self._limiter.sent(conversation, began, group=group)
         point("connector_intended")
         try:
             async with asyncio.timeout(part.patience_s):
@@ -418,6 +419,7 @@ class Sender:
             await self._record(held, index, found)
             return found
         self.health.counters["uncertain"] += 1
+        log.warning("part may have been sent", outbox_id=held.reply.outbox_id, part=index + 1, why=reason)
         match self.on_uncertain:
             case "resend_marked" if not again and (not part.files or self.capabilities.caption_limit):
                 self.health.counters["repeats"] += 1

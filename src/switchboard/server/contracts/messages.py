@@ -81,8 +81,10 @@ class OutboxNext(Body):
 
 
 class AccountLeaseBody(Body):
-    """Which account, and who asks: an `instance_id` that no other process has.
+    """Which account, and who asks: an `instance_id` that no other running process has.
 
+    `restarted`: the last process with this id is certainly dead. Then the account and the replies that it had leased
+    are free at once; a part that it had begun to send is `uncertain`.
     `answering`: tell where butlers are working on an answer, so that it can be shown. `recent_s`: tell the replies of
     so many seconds, so that limits outlast a process.
     """
@@ -90,6 +92,7 @@ class AccountLeaseBody(Body):
     channel: Word
     endpoint: Word
     instance_id: Word
+    restarted: bool = False
     answering: bool = False
     recent_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
 

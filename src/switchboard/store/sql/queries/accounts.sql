@@ -1,9 +1,10 @@
 -- name: lease
--- Another instance takes over only when the lease has run out; its number is the fence: a new one for each time that it is held.
+-- Another instance takes over only when the lease has run out; its number is the fence: a new one for each time that it is held,
+-- and for each process of an instance ($5).
 insert into connector_account as a (channel, endpoint, instance_id, lease, lease_until)
 values ($1, $2, $3, 1, clock_timestamp() + $4::interval)
 on conflict (channel, endpoint) do update set
-    lease = case when a.instance_id = excluded.instance_id and a.lease_until > clock_timestamp() then a.lease else a.lease + 1 end,
+    lease = case when a.instance_id = excluded.instance_id and a.lease_until > clock_timestamp() and not $5 then a.lease else a.lease + 1 end,
     instance_id = excluded.instance_id, lease_until = clock_timestamp() + $4::interval
     where a.instance_id = excluded.instance_id or a.lease_until <= clock_timestamp()
 returning lease, cursor, moved, since, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
@@ -27,6 +28,15 @@ select o.outbox_id, c.name as conversation, o.recipient, extract(epoch from cloc
 from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
 where o.outbox_id >= $3 and o.channel = $1 and o.endpoint = $2
 order by o.outbox_id desc limit $4;
+
+-- name: end_replies
+-- Leases of replies that the last process of the instance had; their parts say what may have been sent.
+update lane set lease_until = clock_timestamp() where key in (
+    select l.key from lane l
+    where l.pool = $4 and l.state <> 'idle' and l.state = 'running' and l.owner is null and l.lease_until > clock_timestamp()
+      and exists (select from connector_account a where a.channel = $1 and a.endpoint = $2 and a.instance_id = $3)
+    order by l.key for no key update
+);
 
 -- name: holder
 select instance_id, extract(epoch from lease_until - clock_timestamp())::float8 as left_s

@@ -1,0 +1,53 @@
+"""Who a connector is to the server: the same instance as the process before it, once that is certainly dead.
+
+`connect.py` holds it while it serves an account. A lock of the file dies with its process, however that ends; so the
+process that gets the lock need not wait until the lease of the one before runs out. Next: `store/accounts.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An id that no other running process has; `restarted`: one had it before, and is dead."""
+
+    instance_id: str
+    restarted: bool = False
+
+
+@contextmanager
+def instance_of(file: Path) -> Iterator[Instance]:
+    """That of the file, or another if a running process has it. Raises OSError."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield _kept(descriptor) if _locked(descriptor) else Instance(str(uuid4()))
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _kept(descriptor: int) -> Instance:
+    """Only of this machine: locks of a file system that several share may be unknown to the others."""
+    instance_id, _, machine = os.pread(descriptor, 1000, 0).decode(errors="replace").strip().partition(" ")
+    if instance_id and machine == platform.node():
+        return Instance(instance_id, restarted=True)
+    made = Instance(str(uuid4()))
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{made.instance_id} {platform.node()}\n".encode(), 0)
+    return made

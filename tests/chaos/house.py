@@ -1,0 +1,176 @@
+"""An installation that is killed: `switchboard up` with an account of Telegram and one of mail, and its processes.
+
+`channels_run.py` calls it. A kill is SIGKILL, of everything at once or of one part; nothing is told beforehand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any, Final, Literal
+
+import httpx2
+
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.bot_api import TOKEN
+from tests.chaos.correspondents import SAID
+from tests.mail_servers import PASSWORD
+from tests.processes import EXECUTABLE, environment
+
+Victim = Literal["everything", "database", "server", "worker", "telegram", "email"]
+ONE_PART: Final[tuple[Victim, ...]] = ("database", "server", "worker", "telegram", "email")
+READY_S: Final = 60.0
+_BUTLER: Final = f"""
+import json, sys, time
+text = json.load(sys.stdin)["envelope"]["payload"]["normalized_text"].strip().splitlines()[-1]
+with open(sys.argv[2], "a") as trace:
+    trace.write(text + "\\n")
+time.sleep(float(sys.argv[1]))
+print({SAID!r} + text)
+"""
+
+
+@dataclass(slots=True)
+class House:
+    """The directory of the installation; `begun` are the turns that its butler has begun, with repetitions."""
+
+    place: Path
+    environment: Mapping[str, str]
+    _up: Popen[str] | None = None
+    _url: str = ""
+    killed: dict[Victim, int] = field(default_factory=dict)
+
+    @classmethod
+    def built(cls, place: Path, turn_s: float, api_url: str, mail: JsonObject, trusted: Mapping[str, str]) -> House:
+        """With a butler whose turns take so long, and both accounts open to everybody."""
+        (place / "butler.py").write_text(_BUTLER)
+        (place / "begun").touch()
+        (place / "teams").mkdir()
+        command = [sys.executable, "-S", str(place / "butler.py"), str(turn_s), str(place / "begun")]
+        options = {"command": command, "timeout": 120}
+        team = {
+            "team": {"name": "root"},
+            "systems": [{"name": "slow", "type": "operation", "engine": "command", "config": options}],
+            "routing_rules": [{"name": "everything", "channel": "*", "targets": [{"system_id": "System1/slow"}]}],
+        }
+        (place / "teams/root.json").write_text(json.dumps(team))
+        telegram = {"api_url": api_url, "poll_s": 5}
+        _account(place, "telegram", "bot:123456", "token", TOKEN, telegram)
+        _account(place, "email", str(mail["address"]), "password", PASSWORD, mail)
+        ours = environment(place / "data", TEAMS_DIR=str(place / "teams"), CHANNELS_DIR=str(place / "channels.d"))
+        return cls(place, {**ours, **trusted})
+
+    @property
+    def begun(self) -> list[str]:
+        """The texts of the turns that the butler has begun, some more than once."""
+        return (self.place / "begun").read_text().splitlines()
+
+    async def start(self) -> None:
+        """`switchboard up`, until it takes messages."""
+        async with asyncio.timeout(READY_S):
+            line = await asyncio.to_thread(self._begin)
+        self._url = str(json.loads(line)["url"])
+
+    async def stop(self) -> None:
+        """Told to end."""
+        if self._up is not None:
+            self._up.terminate()
+            await asyncio.to_thread(self._up.wait, READY_S)
+
+    async def kill(self, victim: Victim) -> None:
+        """`kill -9` of everything, or of one part; what starts the part again is ours, too, unless it is the server."""
+        self.killed[victim] = self.killed.get(victim, 0) + 1
+        if victim in ("everything", "server"):
+            await self._kill_up([] if victim == "server" else [*self._database(), *self._parts().values()])
+            return
+        found = self._database() if victim == "database" else [self._parts().get(victim, [])]
+        for pid in [pid for some in found for pid in some]:
+            _kill(pid)
+
+    async def asked(self, path: str, **params: str) -> Any:
+        """What the server says to its operator."""
+        token = (self.place / "data/operator.token").read_text().strip()
+        headers = {"authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(base_url=self._url, headers=headers, trust_env=False, timeout=30) as http:
+            return (await http.get(path, params=params)).raise_for_status().json()
+
+    async def _kill_up(self, others: list[list[int]]) -> None:
+        assert self._up is not None
+        for pid in [self._up.pid, *(pid for some in others for pid in some)]:
+            _kill(pid)
+        await asyncio.to_thread(self._up.wait)
+
+    def _database(self) -> list[list[int]]:
+        try:
+            pid = int((self.place / "data/postgres/postmaster.pid").read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            return []
+        return [[pid, *_below(pid)]]
+
+    def _parts(self) -> dict[str, list[int]]:
+        """Workers and connectors with all that is below them; butlers of the server's own worker are `other`."""
+        assert self._up is not None
+        found: dict[str, list[int]] = {"other": []}
+        for pid in _children(self._up.pid):
+            words = _command(pid)
+            name = "worker" if "work" in words else words[-1] if "connect" in words else "other"
+            found.setdefault(name, []).extend([pid, *_below(pid)])
+        return found
+
+    def _begin(self) -> str:
+        """Its first line, which it writes when it is ready."""
+        with (self.place / "log").open("a") as log:
+            arguments = ["up", "--workers", "1", "--json"]
+            self._up = Popen([EXECUTABLE, *arguments], env=dict(self.environment), stdout=PIPE, stderr=log, text=True)
+        assert self._up.stdout is not None
+        return self._up.stdout.readline()
+
+
+def _account(place: Path, channel: str, endpoint: str, secret: str, value: str, settings: JsonObject) -> None:
+    directory = place / "channels.d"
+    directory.mkdir(exist_ok=True)
+    (directory / f"{channel}.{secret}").touch(mode=0o600)
+    (directory / f"{channel}.{secret}").write_text(value)
+    lines = [f'channel = "{channel}"', f'endpoint = "{channel}/{endpoint}"', 'strangers = "open"']
+    lines += [f'secrets.{secret}.file = "{channel}.{secret}"', "[settings]"]
+    lines += [f"{name} = {_toml(value)}" for name, value in settings.items()]
+    (directory / f"{channel}.toml").write_text("\n".join(lines))
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(one)}" for name, one in value.items()) + "}"
+    return json.dumps(value)
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _command(pid: int) -> list[str]:
+    try:
+        return [word.decode(errors="replace") for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:-1]]
+    except OSError:
+        return []
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
+    return found
+
+
+def _below(pid: int) -> list[int]:
+    return [each for child in _children(pid) for each in (child, *_below(child))]
