@@ -152,6 +152,24 @@ async def test_an_upload_that_is_interrupted_leaves_nothing(server: Opened, tmp_
     assert await server.lab.count("select count(*) from blob") == await pieces(server) == 0
 
 
+async def test_who_uploads_slowly_keeps_no_other_endpoint_waiting(server: Opened, tmp_path: Path) -> None:
+    service = BlobService(server.lab.database, server.access, Settings(data_dir=tmp_path))
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slow(n: int) -> AsyncIterator[bytes]:
+        begun.release()
+        await go_on.wait()
+        yield bytes([n])
+
+    uploads = [asyncio.create_task(service.upload(CONNECTOR, slow(n), "")) for n in range(40)]
+    for _ in range(4):
+        await begun.acquire()
+    async with asyncio.timeout(30):
+        assert (await service.upload(OTHER, body(b"quick"), "")).size_bytes == 5
+    go_on.set()
+    assert len({one.blob for one in await asyncio.gather(*uploads)}) == 40
+
+
 async def test_a_full_disk_refuses_the_file_with_a_reason(server: Opened, tmp_path: Path) -> None:
     service = BlobService(server.lab.database, server.access, Settings(data_dir=tmp_path))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

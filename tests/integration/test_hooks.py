@@ -293,6 +293,19 @@ async def test_more_bodies_than_may_arrive_at_once_are_503(server: Opened, monke
     assert (await slow).status_code == 200
 
 
+async def test_strangers_who_hang_up_in_the_middle_fill_no_log(
+    server: Opened, logged: Sequence[Mapping[str, Any]]
+) -> None:
+    host, _, port = server.url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"POST /hooks/orders HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+    await server.http.get("/v1/books")  # by now the other request is waiting for the rest of its body
+    writer.close()
+    await reader.read()
+    await server.http.get("/v1/books")
+    assert [entry for entry in logged if entry["log_level"] in ("error", "warning")] == []
+
+
 async def test_a_body_that_never_ends_is_given_up(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hooks, "_BODY_S", 0.2)
     assert await announced(server, 9) == 503

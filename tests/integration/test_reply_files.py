@@ -33,6 +33,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.connector import Account, Identity
 from switchboard.ports.engine import Answer, Journal, NoReply, Turn, TurnResult
 from switchboard.store import blobs, outbox
+from switchboard.store import files as stored_files
 from switchboard.store.files import StoredFiles
 from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.engines import MemoryJournal, a_turn
@@ -171,6 +172,33 @@ async def test_a_service_uploads_by_the_link_of_its_delivery(
     assert offered.startswith("/v1/files/")
     large = await server.http.post(offered, content=bytes(1001), headers=NOBODY)
     assert large.status_code == 413
+
+
+async def test_a_link_to_upload_ends_with_its_turn(server: Opened, files: StoredFiles) -> None:
+    links = list[str]()
+
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        links.append(urlsplit(await files.upload_link(turn)).path)
+        assert (await server.http.post(links[0], content=b"in time", headers=NOBODY)).status_code == 201
+        return Answer("Done.")
+
+    async with answering(server, Scripted(play)):
+        await replied(server)
+    answer = await server.http.post(links[0], content=b"too late", headers=NOBODY)
+    assert (answer.status_code, await server.lab.count("select count(*) from blob")) == (404, 1)
+
+
+async def test_how_many_files_a_butler_may_store_and_that_it_takes_no_room_of_others(
+    server: Opened, files: StoredFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_files, "MOST_MADE", 3)
+    one = a_turn()
+    other = replace(one, member=butler("other"))
+    kept = [await files.keep(one, f"{n}", pieces(b"%d" % n)) for n in range(5)]
+    assert [bool(file.unavailable) for file in kept] == [False, False, False, True, True]
+    paths = [urlsplit(await files.upload_link(turn)).path for turn in (one, other)]
+    statuses = [(await server.http.post(path, content=b"x", headers=NOBODY)).status_code for path in paths]
+    assert statuses == [429, 201]
 
 
 @pytest.mark.parametrize("change", ["signature", "turn", "file"])

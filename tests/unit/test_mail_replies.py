@@ -115,6 +115,16 @@ ANY = st.text(max_size=300) | st.sampled_from(
 WORDS = ANY.map(lambda text: text.replace("\ud800", ""))  # as header fields are kept
 
 
+@pytest.mark.parametrize("kind", ["message/rfc822", "multipart/mixed", "Message/Partial"])
+def test_an_attached_mail_arrives_as_it_was_although_a_part_of_its_kind_may_not_be_encoded(kind: str) -> None:
+    data = b"Subject: inner\r\n\r\ntext\r\n"
+    raw = compose(
+        Reply(to={"to": "ada@x.example"}, own=OWN, key="k", text="t", files=(File("a.eml", kind, data),)), NOW
+    )
+    [attached] = parsed(raw).iter_attachments()
+    assert (attached.get_content_type(), attached.get_content()) == ("application/octet-stream", data)
+
+
 @given(WORDS, WORDS, ANY, ANY, WORDS, ANY)
 def test_no_word_of_anybody_adds_a_field_or_a_long_line(
     sender: str, subject: str, text: str, name: str, ids: str, filename: str

@@ -99,9 +99,14 @@ async def note_made(transaction: Database, blob: bytes, request_id: UUID, system
     await transaction.run(query("blobs.made"), blob, request_id, system_id)
 
 
-async def count_made(database: Database, request_id: UUID) -> int:
-    """How many files butlers have made for this message."""
-    return int(await database.value(query("blobs.count_made"), request_id))
+async def count_made(database: Database, request_id: UUID, system_id: str) -> int:
+    """How many files this butler has made for its answer to this message."""
+    return int(await database.value(query("blobs.count_made"), request_id, system_id))
+
+
+async def is_answered(database: Database, request_id: UUID, system_id: str) -> bool:
+    """Whether this butler had this message, and has it no more."""
+    return bool(await database.value(query("blobs.is_answered"), request_id, system_id))
 
 
 async def sendable(

@@ -18,7 +18,7 @@ from switchboard.core.reply_files import reply_name, size_text
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.ports.engine import Turn
-from switchboard.store.blobs import PieceStore, note_made, used
+from switchboard.store.blobs import Claimed, PieceStore, count_made, note_made, used
 from switchboard.store.database import Database
 from switchboard.store.spool import Limit, Spooled, enter, spooled
 
@@ -27,7 +27,7 @@ LINKS: Final = "/v1/files/"
 LINK_S: Final = 3600.0
 """Seconds for which a link is good."""
 MOST_MADE: Final = 100
-"""Files that butlers may upload by links for one message, all attempts together."""
+"""Files that a butler may store for its answer to one message, all attempts together."""
 REPLY_FILE_BYTES: Final = 52_428_800
 """Of a file that a butler answers with, unless the settings say otherwise."""
 
@@ -98,15 +98,23 @@ class StoredFiles:
 
     async def _kept(self, turn: Turn, name: str, given: Spooled) -> Attachment:
         async with self._database.transaction() as one:
-            await check_room(one, given.size_bytes, self._total)
-            entered = await enter(one, given)
-            await note_made(one, given.blob, turn.request_id, turn.member.system_id)
+            entered = await enter_made(one, given, Maker(turn.request_id, turn.member.system_id), self._total)
         return Attachment(
             media_type=entered.media_type,
             filename=name,
             size_bytes=given.size_bytes,
             storage_ref=f"{PREFIX}{given.blob.hex()}",
         )
+
+
+async def enter_made(transaction: Database, given: Spooled, maker: Maker, total: int) -> Claimed:
+    """Store a file for an answer, unless its bytes are there. `total`: of all blobs. Raises BlobQuota."""
+    await check_room(transaction, given.size_bytes, total)
+    if await count_made(transaction, *maker) >= MOST_MADE:
+        raise BlobQuota(f"a butler may store {MOST_MADE} files for its answer to one message")
+    entered = await enter(transaction, given)
+    await note_made(transaction, given.blob, *maker)
+    return entered
 
 
 async def check_room(database: Database, size_bytes: int, total: int) -> None:

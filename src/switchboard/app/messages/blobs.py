@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -19,11 +20,13 @@ from switchboard.store import blobs as store
 from switchboard.store import outbox
 from switchboard.store.blobs import PieceStore, StoredBlob
 from switchboard.store.database import Database
-from switchboard.store.files import MOST_MADE, Maker, blob_of_link, check_room, maker_of_link
+from switchboard.store.files import Maker, blob_of_link, check_room, enter_made, maker_of_link
 from switchboard.store.spool import Limit, Spooled, enter, spooled
 
-_ARRIVING: Final = 16
+_ARRIVING: Final = 32
 """Most uploads at a time; the others wait."""
+_ARRIVING_OF_ONE: Final = 4
+"""Most at a time of one endpoint or butler, so that those who are slow keep nobody else waiting."""
 _STORING: Final = 2
 """Most that write to the database at a time."""
 
@@ -58,6 +61,7 @@ class BlobService:
         self._reply_limit = Limit(settings.turn.reply_file_bytes, "turn.reply_file_bytes")
         self._directory = settings.data_dir
         self._arriving = asyncio.Semaphore(_ARRIVING)
+        self._arriving_of: dict[tuple[str, str], asyncio.Semaphore] = {}
         self._storing = asyncio.Semaphore(_STORING)
 
     async def upload(
@@ -66,8 +70,15 @@ class BlobService:
         """Store a file; the same bytes twice are one blob. Raises TooLarge, BlobQuota, Unavailable."""
         self._limit.check(announced or 0)
         await self._check_quota(caller, announced or 0)
-        async with self._arriving, spooled(body, claimed, self._limit, self._directory) as given:
+        async with self._place(_owner(caller)), spooled(body, claimed, self._limit, self._directory) as given:
             return await self._store(caller, given)
+
+    @asynccontextmanager
+    async def _place(self, owner: tuple[str, str]) -> AsyncIterator[None]:
+        """One of the few uploads of this owner, and of all."""
+        own = self._arriving_of.setdefault(owner, asyncio.Semaphore(_ARRIVING_OF_ONE))
+        async with own, self._arriving:
+            yield
 
     async def room(self, caller: Principal) -> int:
         """Bytes that the next file of this caller may have."""
@@ -90,21 +101,18 @@ class BlobService:
     async def upload_by_link(self, token: str, body: AsyncIterable[bytes], claimed: str) -> Uploaded:
         """Store a file for the answer of the turn that the link was made for.
 
-        Raises NotFound, also when its hour is over; TooLarge, BlobQuota, Unavailable.
+        Raises NotFound, also when its hour or its turn is over; TooLarge, BlobQuota, Unavailable.
         """
         making = await maker_of_link(self._database, token)
-        if making is None:
+        if making is None or await store.is_answered(self._database, *making):
             raise NotFound("there is no such link, or it has expired")
-        async with self._arriving, spooled(body, claimed, self._reply_limit, self._directory) as given:
+        place = self._place(("", making.system_id))
+        async with place, spooled(body, claimed, self._reply_limit, self._directory) as given:
             return await self._store_made(making, given)
 
     async def _store_made(self, making: Maker, given: Spooled) -> Uploaded:
         async with self._storing, self._database.transaction() as one:
-            await check_room(one, given.size_bytes, self._limits.total_bytes)
-            if await store.count_made(one, making.request_id) >= MOST_MADE:
-                raise BlobQuota(f"butlers may store {MOST_MADE} files for their answers to one message")
-            entered = await enter(one, given)
-            await store.note_made(one, given.blob, *making)
+            entered = await enter_made(one, given, making, self._limits.total_bytes)
         return Uploaded(given.blob.hex(), given.size_bytes, entered.media_type, given.sniffed.contradicted)
 
     async def download_of_reply(self, caller: Principal, outbox_id: UUID, n: int) -> tuple[Download, str]:

@@ -36,7 +36,8 @@ _LOCAL: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|
 _DOMAIN: Final = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"{_LOCAL}@{_DOMAIN}")
 _ID = re.compile(r"<[!-;=?-~]+>")
-_MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9.+-]{0,62}/[a-z0-9][a-z0-9.+-]{0,62}")
+# What is made of parts, or is a mail, may not be base64: it would be read as something else, or be refused.
+_MEDIA_TYPE = re.compile(r"(?!multipart/|message/)[a-z0-9][a-z0-9.+-]{0,62}/[a-z0-9][a-z0-9.+-]{0,62}")
 _UNSEEN: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 

@@ -68,7 +68,7 @@ async def linked(parts: Parts, link: str) -> Response:
     **operation("upload_file_of_reply", "Upload a file for a reply", Uploaded, 404, 429, status=201, description=_KEPT),
 )
 async def upload_by_link(request: Request, parts: Parts, link: str) -> Response:
-    """The link is the `upload_url` of a delivery, good for an hour; the butler's answer then names the `blob`."""
+    """The link is the `upload_url` of a delivery, good for an hour of its turn; the answer then names the `blob`."""
     claimed = request.headers.get("content-type", "")
     return answer(await parts.blobs.upload_by_link(link, request.stream(), claimed), 201)
 

@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from switchboard.app.messages.intake import ErrorDetail, Refused, refused
 from switchboard.core.envelope.strict import too_deep
@@ -77,6 +78,11 @@ async def _framework(request: Request, error: Exception) -> Response:
     return _response(error.status_code, Refused(ErrorDetail(code, _told(request, error))), error.headers)
 
 
+async def _gone(_: Request, __: Exception) -> Response:
+    """In the middle of the body: nobody is there to be answered, and it is no defect of ours."""
+    return Response(status_code=HTTPStatus.BAD_REQUEST)
+
+
 def _told(request: Request, error: HTTPException) -> str:
     match error.status_code:
         case 404:
@@ -125,4 +131,5 @@ def install_errors(app: FastAPI) -> None:
     app.add_exception_handler(SwitchboardError, _ours)
     app.add_exception_handler(HTTPException, _framework)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(Exception, _unexpected)

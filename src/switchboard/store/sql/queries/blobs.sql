@@ -44,7 +44,11 @@ on conflict do nothing;
 insert into blob_made (blob, request_id, system_id) values ($1, $2, $3) on conflict do nothing;
 
 -- name: count_made
-select count(*) from blob_made where request_id = $1;
+select count(*) from blob_made where request_id = $1 and system_id = $2;
+
+-- name: is_answered
+-- None of its deliveries is open; null where it never had one.
+select bool_and(d.settled_at is not null) from delivery d where d.request_id = $1 and d.system_id = $2;
 
 -- name: sendable
 -- What an answer of this butler to this message may have: what it made for it, and what came with the message. It is not
