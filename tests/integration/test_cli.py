@@ -265,6 +265,15 @@ def test_what_explain_is_asked_wrongly(cli: Cli) -> None:
     assert "'nonsense' is no id: give the id of a message" in cli.run("explain", "nonsense")[2]
 
 
+def test_wrong_contacts_events_and_accounts_are_told_where_the_right_ones_are(cli: Cli) -> None:
+    assert (
+        "'77' is no id: give the whole id of a contact, as `switchboard pairing list`"
+        in (cli.run("pairing", "approve", "77")[2])
+    )
+    assert "whole id of an event, as `switchboard quarantine list`" in cli.run("quarantine", "show", "nope")[2]
+    assert "such as telegram/bot:123456, as `switchboard channels`" in cli.run("pairing", "code", "telegram")[2]
+
+
 def test_connectors_are_listed_as_they_reported_themselves(cli: Cli) -> None:
     beat: dict[str, Any] = {"channel": "discord", "endpoint": "guild", "instance_id": "one", "version": "1.2"}
     beat |= {"state": "degraded", "error_message": "rate limited", "counters": {"messages_ingested": 7}}

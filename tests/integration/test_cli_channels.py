@@ -15,6 +15,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
 from switchboard.cli.channels.adding import KeptSecret, settings_of, signed_in, write_account
 from switchboard.cli.channels.connecting import Wanted, connect_new
+from switchboard.cli.channels.standing import print_next
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.connect import connect_account
 from switchboard.connectors.kernel.accounts import Configured, configured, declared, handling_of, manifest_of
@@ -226,7 +227,9 @@ def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch
     ("given", "why"),
     [
         (("address",), "write NAME=VALUE"),
-        (("address=desk@example.org",), "imap"),
+        (("address=desk@example.org",), "imap.* is missing"),
+        (("imap.host=a", "smtp.host=b"), "address is missing"),
+        (("address=d@example.org", "imap.host=a", "smtp.host=b", "imp=1"), "imp is no setting; there are: address, "),
         (("imap=x", "imap.host=y"), "imap is a value already"),
     ],
 )
@@ -272,6 +275,14 @@ async def test_mail_that_could_be_read_and_not_sent_is_refused_when_it_is_added(
 
 def wanted(channel: str, *given: str, secret: str = "") -> Wanted:
     return Wanted(channel, None, given, (secret,), (), None, asking=False)
+
+
+def test_who_adds_a_mailbox_hears_which_server_must_be_trusted(capsys: pytest.CaptureFixture[str]) -> None:
+    added = {"name": "desk", "channel": "email", "endpoint": OWN, "display_name": "", "strangers": "listed"}
+    print_next({**added, "files": []})
+    said = capsys.readouterr().out
+    assert f'[email.trusted_servers]\n  "{OWN}" = ["mx.example.org"]' in said
+    assert "every mail is held" in said
 
 
 async def test_a_webhook_account_is_added_with_its_address(settings: Settings, tmp_path: Path) -> None:

@@ -20,6 +20,12 @@ from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
 RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]
 Kind = Literal["message", "dead_letter", "reply", "rule"]
+_LISTED: Final = {
+    "fact": "memory list",
+    "summary": "memory list --summaries",
+    "contact": "pairing list",
+    "event": "quarantine list",
+}
 _BEGINNING = re.compile(r"[0-9a-fA-F-]{4,36}")
 _T = TypeVar("_T")
 
@@ -53,14 +59,15 @@ def check_id(given: str, kind: Kind) -> str:
     return given
 
 
-def whole_id(kind: Literal["fact", "summary"], given: str) -> UUID:
+def whole_id(kind: Literal["fact", "summary", "contact", "event"], given: str) -> UUID:
     """An id of what is looked up by its whole id only. Usage error for anything else."""
     try:
         return UUID(given)
     except ValueError:
-        listed = "memory list" if kind == "fact" else "memory list --summaries"
+        article = "an" if kind == "event" else "a"
         raise typer.BadParameter(
-            f"{given!r} is no id: give the whole id of a {kind}, as `switchboard {listed}` shows it", param_hint="ID"
+            f"{given!r} is no id: give the whole id of {article} {kind}, as `switchboard {_LISTED[kind]}` shows it",
+            param_hint="ID",
         ) from None
 
 

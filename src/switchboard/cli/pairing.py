@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
 import typer
 
 from switchboard.cli.client import ask
+from switchboard.cli.ids import whole_id
 from switchboard.cli.output import AsJson, Cursor, clean, details, one_of, show, show_page, state, table, when
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 
-ContactId = Annotated[UUID, typer.Argument(help="The contact's id, as `pairing list` shows it.", metavar="ID")]
-Account = Annotated[str, typer.Argument(help="Channel and endpoint, such as telegram/bot:house.")]
+ContactId = Annotated[
+    UUID,
+    typer.Argument(
+        help="The contact's id, as `pairing list` shows it.", metavar="ID", parser=partial(whole_id, "contact")
+    ),
+]
+Account = Annotated[
+    str, typer.Argument(help="Channel and endpoint, such as telegram/bot:123456, as `channels` shows them.")
+]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 State = Annotated[
     Literal["stranger", "approved", "denied"] | None, typer.Option("--state", help="Only those in this state.")
@@ -57,7 +66,11 @@ def show_contact(contact_id: ContactId, *, as_json: AsJson = False) -> None:
 def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
     """Approve a sender, and release their held messages in order."""
     answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/approve", {}))
-    files = "; files that came with them were not fetched" if answer["messages"] else ""
+    files = (
+        "; files that came with them were not fetched: if there were any, ask for them again"
+        if answer["messages"]
+        else ""
+    )
     show(answer, f"approved; messages released: {answer['messages']}{files}", as_json=as_json)
 
 
@@ -102,5 +115,8 @@ def code(account: Account, *, as_json: AsJson = False) -> None:
 def _parts(account: str) -> dict[str, str]:
     channel, slash, endpoint = account.partition("/")
     if not (slash and channel and endpoint):
-        raise typer.BadParameter("write channel and endpoint, such as telegram/bot:house", param_hint="ACCOUNT")
+        raise typer.BadParameter(
+            "write channel and endpoint, such as telegram/bot:123456, as `switchboard channels` shows them",
+            param_hint="ACCOUNT",
+        )
     return {"channel": channel, "endpoint": endpoint}

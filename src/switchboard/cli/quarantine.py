@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -10,13 +11,19 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import ask
+from switchboard.cli.ids import whole_id
 from switchboard.cli.output import AsJson, Cursor, clean, details, one_line, show, show_page, table, when
 
 app = typer.Typer(
     help="Events that could not be made into messages: list, show, replay or discard them.", no_args_is_help=True
 )
 
-QuarantineId = Annotated[UUID, typer.Argument(help="The id of the event in quarantine.", metavar="ID")]
+QuarantineId = Annotated[
+    UUID,
+    typer.Argument(
+        help="The event's id, as `quarantine list` shows it.", metavar="ID", parser=partial(whole_id, "event")
+    ),
+]
 
 
 @app.command("list")

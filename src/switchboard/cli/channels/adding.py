@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from switchboard.cli.channels.tokens import write_private
 from switchboard.cli.output import errors
-from switchboard.connectors.kernel.accounts import Configured, Declared
+from switchboard.connectors.kernel.accounts import Configured, Declared, wrong_setting
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.domain.json_values import JsonObject
@@ -55,9 +55,7 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        name = ".".join(map(str, first["loc"]))
-        raise typer.BadParameter(f"{name or manifest.name}: {first['msg']}", param_hint="--set") from error
+        raise typer.BadParameter(wrong_setting(error, manifest.settings), param_hint="--set") from error
 
 
 def secrets_of(

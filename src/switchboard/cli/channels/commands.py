@@ -62,7 +62,8 @@ def channels(context: typer.Context, *, as_json: AsJson = False) -> None:
 @app.command("list")
 def list_accounts(*, as_json: AsJson = False) -> None:
     """List the accounts: how each is, what waits there, and its last error."""
-    found = standing(load_settings())
+    settings = load_settings()
+    found = standing(settings)
     rows = (
         (
             one["name"],
@@ -78,7 +79,10 @@ def list_accounts(*, as_json: AsJson = False) -> None:
     names = ("name", "account", "state", "behind", "waiting", "held", "quarantine", "last seen", "error")
     print_found(found, table(*names, rows=rows, keep=names[:3], wrap=True), as_json=as_json)
     if not found["channels"] and not as_json:
-        errors().print("add one: switchboard channels add telegram", style="dim")
+        told = (
+            f"no account in {settings.channels_dir.absolute()}; add one, in the directory where `switchboard up` runs"
+        )
+        errors().print(f"{told}: switchboard channels add telegram", style="dim", soft_wrap=True)
 
 
 @app.command("show")
@@ -214,5 +218,6 @@ def _file(settings: Settings, name: str) -> Path:
     file = settings.channels_dir / f"{name}.toml"
     if not file.is_file():
         known = ", ".join(sorted(one.stem for one in settings.channels_dir.glob("*.toml"))) or "none"
-        raise NotFound(f"there is no account {name!r}; there are: {known}")
+        where = settings.channels_dir.absolute()
+        raise NotFound(f"there is no account {name!r} in {where}; there are: {known}")
     return file

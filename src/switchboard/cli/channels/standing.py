@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -135,9 +136,21 @@ def print_next(added: Json) -> None:
     elif added["strangers"] == "listed":
         console.print("Nobody may write yet. Put yourself on the list:")
         console.print(f"  {program()} pairing allow {account} YOUR-ADDRESS", style="bold", soft_wrap=True)
+        if added["channel"] == "email":
+            _print_trust(added)
     else:
         console.print("Everyone may write, and is answered.")
     console.print(f"See how it is: {program()} channels", style="dim")
+
+
+def _print_trust(added: Json) -> None:
+    """The list alone lets nobody in by mail: all mail is held that no trusted server vouches for."""
+    console, endpoint = out(), json.dumps(added["endpoint"])
+    console.print("Senders can be forged. Name the mail server that checks them, as the header field")
+    console.print("Authentication-Results of your mails begins with it, in the settings file (switchboard.toml):")
+    console.print("  [email.trusted_servers]", style="bold", markup=False)
+    console.print(f'  {endpoint} = ["mx.example.org"]', style="bold", markup=False, soft_wrap=True)
+    console.print("Then restart `switchboard up`. Until you do, every mail is held.")
 
 
 def _print_address(added: Json) -> None:

@@ -17,7 +17,9 @@ async def _open(account: Account) -> Session:
     try:
         from switchboard.connectors.email.channel import open_account
     except ModuleNotFoundError as error:
-        raise ConfigurationError("e-mail needs the extra `email`: pip install 'switchboard[email]'") from error
+        raise ConfigurationError(
+            "e-mail needs the extra `email`: .venv/bin/pip install -e '.[email]', in the directory of Switchboard"
+        ) from error
     return await open_account(account)
 
 

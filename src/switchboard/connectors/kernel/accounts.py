@@ -92,7 +92,7 @@ def configured(file: Path, read: ReadFile, public_url: str | None = None) -> Con
     try:
         settings = manifest.settings.model_validate(parsed.settings)
     except ValidationError as error:
-        raise ConfigurationError(f"{file}: settings: {_told(error)}") from error
+        raise ConfigurationError(f"{file}: settings: {wrong_setting(error, manifest.settings)}") from error
     secrets = _secrets(manifest, parsed.secrets, file, read)
     endpoint = _endpoint(manifest, parsed.endpoint, file)
     account = Account(file.stem, settings, secrets, hook_url(public_url, file.stem))
@@ -130,7 +130,7 @@ def _parsed(file: Path, read: ReadFile) -> _File:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file} is not TOML: {error}") from error
     except ValidationError as error:
-        raise ConfigurationError(f"{file}: {_told(error)}") from error
+        raise ConfigurationError(f"{file}: {wrong_setting(error, _File)}") from error
 
 
 def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:
@@ -178,6 +178,16 @@ def _secret(name: str, place: _SecretPlace, file: Path, read: ReadFile) -> str:
     return value.strip()
 
 
-def _told(error: ValidationError) -> str:
-    first = error.errors(include_input=False, include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
+    """What is wrong with the settings of a file or a command line. A misspelt name comes first: it is why another is missing."""
+    problems = error.errors(include_input=False, include_url=False)
+    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+    path = tuple(map(str, first["loc"]))
+    name = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        known = f"; there are: {', '.join(sorted(model.model_fields))}" if len(path) == 1 else ""
+        return f"{name} is no setting{known}"
+    if first["type"] == "missing":
+        return f"{name} is missing"
+    said = first["msg"].removeprefix("Value error, ")
+    return f"{name}: {said}" if name else said
