@@ -49,6 +49,12 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Switchboard runs, even if one does on this machine."""
+    monkeypatch.setenv("SWITCHBOARD_URL", f"http://127.0.0.1:{free_port()}")
+
+
+@pytest.fixture
 def account(settings: Settings, api: BotApi) -> Callable[[str], Configured]:
     """Accounts of the same bot, by any name."""
 
@@ -285,6 +291,7 @@ def test_who_adds_a_mailbox_hears_which_server_must_be_trusted(capsys: pytest.Ca
     assert "every mail is held" in said
 
 
+@pytest.mark.usefixtures("no_server")
 async def test_a_webhook_account_is_added_with_its_address(settings: Settings, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("whsec_QUFB")
@@ -297,6 +304,7 @@ async def test_a_webhook_account_is_added_with_its_address(settings: Settings, t
     assert declared(settings.channels_dir / "webhook.toml", read_ours).strangers == "open"
 
 
+@pytest.mark.usefixtures("no_server")
 async def test_telegram_posts_only_to_an_address_that_the_world_reaches(
     settings: Settings, api: BotApi, tmp_path: Path
 ) -> None:

@@ -194,7 +194,7 @@ def _offer(wanted: _Wanted) -> Offer | None:
 
 
 def _taken(offer: Offer, others: int) -> Offer:
-    """The same offer; whoever did not choose it is told what it is."""
+    """The same offer; those who did not choose it are told what it is."""
     more = f"; {others} more: --model names another" if others else ""
     errors().print(clean(f"using {offer.model}, {offer.source}{more}"), style="dim", soft_wrap=True)
     return offer

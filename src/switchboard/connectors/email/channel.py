@@ -1,6 +1,6 @@
 """An open mailbox: what arrives in it becomes envelopes, and answers leave by SMTP.
 
-The cursor is `UIDVALIDITY:UID` of the last mail. A mailbox that has been made anew has another UIDVALIDITY: then the
+The cursor is `UIDVALIDITY:UID` of the last mail. A mailbox that was created again has another UIDVALIDITY: then the
 mails of the last seven days are read again, and the server recognises those that it has. Mails are read in child
 processes as everywhere (`transport/mail_reading.py`). Next: `mailbox.py` (IMAP), `submission.py` (SMTP).
 """
@@ -126,7 +126,7 @@ class EmailSession:
         if validity == str(opened.validity) and uid.isdecimal():
             return await asyncio.to_thread(box.above, int(uid)), int(uid)
         if cursor is not None:
-            log.warning("the mailbox was made anew; reading the last seven days again", endpoint=self._own)
+            log.warning("the mailbox was created again; reading the last seven days again", endpoint=self._own)
         day = (datetime.now(UTC) - RESCAN).date()
         return await asyncio.to_thread(box.since, day), opened.next_uid - 1
 
