@@ -179,7 +179,7 @@ def _secret(name: str, place: _SecretPlace, file: Path, read: ReadFile) -> str:
 
 
 def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
-    """What is wrong with the settings of a file or a command line. A misspelt name comes first: it is why another is missing."""
+    """What is wrong with settings of a file or a command line; a misspelt name first, as it is why one is missing."""
     problems = error.errors(include_input=False, include_url=False)
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
     path = tuple(map(str, first["loc"]))
