@@ -207,7 +207,7 @@ async def test_a_program_sees_only_the_environment_it_is_given(
     result = await command.run(a_turn(options), MemoryJournal(record))
     assert isinstance(result, Answer)
     seen = dict(line.split("=", 1) for line in result.text.splitlines())
-    assert set(seen) == {"PATH", "HOME", "LANG", "MODE", "SWITCHBOARD_IDEMPOTENCY_KEY"}
+    assert set(seen) == {"PATH", "HOME", "LANG", "MODE", "SWITCHBOARD_IDEMPOTENCY_KEY", "SWITCHBOARD_REPLY_FILES"}
     assert seen["SWITCHBOARD_IDEMPOTENCY_KEY"] == str(record.key("command"))
 
 
