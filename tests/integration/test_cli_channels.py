@@ -284,11 +284,35 @@ def wanted(channel: str, *given: str, secret: str = "") -> Wanted:
 
 
 def test_who_adds_a_mailbox_hears_which_server_must_be_trusted(capsys: pytest.CaptureFixture[str]) -> None:
-    added = {"name": "desk", "channel": "email", "endpoint": OWN, "display_name": "", "strangers": "listed"}
+    added = {
+        "name": "desk",
+        "channel": "email",
+        "endpoint": OWN,
+        "display_name": "",
+        "strangers": "listed",
+        "connects": True,
+    }
     print_next({**added, "files": []})
     said = capsys.readouterr().out
     assert f'[email.trusted_servers]\n  "{OWN}" = ["mx.example.org"]' in said
     assert "every mail is held" in said
+
+
+def test_only_what_is_posted_to_gets_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    """A channel of a package that fetches its messages itself may serve the channel `webhook`."""
+    added: dict[str, object] = {
+        "name": "folder",
+        "channel": "webhook",
+        "endpoint": "/srv/letters",
+        "display_name": None,
+        "files": [],
+    }
+    print_next({**added, "strangers": "pair", "pairing": None, "hook_url": None, "connects": True})
+    said = capsys.readouterr().out
+    assert "pairing code webhook//srv/letters" in said
+    assert "PUBLIC_URL" not in said
+    print_next({**added, "strangers": "open", "pairing": None, "hook_url": None, "connects": False})
+    assert "PUBLIC_URL/hooks/folder" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("no_server")

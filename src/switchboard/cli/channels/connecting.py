@@ -66,6 +66,7 @@ def connect_new(settings: Settings, wanted: Wanted) -> Json:
         "display_name": identity.display_name,
         "strangers": policy,
         "files": list(map(str, written)),
+        "connects": manifest.connects,
         "hook_url": account.hook_url if manifest.hook and manifest.hook(account) else None,
         "pairing": _code(manifest, identity) if policy == "pair" else None,
     }

@@ -129,7 +129,7 @@ def print_next(added: Json) -> None:
     for file in added["files"]:
         console.print(f"wrote {file}", style="dim", soft_wrap=True)
     console.print()
-    if added["channel"] == "webhook":
+    if not added["connects"]:
         _print_address(added)
     elif added["strangers"] == "pair":
         _print_pairing(added, who, account)
