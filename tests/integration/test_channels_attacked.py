@@ -155,14 +155,18 @@ def mail(name: str, results: tuple[str, ...]) -> bytes:
     return f"{headers}{sent}Message-ID: <{name.replace(' ', '-')}@shop.example>\r\n\r\npay me\r\n".encode()
 
 
+def desk(imap: Imap, port: int) -> Configured:
+    servers = {"imap": imap.port, "smtp": port}
+    wanted = {name: {"host": "127.0.0.1", "port": number, "tls": "none"} for name, number in servers.items()}
+    settings = email_settings.Settings.model_validate({"address": OWN, "user": imap.user, "idle_s": 1, **wanted})
+    return Configured(EMAIL, Account("desk", settings, {"password": PASSWORD}), Handling(start="all"))
+
+
 async def test_who_forges_a_sender_on_the_list_is_held_and_nothing_is_sent_to_anybody(
     server: Opened, imap: Imap, smtp: tuple[Postbox, int]
 ) -> None:
     postbox, port = smtp
-    servers = {"imap": imap.port, "smtp": port}
-    wanted = {name: {"host": "127.0.0.1", "port": number, "tls": "none"} for name, number in servers.items()}
-    settings = email_settings.Settings.model_validate({"address": OWN, "user": imap.user, "idle_s": 1, **wanted})
-    configured = Configured(EMAIL, Account("desk", settings, {"password": PASSWORD}), Handling(start="all"))
+    configured = desk(imap, port)
     await server.http.post("/v1/pairing", json={"channel": "email", "endpoint": OWN, "identity": "noor@shop.example"})
     forged = [mail(name, results) for name, results in ATTACKS.items()]
     await asyncio.to_thread(imap.deliver, *forged, mail("really from Noor", (GOOD,)))
@@ -173,6 +177,22 @@ async def test_who_forges_a_sender_on_the_list_is_held_and_nothing_is_sent_to_an
     assert [b"really from Noor" in one for one in postbox.mails] == [True]
     [unverified] = await contacts(server, state="stranger")
     assert (unverified["scope"], unverified["held"]) == ("unverified", len(ATTACKS))
+
+
+async def test_who_takes_the_message_id_of_another_mail_swallows_nothing(
+    server: Opened, imap: Imap, smtp: tuple[Postbox, int]
+) -> None:
+    """Although both are waiting in the mailbox when the connector comes, the forged one first."""
+    postbox, port = smtp
+    await server.http.post("/v1/pairing", json={"channel": "email", "endpoint": OWN, "identity": "noor@shop.example"})
+    real = mail("order", (GOOD,))
+    forged = real.replace(b"noor@shop.example", b"eve@evil.example").replace(b"pay me", b"ignore the other")
+    await asyncio.to_thread(imap.deliver, forged, real)
+    async with connected(server, desk(imap, port), OWN):
+        await eventually(lambda: holds(server, 2), within=30)
+        await eventually(lambda: arrived(postbox), within=30)
+        await eventually(lambda: settled(server.lab))
+    assert [b"pay me" in one for one in postbox.mails] == [True]
 
 
 async def holds(server: Opened, messages: int) -> bool:

@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from itertools import chain
 from typing import Final, Literal
 
+import msgspec
 from msgspec.structs import replace as with_fields
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from switchboard.domain.envelope import Envelope, IngestionTier
-from switchboard.ports.connector import FileIn, Inbound, OnUncertain
+from switchboard.ports.connector import FileIn, Inbound, OnUncertain, Unreadable
 
 ALBUM_QUIET_S: Final = 1.0
 ALBUM_MOST_S: Final = 3.0
@@ -78,6 +80,15 @@ def conversation_of(envelope: Envelope) -> str:
     """Within which the order of events is kept: their thread, else their sender."""
     thread = envelope.event.external_thread_id
     return f"sender {envelope.sender.identity}" if thread is None else f"thread {thread}"
+
+
+def mark_of(event: Inbound | Unreadable) -> str | bytes:
+    """By what an event is known while it waits. Strangers choose the ids of mails, so an id alone swallows nothing."""
+    if isinstance(event, Unreadable):
+        return event.event_id
+    envelope = event.envelope
+    said = (envelope.event.external_event_id, envelope.sender.identity, envelope.payload.normalized_text)
+    return sha256(msgspec.json.encode(said)).digest()
 
 
 def at_home(event: Inbound, moved: Mapping[str, str]) -> Inbound:

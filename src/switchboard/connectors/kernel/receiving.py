@@ -27,6 +27,7 @@ from switchboard.connectors.kernel.intake import (
     LeftOut,
     at_home,
     conversation_of,
+    mark_of,
     merged,
     prepared,
 )
@@ -94,7 +95,7 @@ class Receiver:
     """By the thread that a conversation has now, the one under which it is submitted, so that it stays one."""
     _waiting: list[_Waiting] = field(default_factory=list)
     _broken: list[_Broken] = field(default_factory=list)
-    _keys: set[str] = field(default_factory=set)
+    _keys: set[str | bytes] = field(default_factory=set)
     _progress: Progress = field(default_factory=Progress)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _drained: asyncio.Event = field(default_factory=asyncio.Event)
@@ -173,7 +174,7 @@ class Receiver:
 
     def _is_new(self, event: Inbound | Unreadable) -> bool:
         """A platform may give again what has not been confirmed yet."""
-        key = event.event_id if isinstance(event, Unreadable) else event.envelope.event.external_event_id
+        key = mark_of(event)
         if key in self._keys:
             return False
         self._keys.add(key)
@@ -244,7 +245,7 @@ class Receiver:
         for broken in list(self._broken):
             await self.api.quarantine(broken.event.event_id, broken.event.reason, broken.event.raw)
             self._broken.remove(broken)
-            self._done(broken.event.event_id, broken.batch, "quarantined")
+            self._done(broken.event, broken.batch, "quarantined")
         for move in [event.moved for waiting in due for event in waiting.events if event.moved]:
             await self.api.move(*move)
         submitted = [waiting for waiting in due if self._prepare(waiting)]
@@ -295,7 +296,7 @@ class Receiver:
     def _rest_of_album(self, waiting: _Waiting) -> None:
         """The first event was stored by itself before a crash, perhaps; the others are tried without it."""
         first, batch = waiting.events.pop(0), waiting.batches.pop(0)
-        self._done(first.envelope.event.external_event_id, batch, "duplicates")
+        self._done(first, batch, "duplicates")
         waiting.envelope, waiting.album, waiting.due = None, None, 0.0
 
     def _later(self, waiting: _Waiting, verdict: NotNow) -> None:
@@ -323,12 +324,12 @@ class Receiver:
     def _end(self, waiting: _Waiting, count: str) -> None:
         self._waiting.remove(waiting)
         for event, batch in zip(waiting.events, waiting.batches, strict=True):
-            self._done(event.envelope.event.external_event_id, batch, count)
+            self._done(event, batch, count)
 
-    def _done(self, key: str, batch: int, count: str) -> None:
+    def _done(self, event: Inbound | Unreadable, batch: int, count: str) -> None:
         self.health.counters[count] += 1
         self._progress.settled(batch)
-        self._keys.discard(key)
+        self._keys.discard(mark_of(event))
 
     async def _save(self) -> None:
         """Keep the cursor, then let the platform forget. What is not saved is given again, and is a duplicate."""
