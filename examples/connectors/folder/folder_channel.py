@@ -18,7 +18,6 @@ from switchboard.ports.connector import (
     Account,
     Batch,
     Capabilities,
-    FileIn,
     Identity,
     Inbound,
     Later,
@@ -27,6 +26,7 @@ from switchboard.ports.connector import (
     Part,
     Refused,
     Sent,
+    Session,
     Unreadable,
 )
 
@@ -38,7 +38,7 @@ class Settings(BaseModel):
     poll_s: float = 0.2
 
 
-class FolderSession:
+class FolderSession(Session):
     """The folder, open."""
 
     def __init__(self, settings: Settings) -> None:
@@ -56,17 +56,11 @@ class FolderSession:
             given.update(files)
             number += 1
             self._given[str(number)] = files
-            yield Batch(tuple(self._event(file) for file in files), str(number) if files else None)
+            events = tuple([await self.read(_raw(file)) for file in files])
+            yield Batch(events, str(number) if files else None)
             await asyncio.sleep(self._poll_s)
 
-    def _event(self, file: Path) -> Inbound | Unreadable:
-        return self._read(f"{file.parent.name}/{file.name}".encode() + b"\n" + file.read_bytes())
-
     async def read(self, raw: bytes) -> Inbound | Unreadable:
-        """The same file from quarantine."""
-        return self._read(raw)
-
-    def _read(self, raw: bytes) -> Inbound | Unreadable:
         """An event is the name of its file in the first line, and the text below it."""
         name, _, text = raw.partition(b"\n")
         event_id = name.decode(errors="replace")
@@ -124,19 +118,9 @@ class FolderSession:
     def _sent(self, address: dict[str, Any], key: str) -> Path:
         return self.root / "outbox" / str(address["who"]) / f"{key.replace(':', '-')}.txt"
 
-    async def typing(self, address: dict[str, Any]) -> None:
-        """Nobody would see it."""
 
-    def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
-        """A text has no attachments."""
-        raise ValueError(f"there is no file {file.attachment}")
-
-    async def latest(self) -> str | None:
-        """A file that waits is new."""
-        return None
-
-    async def close(self) -> None:
-        """Nothing is open."""
+def _raw(file: Path) -> bytes:
+    return f"{file.parent.name}/{file.name}".encode() + b"\n" + file.read_bytes()
 
 
 async def open_folder(account: Account) -> FolderSession:

@@ -236,7 +236,10 @@ class Busy(SwitchboardError):
 
 
 class Session(Protocol):
-    """An account that is open. Cancelling any call leaves it usable."""
+    """An account that is open. Cancelling any call leaves it usable.
+
+    What has a body here is right for platforms without such a thing, for sessions that name this class as their base.
+    """
 
     identity: Identity
 
@@ -258,20 +261,25 @@ class Session(Protocol):
     async def send(self, part: Part, key: str) -> Outcome:
         """Send one part. Raises nothing that the outcome can say; any other exception counts as uncertain."""
 
-    async def find(self, part: Part, key: str) -> Sent | None:
+    async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002  a default
         """The part that was perhaps sent under this key; only for platforms that can be asked."""
+        return None
 
-    async def typing(self, address: JsonObject) -> None:
+    async def typing(self, address: JsonObject) -> None:  # noqa: ARG002  a default
         """Show that an answer is being written."""
+        return
 
     def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         """The bytes of a file of a message. Raises OSError; ValueError: the platform will never give it."""
+        raise ValueError(f"the platform has no file {file.attachment}")
 
     async def latest(self) -> str | None:
         """The cursor behind everything that is there now; None: the platform begins with what is new by itself."""
+        return None
 
     async def close(self) -> None:
         """Leave no connection open."""
+        return
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
 from switchboard.core.mail.reply import File, Reply, compose, message_id
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
     SEND_S,
     Account,
@@ -40,6 +39,7 @@ from switchboard.ports.connector import (
     Part,
     Refused,
     Sent,
+    Session,
     SignInRefused,
     Unreadable,
 )
@@ -86,7 +86,7 @@ async def try_sending(account: Account) -> None:
     await asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S)
 
 
-class EmailSession:
+class EmailSession(Session):
     """A `Session`: each `receive` has a connection of its own, and so has whatever else asks the server."""
 
     def __init__(self, settings: Settings, password: str) -> None:
@@ -303,9 +303,6 @@ class EmailSession:
             await asyncio.to_thread(box.open, folder)
             return folder
         return None
-
-    async def typing(self, address: JsonObject) -> None:
-        """Mail has none."""
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         """The bytes of an attachment, out of its mail. Raises ValueError: it has none there."""

@@ -45,6 +45,7 @@ from switchboard.ports.connector import (
     PostedEvents,
     Refused,
     Sent,
+    Session,
     SignInRefused,
     Uncertain,
     Unreadable,
@@ -99,7 +100,7 @@ class _Cursor:
         return f"{self.offset}@{self.since}" + (f"@{self.posted}" if self.posted else "")
 
 
-class TelegramSession:
+class TelegramSession(Session):
     """One bot, signed in."""
 
     def __init__(self, api: Api, settings: Settings, me: Me, webhook: Webhook) -> None:
@@ -191,10 +192,6 @@ class TelegramSession:
             except (NotWritten, NoAnswer) as error:
                 return outcome_of(error)
         return outcome_of(Declined(400, "the group moves from one supergroup to the next"))
-
-    async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002
-        """Telegram cannot be asked."""
-        return None
 
     async def typing(self, address: JsonObject) -> None:
         """Shown for five seconds; it does not matter if it is not."""
