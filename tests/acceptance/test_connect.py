@@ -323,7 +323,8 @@ async def test_a_mailbox_whose_connector_is_killed_at_every_point_of_receiving_a
         await eventually(lambda: has_cursor(server), within=60)
         assert await end(first) == 0
         for point in points:
-            imap.deliver(MAIL.format(name=point).encode())
+            # Each from somebody else: the brake on answers to one person outlasts the process.
+            imap.deliver(MAIL.format(name=point).replace("ada@", f"{point}@").encode())
             killed = await start(signed_in, "desk", SWITCHBOARD_CRASH_AT=point)
             assert await asyncio.wait_for(killed.wait(), 60) == -9, point
             await leases_end(server)
@@ -334,7 +335,7 @@ async def test_a_mailbox_whose_connector_is_killed_at_every_point_of_receiving_a
             assert await end(process) == 0
     answers = [message_from_bytes(one) for one in postbox.mails]
     assert sorted(one["In-Reply-To"] for one in answers) == sorted(f"<{point}@x.example>" for point in points)
-    assert {one["To"] for one in answers} == {"ada@x.example"}
+    assert sorted(one["To"] for one in answers) == sorted(f"{point}@x.example" for point in points)
 
 
 @pytest.mark.slow

@@ -287,12 +287,7 @@ class Sender:
 
     async def _send(self, held: _Held, index: int, part: Part) -> Outcome:
         """Wait for our turn, record the intent, and send while the lease is certainly ours."""
-        conversation = held.reply.conversation
-        group = held.reply.address.get("group") is True
-        while (pause := self._limiter.wait(conversation, self.clock(), group=group)) > 0:
-            await self._wait(held, pause, "the limits of the platform")
-        # Now, as others look for their turn while the intent is recorded.
-        self._limiter.sent(conversation, self.clock(), group=group)
+        await self._turn(held)
         if await self._intend(held, index) == "sent":
             return _RECORDED
         began = self.clock()
@@ -350,13 +345,26 @@ class Sender:
                 point("connector_recorded")
                 return
 
+    async def _turn(self, held: _Held) -> None:
+        """Until the limits of the platform let a part be sent. The turn is taken before the wait: others come later."""
+        conversation, reason = held.reply.conversation, "the limits of the platform"
+        group, now = held.reply.address.get("group") is True, self.clock()
+        pause = self._limiter.wait(conversation, now, group=group)
+        self._require_time(held, pause, reason)
+        self._limiter.sent(conversation, now + pause, group=group)
+        await self._wait(held, pause, reason)
+
+    def _require_time(self, held: _Held, seconds: float, reason: str) -> None:
+        """A reply of which nothing is on its way is given back rather than its lease renewed."""
+        if held.intended is None and seconds > held.until - self.clock() - REQUEST_S:
+            raise _GivenBack(seconds, reason)
+
     async def _wait(self, held: _Held, seconds: float, reason: str) -> None:
         """A pause that our own limits ask for, or the platform: then the lease is renewed meanwhile.
 
         A reply that waits when the session ends is given back: nothing of it is on its way.
         """
-        if held.intended is None and seconds > held.until - self.clock() - REQUEST_S:
-            raise _GivenBack(seconds, reason)
+        self._require_time(held, seconds, reason)
         ends = self.clock() + seconds
         while (left := ends - self.clock()) > 0:
             with suppress(TimeoutError):
