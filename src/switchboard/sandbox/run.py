@@ -1,0 +1,172 @@
+"""A shell command in a sandbox, from start to end; or the reason why there is no sandbox on this machine.
+
+The tool `execute_command` and `switchboard doctor` call it. In: a command, a workspace; out: what it wrote, how it
+ended. Whether bubblewrap works here is found out by running it, once. Next: `enclosure.py`, `watchdog.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Final
+
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.sandbox import syscalls
+from switchboard.sandbox.enclosure import (
+    CONFIGURATION,
+    FILES,
+    LINKED,
+    PROGRAMS,
+    SHOWN_OF_PROC,
+    Descriptors,
+    Machine,
+    arguments,
+)
+from switchboard.sandbox.watchdog import Allowed, Watchdog
+from switchboard.transport.programs import Ended, Program, run_program
+
+MOST_OUTPUT: Final = 8 * 1024**2
+"""Bytes that a command may write; one that writes more is ended."""
+_PROBE_S: Final = 10.0
+_GONE_S: Final = 10.0
+"""How long the kernel may take to end what was killed."""
+_WORKS: Final = b"it works\n"
+
+
+class NoSandbox(Exception):
+    """Why a command cannot be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended: `killed` says why it was, or is empty; `status` is that of a shell."""
+
+    output: bytes
+    status: int
+    killed: str = ""
+
+
+class Sandbox:
+    """Runs commands within these rules."""
+
+    def __init__(self, rules: SandboxRules) -> None:
+        self._rules = rules
+        self._machine: Machine | None = None
+        self._lacking: str | None = None
+        self._probing = asyncio.Lock()
+
+    async def lacking(self) -> str:
+        """Why there is no sandbox here; empty if there is one. The first call finds out, by running a command."""
+        async with self._probing:
+            if self._lacking is None:
+                self._lacking = await self._probed()
+        return self._lacking
+
+    async def run(self, command: str, workspace: Path, disk: int, deadline: float | None = None) -> Done:
+        """Run a command; the workspace may take `disk` bytes. Nothing of it lives on. Raises `NoSandbox`, OSError.
+
+        Raises ValueError for a command with a NUL. `deadline` in seconds; cancelled, it kills everything.
+        """
+        if lacking := await self.lacking():
+            raise NoSandbox(lacking)
+        return await self._run(command, self._checked(workspace), disk, deadline)
+
+    def _checked(self, workspace: Path) -> Path:
+        """The real directory, made if it is not there. Raises `NoSandbox` for one with something in it to be hidden."""
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        real = workspace.resolve(strict=True)
+        if any(one.resolve().is_relative_to(real) for one in (*self._rules.hidden, Path.home())):
+            raise NoSandbox(f"the workspace {real} contains more than files of the butler")
+        return real
+
+    async def _probed(self) -> str:
+        if sys.platform != "linux":
+            return "there is a sandbox on Linux only"
+        if os.uname().machine != syscalls.MACHINE:
+            return f"there is a sandbox on {syscalls.MACHINE} only, not on {os.uname().machine}"
+        if shutil.which("bwrap") is None:
+            return "bubblewrap (bwrap) is not installed"
+        self._machine = _machine()
+        with tempfile.TemporaryDirectory() as empty:
+            try:
+                done = await self._run("echo it works", Path(empty).resolve(), 1024**2, _PROBE_S)
+            except OSError as error:
+                return f"bubblewrap cannot be started: {error.strerror}"
+        return "" if done.output == _WORKS else f"bubblewrap does not work here: {done.killed or 'no output'}"
+
+    async def _run(self, command: str, workspace: Path, disk: int, deadline: float | None) -> Done:
+        rules = self._rules
+        assert self._machine is not None  # noqa: S101 (it was probed)
+        bwrap = shutil.which("bwrap") or "bwrap"
+        with ExitStack() as opened:
+            told, ours = _pipe(opened)
+            numbers = _descriptors(opened, ours.fileno())
+            hidden = [one.resolve() for one in rules.hidden]
+            argv = arguments(bwrap, self._machine, workspace, rules.tmpfs, hidden, numbers, command)
+            watchdog = Watchdog(told.fileno(), workspace, Allowed(rules.memory, rules.processes, disk))
+            program = Program(
+                argv, {}, "/", b"", deadline, MOST_OUTPUT, keep=numbers.numbers, started=lambda _: ours.close()
+            )
+            watchdog.start()
+            try:
+                ended = await run_program(program, grace=0.0)
+            finally:
+                ours.close()
+                watchdog.stop()
+                async with asyncio.timeout(_GONE_S):
+                    await watchdog.over.wait()
+        return _done(ended, watchdog.why)
+
+
+def _done(ended: Ended, why: str) -> Done:
+    done = Done(ended.output, ended.status)
+    if why:
+        return replace(done, killed=why)
+    if ended.late:
+        return replace(done, killed="its time was up")
+    if ended.too_much:
+        return replace(done, killed=f"it wrote more than {MOST_OUTPUT} bytes")
+    return replace(done, killed=ended.errors.strip()) if ended.errors.startswith("bwrap: ") else done
+
+
+def _machine() -> Machine:
+    """What there is here. Raises OSError."""
+    linked = {path: os.readlink(path) for path in LINKED if os.path.islink(path)}
+    there = [path for path in (*PROGRAMS, *LINKED, *CONFIGURATION) if path not in linked and os.path.exists(path)]
+    rest = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and entry.name not in SHOWN_OF_PROC]
+    return Machine(
+        linked,
+        tuple(there),
+        tuple(sorted(entry.name for entry in rest if entry.is_file(follow_symlinks=False))),
+        tuple(sorted(entry.name for entry in rest if entry.is_dir(follow_symlinks=False))),
+    )
+
+
+def _pipe(opened: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
+    """Its two ends."""
+    read, write = os.pipe()
+    return opened.enter_context(open(read, "rb", 0)), opened.enter_context(open(write, "wb", 0))
+
+
+def _descriptors(opened: ExitStack, told: int) -> Descriptors:
+    files = {path: opened.enter_context(_holding(text.encode())) for path, text in FILES.items()}
+    return Descriptors(opened.enter_context(_holding(syscalls.program())), files, told)
+
+
+@contextmanager
+def _holding(data: bytes) -> Iterator[int]:
+    """The descriptor of a file in memory, at its beginning."""
+    number = os.memfd_create("for bwrap")
+    try:
+        os.write(number, data)
+        os.lseek(number, 0, os.SEEK_SET)
+        yield number
+    finally:
+        os.close(number)
