@@ -246,7 +246,7 @@ class EngineContext:
     """What was learned; None: nothing is."""
     files: Files | None = None
     """What came with messages, and goes with answers; None: nothing is stored."""
-    sandbox: SandboxRules = SandboxRules()
+    sandbox: SandboxRules = field(default_factory=SandboxRules)
     """What the commands of a turn may take."""
 
 

@@ -25,7 +25,19 @@ CONFIGURATION: Final = (
     "/etc/pki/tls/certs",
 )
 SHOWN_OF_PROC: Final = frozenset(
-    {"cpuinfo", "filesystems", "loadavg", "meminfo", "mounts", "net", "self", "stat", "thread-self", "uptime", "version"}
+    {
+        "cpuinfo",
+        "filesystems",
+        "loadavg",
+        "meminfo",
+        "mounts",
+        "net",
+        "self",
+        "stat",
+        "thread-self",
+        "uptime",
+        "version",
+    }
 )
 """What programs ask for. The rest of /proc can be settings of the machine, which one that root started could change."""
 ENVIRONMENT: Final = {
@@ -55,10 +67,12 @@ _SHARED_PART: Final = 4
 class Machine:
     """What there is outside: `linked` are links with their targets, `bound` is shown as it is."""
 
+    bwrap: str
+    """Where it is."""
     linked: Mapping[str, str]
     bound: tuple[str, ...]
     proc_files: tuple[str, ...]
-    """Names in /proc, of files and below of directories, that are not shown."""
+    """Names of files in /proc that are not shown; then those of directories."""
     proc_directories: tuple[str, ...]
 
 
@@ -76,27 +90,34 @@ class Descriptors:
         return (self.syscalls, *self.files.values(), self.told)
 
 
-def arguments(
-    bwrap: str, machine: Machine, workspace: Path, tmpfs: int, hidden: Iterable[Path], opened: Descriptors, command: str
-) -> tuple[str, ...]:
-    """The argument vector of a shell command. `workspace` is absolute; `tmpfs` in bytes; `hidden` are covered."""
-    shared = tmpfs // _SHARED_PART
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one command gets: an absolute path, and bytes of files in memory; `hidden` directories are covered."""
+
+    workspace: Path
+    tmpfs: int
+    hidden: tuple[Path, ...] = ()
+
+
+def arguments(machine: Machine, room: Room, opened: Descriptors, command: str) -> tuple[str, ...]:
+    """The argument vector of a shell command."""
+    shared = room.tmpfs // _SHARED_PART
     return (
-        bwrap,
+        machine.bwrap,
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
         *("--cap-drop", "ALL", "--uid", f"{USER}", "--gid", f"{USER}", "--hostname", "sandbox"),
         *("--seccomp", f"{opened.syscalls}", "--info-fd", f"{opened.told}"),
         *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
         *(word for path in machine.bound for word in ("--ro-bind", path, path)),
         *(word for path, target in machine.linked.items() for word in ("--symlink", target, path)),
-        *(word for path in _covered(machine, hidden) for word in ("--size", "4096", "--tmpfs", path)),
+        *(word for path in _covered(machine, room.hidden) for word in ("--size", "4096", "--tmpfs", path)),
         *(word for path, number in opened.files.items() for word in ("--ro-bind-data", f"{number}", path)),
         *("--proc", "/proc"),
         *(word for name in machine.proc_directories for word in ("--size", "4096", "--tmpfs", f"/proc/{name}")),
         *(word for name in machine.proc_files for word in ("--ro-bind", "/dev/null", f"/proc/{name}")),
         *("--dev", "/dev", "--size", f"{shared}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
-        *("--size", f"{tmpfs - shared}", "--tmpfs", "/tmp"),  # noqa: S108
-        *("--bind", f"{workspace}", WORKSPACE, "--chdir", WORKSPACE, "--remount-ro", "/", "--", *_SHELL, command),
+        *("--size", f"{room.tmpfs - shared}", "--tmpfs", "/tmp"),  # noqa: S108
+        *("--bind", f"{room.workspace}", WORKSPACE, "--chdir", WORKSPACE, "--remount-ro", "/", "--", *_SHELL, command),
     )
 
 

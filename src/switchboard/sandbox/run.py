@@ -27,6 +27,7 @@ from switchboard.sandbox.enclosure import (
     SHOWN_OF_PROC,
     Descriptors,
     Machine,
+    Room,
     arguments,
 )
 from switchboard.sandbox.watchdog import Allowed, Watchdog
@@ -82,8 +83,8 @@ class Sandbox:
         """The real directory, made if it is not there. Raises `NoSandbox` for one with something in it to be hidden."""
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         real = workspace.resolve(strict=True)
-        if any(one.resolve().is_relative_to(real) for one in (*self._rules.hidden, Path.home())):
-            raise NoSandbox(f"the workspace {real} contains more than files of the butler")
+        if real == Path("/") or any(one.resolve().is_relative_to(real) for one in self._rules.hidden):
+            raise NoSandbox(f"the workspace {real} holds more than files of the butler: give it a directory of its own")
         return real
 
     async def _probed(self) -> str:
@@ -91,12 +92,12 @@ class Sandbox:
             return "there is a sandbox on Linux only"
         if os.uname().machine != syscalls.MACHINE:
             return f"there is a sandbox on {syscalls.MACHINE} only, not on {os.uname().machine}"
-        if shutil.which("bwrap") is None:
+        if (bwrap := shutil.which("bwrap")) is None:
             return "bubblewrap (bwrap) is not installed"
-        self._machine = _machine()
+        self._machine = _machine(bwrap)
         with tempfile.TemporaryDirectory() as empty:
             try:
-                done = await self._run("echo it works", Path(empty).resolve(), 1024**2, _PROBE_S)
+                done = await self._run("echo it works", self._checked(Path(empty)), 1024**2, _PROBE_S)
             except OSError as error:
                 return f"bubblewrap cannot be started: {error.strerror}"
         return "" if done.output == _WORKS else f"bubblewrap does not work here: {done.killed or 'no output'}"
@@ -104,16 +105,13 @@ class Sandbox:
     async def _run(self, command: str, workspace: Path, disk: int, deadline: float | None) -> Done:
         rules = self._rules
         assert self._machine is not None  # noqa: S101 (it was probed)
-        bwrap = shutil.which("bwrap") or "bwrap"
+        room = Room(workspace, rules.tmpfs, tuple([one.resolve() for one in rules.hidden]))
         with ExitStack() as opened:
             told, ours = _pipe(opened)
             numbers = _descriptors(opened, ours.fileno())
-            hidden = [one.resolve() for one in rules.hidden]
-            argv = arguments(bwrap, self._machine, workspace, rules.tmpfs, hidden, numbers, command)
+            argv = arguments(self._machine, room, numbers, command)
+            program = Program(argv, {}, "/", b"", deadline, MOST_OUTPUT, keep=numbers.numbers, started=ours.close)
             watchdog = Watchdog(told.fileno(), workspace, Allowed(rules.memory, rules.processes, disk))
-            program = Program(
-                argv, {}, "/", b"", deadline, MOST_OUTPUT, keep=numbers.numbers, started=lambda _: ours.close()
-            )
             watchdog.start()
             try:
                 ended = await run_program(program, grace=0.0)
@@ -136,12 +134,13 @@ def _done(ended: Ended, why: str) -> Done:
     return replace(done, killed=ended.errors.strip()) if ended.errors.startswith("bwrap: ") else done
 
 
-def _machine() -> Machine:
+def _machine(bwrap: str) -> Machine:
     """What there is here. Raises OSError."""
-    linked = {path: os.readlink(path) for path in LINKED if os.path.islink(path)}
-    there = [path for path in (*PROGRAMS, *LINKED, *CONFIGURATION) if path not in linked and os.path.exists(path)]
+    linked = {path: f"{Path(path).readlink()}" for path in LINKED if Path(path).is_symlink()}
+    there = [path for path in (*PROGRAMS, *LINKED, *CONFIGURATION) if path not in linked and Path(path).exists()]
     rest = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and entry.name not in SHOWN_OF_PROC]
     return Machine(
+        bwrap,
         linked,
         tuple(there),
         tuple(sorted(entry.name for entry in rest if entry.is_file(follow_symlinks=False))),
@@ -152,7 +151,7 @@ def _machine() -> Machine:
 def _pipe(opened: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
     """Its two ends."""
     read, write = os.pipe()
-    return opened.enter_context(open(read, "rb", 0)), opened.enter_context(open(write, "wb", 0))
+    return opened.enter_context(os.fdopen(read, "rb", 0)), opened.enter_context(os.fdopen(write, "wb", 0))
 
 
 def _descriptors(opened: ExitStack, told: int) -> Descriptors:

@@ -173,9 +173,8 @@ class _Disk:
 def _used(workspace: Path, lenient: bool) -> int:
     """Bytes on disk; a file with several names counts once. Raises `_Excess` for too many entries."""
     seen: set[tuple[int, int]] = set()
-    total = count = 0
-    for status in _statuses(workspace, _DEEPEST):
-        count += 1
+    total = 0
+    for count, status in enumerate(_statuses(workspace, _DEEPEST), 1):
         if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
             seen.add((status.st_dev, status.st_ino))
             total += status.st_blocks * 512
@@ -216,12 +215,12 @@ def _inside(at: int, name: str, depth: int) -> Iterator[os.stat_result]:
 
 def _unnamed(pids: list[int], workspace: Path) -> int:
     """Bytes of files on that disk that were removed and are still open."""
-    device = os.stat(workspace).st_dev
+    device = workspace.stat().st_dev
     seen: dict[int, int] = {}
     for pid in pids:
         for number in _names(f"/proc/{pid}/fd"):
             with suppress(OSError):
-                status = os.stat(f"/proc/{pid}/fd/{number}")
+                status = Path(f"/proc/{pid}/fd/{number}").stat()
                 if status.st_dev == device and stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
                     seen[status.st_ino] = status.st_blocks * 512
     return sum(seen.values())
@@ -237,14 +236,13 @@ def _all_of(pipe: int) -> bytes:
 
 def _names(directory: str) -> list[str]:
     try:
-        return os.listdir(directory)
+        return [entry.name for entry in os.scandir(directory)]
     except OSError:  # it has ended
         return []
 
 
 def _read(file: str) -> bytes:
     try:
-        with open(file, "rb", buffering=0) as opened:
-            return opened.read()
+        return Path(file).read_bytes()
     except OSError:  # it has ended
         return b""

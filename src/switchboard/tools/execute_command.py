@@ -70,5 +70,5 @@ class ExecuteCommand:
 
 def _told(done: Done) -> ToolOutcome:
     head = f"the command was killed: {done.killed}" if done.killed else f"exit code {done.status}"
-    output = escaped(done.output.decode("utf-8", "replace"))
-    return ToolOutcome(f"{head}\n{output}" if output else head, ok=not done.killed and done.status == 0)
+    text = escaped(f"{head}\n{done.output.decode('utf-8', 'replace')}".rstrip("\n"))
+    return ToolOutcome(text, ok=not done.killed and done.status == 0)

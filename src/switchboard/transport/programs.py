@@ -57,8 +57,8 @@ def account_of(user: str) -> Account | None:
 class Program:
     """What to run: an argument vector, never a shell line; `env` is its whole environment; seconds, bytes.
 
-    `cwd` None: our own. `deadline` None: no limit. `account` None: our own. `keep` are descriptors that it gets as well;
-    `started` is called with the id of its process.
+    `cwd` None: our own. `deadline` None: no limit. `account` None: our own. `keep`: descriptors that it gets as well.
+    `started` is called when it has been started.
     """
 
     argv: Sequence[str]
@@ -69,7 +69,7 @@ class Program:
     most: int = 8_388_608
     account: Account | None = None
     keep: Sequence[int] = ()
-    started: Callable[[int], None] = field(default=lambda _: None, repr=False)
+    started: Callable[[], None] = field(default=lambda: None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
     run = _Run(_start(program), program.most)
     late = False
     try:
-        program.started(run.pid)
+        program.started()
         run.watch()
         async with asyncio.timeout(program.deadline):
             await run.over.wait()
@@ -149,7 +149,7 @@ def _start(program: Program) -> subprocess.Popen[bytes]:
 def _standard_input(given: bytes) -> Iterator[IO[bytes]]:
     """A file and not a pipe: nobody must feed it, and a program that does not read it breaks nothing."""
     if not given:  # nor is there a file that a program could fill
-        with open(os.devnull, "rb") as nothing:
+        with Path(os.devnull).open("rb") as nothing:
             yield nothing
         return
     with tempfile.TemporaryFile() as file:
