@@ -72,10 +72,8 @@ async def test_output_without_end_is_ended(tmp_path: Path) -> None:
 async def test_a_command_that_does_not_end_is_stopped(tmp_path: Path) -> None:
     tool = TOOLS["execute_command"]
     outcome = await outcome_of(tool, tmp_path, CallLimits(0.3), command="sleep 7142")
-    assert (
-        outcome.text
-        == "execute_command was stopped after 0.3 s: it had not ended; whether it had an effect is not known"
-    )
+    stopped = "execute_command was stopped after 0.3 s: it had not ended; whether it had an effect is not known"
+    assert outcome.text == stopped
 
 
 async def test_commands_at_the_same_time_do_not_meet(tmp_path: Path) -> None:

@@ -12,6 +12,4 @@ class NoTerminal:
 
     async def exec(self, command: str) -> NoReturn:  # noqa: ARG002
         """Always raises ConfigurationError."""
-        raise ConfigurationError(
-            "a program cannot run commands in a sandbox yet; the tool execute_command of a butler can"
-        )
+        raise ConfigurationError("programs cannot run commands in a sandbox yet; the tool execute_command can")
