@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import threading
 import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,9 @@ import structlog
 
 from switchboard.app.messages import hook_accounts, hooks
 from switchboard.app.messages.hook_accounts import HookAccounts
+from switchboard.core.posted import unpacked
 from switchboard.domain.errors import NotFound, Unavailable
+from switchboard.ports.connector import Posted
 from tests.documents import HOME, blocks
 from tests.lab import ROOT, to
 from tests.lab import rule as routing
@@ -291,6 +294,24 @@ async def test_more_bodies_than_may_arrive_at_once_are_503(server: Opened, monke
         assert time.monotonic() < deadline
     more.set()
     assert (await slow).status_code == 200
+
+
+async def test_nobody_waits_while_a_packed_body_is_unpacked(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(posted: Posted, most: int) -> Posted:
+        begun.set()
+        go_on.wait(20)
+        return unpacked(posted, most)
+
+    monkeypatch.setattr(hooks, "unpacked", slowly)
+    headers = {"authorization": "", "content-encoding": "gzip"}
+    packed = asyncio.create_task(server.http.post("/hooks/orders", content=gzip.compress(bytes(9)), headers=headers))
+    assert await asyncio.to_thread(begun.wait, 20)
+    assert (await server.http.get("/v1/books")).status_code == 200
+    assert not packed.done()
+    go_on.set()
+    assert (await packed).status_code == 401
 
 
 async def test_strangers_who_hang_up_in_the_middle_fill_no_log(

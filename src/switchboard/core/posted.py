@@ -23,9 +23,14 @@ _GZIP: Final = 31
 """The window of zlib with which it expects the head of gzip."""
 
 
+def is_packed(posted: Posted) -> bool:
+    """Whether the body is packed with gzip, as its header says."""
+    return posted.headers.get("content-encoding", "").strip().lower() == "gzip"
+
+
 def unpacked(posted: Posted, most: int) -> Posted:
     """With the body as it was before it was packed with gzip. Raises InvalidInput; TooLarge: more than `most` bytes."""
-    if posted.headers.get("content-encoding", "").strip().lower() != "gzip":
+    if not is_packed(posted):
         return posted
     packed = zlib.decompressobj(_GZIP)
     try:

@@ -25,7 +25,7 @@ from switchboard.app.messages.intake import Accepted, Intake
 from switchboard.app.messages.posted import PostedService
 from switchboard.app.messages.quarantine import MAX_RAW, BadEvent, QuarantineService
 from switchboard.connectors.kernel.intake import Handling, LeftOut, prepared
-from switchboard.core.posted import Network, client_of, read_record, recorded, unpacked
+from switchboard.core.posted import Network, client_of, is_packed, read_record, recorded, unpacked
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput, Overloaded, TooLarge, Unauthenticated
 from switchboard.ports.connector import Inbound, Posted, Unreadable
@@ -37,6 +37,8 @@ ANSWER_S: Final = 2.0
 _BODY_S: Final = 30.0
 _MOST_AT_ONCE: Final = 64
 _AGAIN_S: Final = 5.0
+_UNPACKING: Final = 2
+"""Packed bodies that are unpacked at a time: 24 KB of a stranger may become 25 MB."""
 
 
 class NotVerified(Unauthenticated):
@@ -84,6 +86,7 @@ class HookService:
         self._message_bytes = message_bytes
         self._trusted = trusted
         self._arriving = 0
+        self._unpacking = asyncio.Semaphore(_UNPACKING)
         self._late: set[asyncio.Task[HookResult]] = set()
 
     async def receive(
@@ -104,7 +107,7 @@ class HookService:
             raise HookBusy(f"the body did not arrive within {_BODY_S:.0f} s", retry_after=_AGAIN_S) from None
         finally:
             self._arriving -= 1
-        plain = self._verified(account, posted, peer)
+        plain = await self._verified(account, posted, peer)
         if account.hook.read is None:
             return await self._in_time(self._keep(account, plain))
         read = account.hook.read(account.configured.account, plain, datetime.now(UTC))
@@ -129,12 +132,13 @@ class HookService:
         if (await self._settle(account, posted, read, handling)).status != "quarantined":
             await self._quarantine.discard(caller, quarantine_id)
 
-    def _verified(self, account: HookAccount, posted: Posted, peer: str) -> Posted:
-        """What was posted, unpacked: some sign it as it is, some before they pack it."""
-        plain, now = unpacked(posted, MAX_RAW), datetime.now(UTC)
-        why = account.hook.verify(account.configured.account, posted, now)
-        if why is not None and plain is not posted:
-            why = account.hook.verify(account.configured.account, plain, now)
+    async def _verified(self, account: HookAccount, posted: Posted, peer: str) -> Posted:
+        """What was posted, unpacked. Nobody else waits while that is done, for anybody may post."""
+        if is_packed(posted):
+            async with self._unpacking:
+                plain, why = await asyncio.to_thread(_tried, account, posted)
+        else:
+            plain, why = _tried(account, posted)
         if why is not None:
             client = client_of(peer, posted.headers.get("x-forwarded-for", ""), self._trusted)
             log.warning("a webhook was refused", account=account.name, client=client, why=why)
@@ -196,6 +200,15 @@ class HookService:
         self._late.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a webhook failed after it was answered with 503", why=str(error))
+
+
+def _tried(account: HookAccount, posted: Posted) -> tuple[Posted, str | None]:
+    """It unpacked, and why it is not verified: some sign it as it is, some before they pack it."""
+    plain, now = unpacked(posted, MAX_RAW), datetime.now(UTC)
+    why = account.hook.verify(account.configured.account, posted, now)
+    if why is not None and plain is not posted:
+        why = account.hook.verify(account.configured.account, plain, now)
+    return plain, why
 
 
 def _without_raw(envelope: Envelope) -> Envelope:
