@@ -60,6 +60,11 @@ class Health:
         """Nothing goes on without a person."""
         self._become("failed", why)
 
+    def asking(self) -> None:
+        """We ask the platform: what it did not say in a pause is no silence."""
+        if self.paused:
+            self.paused, self.heard = False, self.clock()
+
     def silent_s(self) -> float:
         """Seconds since the platform last answered; 0 while we do not ask it."""
         return 0.0 if self.paused else self.clock() - self.heard

@@ -24,7 +24,6 @@ class Posted:
 
     api: Api
     health: Health
-    clock: Callable[[], float]
 
     async def posted(self, after: int, wait_s: float) -> Sequence[tuple[int, bytes]]:
         """Numbers and bodies of the events after that number. Raises ConfigurationError, Overtaken."""
@@ -48,5 +47,5 @@ class Posted:
                 continue
             if tries:
                 self.health.well("switchboard")
-                self.health.paused, self.health.heard = False, self.clock()
+                self.health.asking()
             return found

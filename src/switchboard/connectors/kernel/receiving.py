@@ -135,7 +135,7 @@ class Receiver:
 
     def _batches(self, cursor: str | None) -> AsyncIterator[Batch]:
         if isinstance(self.session, TakesPosted):
-            return self.session.receive_posted(cursor, Posted(self.api, self.health, self.clock))
+            return self.session.receive_posted(cursor, Posted(self.api, self.health))
         return self.session.receive(cursor)
 
     def _note(self, trouble: str | None) -> None:
@@ -150,9 +150,7 @@ class Receiver:
             self.health.paused = True
             self._drained.clear()
             await self._drained.wait()
-        if self.health.paused:
-            self.health.paused = False
-            self.health.heard = self.clock()
+        self.health.asking()
 
     def _is_full(self) -> bool:
         waiting = len(self._waiting)
