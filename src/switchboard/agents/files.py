@@ -113,6 +113,6 @@ async def _copied(files: Files, one: Attachment, path: Path, account: Account | 
 
 
 def _give(path: Path, account: Account | None) -> None:
-    """The program must be able to read it, whoever it runs as."""
+    """The program must be able to read it, whatever user it runs as."""
     if account is not None:
         os.chown(path, account.uid, account.gid)

@@ -46,7 +46,7 @@ class AccountService:
     """Serves the connectors of an account; an operator may stand in for any of them. All raise Forbidden."""
 
     def __init__(self, database: Database, access: Access, look: Callable[[], None]) -> None:
-        """`look` at what accounts say of strangers: whoever may receive for one comes here first."""
+        """`look` at what accounts say of strangers: every process that may receive for one comes here first."""
         self._database = database
         self._access = access
         self._look = look
