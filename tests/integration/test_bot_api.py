@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import httpx2
 import pytest
+import telebot
 import telegram
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from telebot import asyncio_helper
+from telebot.async_telebot import AsyncTeleBot
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.bot_api import ANN, BOT, TOKEN, BotApi, Cut, Hang, Page, Status
@@ -381,3 +386,77 @@ async def test_python_telegram_bot_understands_all_of_it(monkeypatch: pytest.Mon
         await bot.set_webhook("http://127.0.0.1:9/hook")
         with pytest.raises(telegram.error.Conflict):
             await bot.get_updates()
+
+
+async def test_telebot_understands_it_too(telebots: Callable[[BotApi], AsyncTeleBot]) -> None:
+    async with BotApi() as api:
+        bot = telebots(api)
+        forum = api.people.group()
+        thread = api.people.topic(forum)
+        said = api.people.say("hello", forum, topic=thread)
+        api.people.edit(said, "hello!")
+        api.people.album([b"1", b"2"], "two")
+        voice = api.people.voice(b"OggS-voice")
+        assert (await bot.get_me()).username == "house_bot"
+        # A long poll gives updates again until a later offset confirms them, and ends when somebody writes.
+        first = await bot.get_updates(timeout=1)
+        assert [one.update_id for one in await bot.get_updates(timeout=1)] == [one.update_id for one in first]
+        shown, edited = first[1].message, first[2].edited_message
+        assert shown is not None
+        assert edited is not None
+        assert (shown.text, shown.message_thread_id, edited.text) == ("hello", thread, "hello!")
+        poll = asyncio.create_task(bot.get_updates(offset=first[-1].update_id + 1, timeout=50))
+        await api.until(lambda: api.polling)
+        api.people.say("late")
+        [late] = await poll
+        assert late.message is not None
+        assert late.message.text == "late"
+        # What it sends: in a topic, as an answer, edited, with a file, as an album.
+        answer = telebot.types.ReplyParameters(said["message_id"])
+        sent = await bot.send_message(forum.id, "hi", message_thread_id=thread, reply_parameters=answer)
+        assert sent.reply_to_message is not None
+        await bot.edit_message_text("hi!", forum.id, sent.message_id)
+        await bot.send_chat_action(ANNS, "typing")
+        got = await bot.get_file(voice["voice"]["file_id"])
+        assert await bot.download_file(got.file_path) == b"OggS-voice"
+        document = await bot.send_document(ANNS, ("answer.txt", b"paid"), caption="c")
+        assert (document.caption, document.document is not None) == ("c", True)
+        one, two = (telebot.types.InputFile(io.BytesIO(b"\xff\xd8\xff")) for _ in range(2))
+        album = [telebot.types.InputMediaPhoto(one), telebot.types.InputMediaPhoto(two)]
+        assert len(await bot.send_media_group(ANNS, [*album])) == 2
+        # What is refused, and how.
+        assert await refused(bot.send_message(ANNS, "x" * 4097)) == (400, "Bad Request: message is too long", None)
+        api.spoil("sendMessage", Status(429, "Too Many Requests: retry after 7", {"retry_after": 7}))
+        assert await refused(bot.send_message(ANNS, "x")) == (429, "Too Many Requests: retry after 7", 7)
+        api.people.block()
+        assert (await refused(bot.send_message(ANNS, "x")))[0] == 403
+        poll = asyncio.create_task(bot.get_updates(offset=late.update_id + 2, timeout=50))
+        await api.until(lambda: api.polling)
+        async with bot_of(api) as other:
+            await other("getUpdates", timeout=0)
+        assert (await refused(poll))[0] == 409
+
+
+@pytest.fixture
+async def telebots(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Callable[[BotApi], AsyncTeleBot]]:
+    """Makes a bot of a server, of whose address the module has a variable."""
+    made = list[AsyncTeleBot]()
+
+    def make(api: BotApi) -> AsyncTeleBot:
+        monkeypatch.setattr(asyncio_helper, "API_URL", f"{api.url}/bot{{0}}/{{1}}")
+        monkeypatch.setattr(asyncio_helper, "FILE_URL", f"{api.url}/file/bot{{0}}/{{1}}")
+        made.append(AsyncTeleBot(TOKEN))
+        return made[-1]
+
+    yield make
+    for bot in made:
+        close: Callable[[], Awaitable[None]] = bot.close_session
+        await close()
+
+
+async def refused(call: Awaitable[object]) -> tuple[int, str, int | None]:
+    """The code, the description, and after how many seconds it may be tried again."""
+    with pytest.raises(asyncio_helper.ApiTelegramException) as error:
+        await call
+    told = error.value.result_json
+    return error.value.error_code, error.value.description, told.get("parameters", {}).get("retry_after")

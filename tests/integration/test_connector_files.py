@@ -1,9 +1,9 @@
-"""Files that arrive through the kernel: the laws on the scripted platform, planted defects, and what goes wrong."""
+"""Files that arrive through the kernel, and what goes wrong."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -11,20 +11,10 @@ import pytest
 from switchboard.connectors.kernel import files
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import FileIn
-from switchboard.testing.connectors import (
-    FILE_CHECKS,
-    LOSING_CHECKS,
-    ScriptedPlatform,
-    ScriptedSwitchboard,
-    running,
-)
+from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import Death, connector, scripted, texts, until
-from tests.integration.test_connector_conformance import Around, Defect, Forgets, Planted
 
-FileLaw = Callable[[ScriptedPlatform], Awaitable[None]]
-LAWS: tuple[FileLaw, ...] = (*FILE_CHECKS, *LOSING_CHECKS)
 UPLOAD = "POST /v1/blobs"
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(5000)
 
@@ -32,64 +22,6 @@ PNG = b"\x89PNG\r\n\x1a\n" + bytes(5000)
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_AGAIN_S", 0.001)
-
-
-@pytest.mark.parametrize("check", LAWS, ids=lambda check: check.__name__)
-async def test_the_scripted_platform(check: FileLaw) -> None:
-    await check(ScriptedPlatform())
-
-
-# Planted defects -----------------------------------------------------------------------------------------------------
-
-
-class Truncates(Around):
-    """The last piece of a file is lost."""
-
-    async def _all_but_the_last(self, file: FileIn) -> AsyncIterator[bytes]:
-        pieces = [piece async for piece in self.session.fetch(file)]
-        for piece in pieces[:-1]:
-            yield piece
-
-    def __init__(self, platform: ScriptedPlatform, session: Around) -> None:
-        super().__init__(platform, session)
-        self.fetch = self._all_but_the_last
-
-
-class Invents(Around):
-    """Nothing is given for a file that is gone, and no error."""
-
-    async def _nothing(self, file: FileIn) -> AsyncIterator[bytes]:
-        if self.platform.files:
-            async for piece in self.session.fetch(file):
-                yield piece
-
-    def __init__(self, platform: ScriptedPlatform, session: Around) -> None:
-        super().__init__(platform, session)
-        self.fetch = self._nothing
-
-
-ONCE, KILL, LOST = (
-    "a_file_is_fetched_once_and_arrives_as_it_was",
-    "a_kill_while_a_file_is_fetched_loses_and_doubles_nothing",
-    "a_file_that_cannot_be_had_keeps_no_message_back",
-)
-
-
-@pytest.mark.parametrize(
-    ("defect", "laws"),
-    [(Around, set()), (Truncates, {ONCE, KILL}), (Invents, {LOST}), (Forgets, {KILL})],
-)
-async def test_a_planted_defect_fails_its_law_and_no_other(
-    defect: Defect, laws: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "_WITHIN_S", 3.0)
-    failed = set()
-    for check in LAWS:
-        try:
-            await check(Planted(defect=defect))
-        except AssertionError:
-            failed.add(check.__name__.removeprefix("check_"))
-    assert failed == laws
 
 
 # What goes wrong -----------------------------------------------------------------------------------------------------

@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import SILENT
 from switchboard.ports.connector import Later
-from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard
+from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard, in_no_time, passes
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, scripted, texts, until
-from tests.virtual_time import in_no_time, passes
 
 TYPING = replace(CAPABILITIES, typing_s=5.0)
 SLOW = replace(CAPABILITIES, receive_window_s=60.0)

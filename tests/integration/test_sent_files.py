@@ -1,36 +1,26 @@
-"""Files of replies on their way to platforms: the law of the kit, proven by planted defects, and the kernel."""
+"""Files of replies on their way to platforms: the law of the kit, and the kernel."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from email import message_from_bytes, policy
-from email.message import EmailMessage
 from typing import Final
 
 import pytest
 
-from switchboard.connectors.email.manifest import MANIFEST as EMAIL
 from switchboard.connectors.kernel import sending
-from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.api import Api, Place
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
-from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
-from switchboard.ports.connector import FileOut, Idempotency, Later, Manifest, Outcome, Part, Refused
-from switchboard.testing.bot_api import BotApi
-from switchboard.testing.connectors import SENT_FILE_CHECKS, Received, ScriptedPlatform
+from switchboard.ports.connector import Idempotency, Later, Outcome, Part, Refused
+from switchboard.testing.connectors import ScriptedPlatform, checks_for, in_no_time
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, scripted, until
-from tests.integration.test_channels_conform import MailDriver, TelegramDriver, mail_driver
 from tests.integration.test_connector_conformance import Around, Planted
-
-__all__ = ["mail_driver"]
 
 WITH_FILES: Final = replace(CAPABILITIES, caption_limit=120, max_file_out=1_000_000)
 HANDLING: Final = Handling(start="all", on_uncertain="resend_marked")
-[LAW] = SENT_FILE_CHECKS
+[LAW] = [one for one in checks_for(ScriptedPlatform) if "reply_with_files" in one.__name__]
 
 
 # The law ------------------------------------------------------------------------------------------------------------
@@ -38,124 +28,12 @@ HANDLING: Final = Handling(start="all", on_uncertain="resend_marked")
 
 @pytest.mark.parametrize("files_per_part", [1, 5])
 @pytest.mark.parametrize("idempotency", ["none", "lookup"])
-async def test_the_scripted_platform(files_per_part: int, idempotency: Idempotency) -> None:
+def test_the_scripted_platform(files_per_part: int, idempotency: Idempotency) -> None:
     capabilities = replace(WITH_FILES, files_per_part=files_per_part, idempotency=idempotency)
     platform = ScriptedPlatform(capabilities, HANDLING)
-    await LAW(platform)
+    in_no_time(LAW(platform))
     if idempotency == "lookup":
         assert len(platform.brought) == len(set(platform.brought)), "what can be asked for is never repeated"
-
-
-class Drops(Around):
-    """The second file is said to be sent, and is not."""
-
-    async def send(self, part: Part, key: str) -> Outcome:
-        return await self.session.send(replace(part, files=()) if key.endswith(":2") else part, key)
-
-
-class Halves(Around):
-    """Of a large file only the beginning is sent."""
-
-    async def send(self, part: Part, key: str) -> Outcome:
-        return await self.session.send(replace(part, files=tuple(map(_half, part.files))), key)
-
-
-def _half(file: FileOut) -> FileOut:
-    async def read() -> AsyncIterator[bytes]:
-        async for piece in file.read():
-            yield piece[: file.size_bytes // 2]
-
-    return replace(file, read=read)
-
-
-class Doubles(Around):
-    """A file is sent twice, and only one of the two is told of."""
-
-    async def send(self, part: Part, key: str) -> Outcome:
-        if part.files:
-            await self.session.send(part, key)
-        return await self.session.send(part, key)
-
-
-class Swaps(Around):
-    """Files have each other's names."""
-
-    async def send(self, part: Part, key: str) -> Outcome:
-        swapped = tuple(replace(one, filename=one.filename.replace("-a.", "-b.")) for one in part.files)
-        return await self.session.send(replace(part, files=swapped), key)
-
-
-@pytest.mark.parametrize("defect", [Drops, Halves, Doubles, Swaps])
-async def test_a_planted_defect_is_found(defect: type[Around]) -> None:
-    platform = Planted(WITH_FILES, HANDLING, defect=defect)
-    with pytest.raises(AssertionError):
-        await LAW(platform)
-
-
-# Channels -----------------------------------------------------------------------------------------------------------
-
-
-def quick(manifest: Manifest) -> Manifest:
-    """Without pauses, and with captions."""
-    fast = replace(manifest.capabilities, per_account_s=0.0, per_conversation_s=0.0, brake=None)
-    return replace(manifest, capabilities=fast)
-
-
-class TelegramFiles(TelegramDriver):
-    """What people have on their phones."""
-
-    @property
-    def configured(self) -> Configured:
-        made = super().configured
-        return replace(made, manifest=quick(TELEGRAM))
-
-    async def received(self) -> Sequence[Received]:
-        return [Received(one.get("text") or one.get("caption") or "", self._files(one)) for one in self.api.sent]
-
-    def _files(self, message: dict[str, object]) -> tuple[tuple[str, bytes], ...]:
-        about = message.get("document")
-        if not isinstance(about, dict):
-            return ()
-        return ((str(about["file_name"]), self.api.world.files[about["file_id"]]),)
-
-
-class MailFiles(MailDriver):
-    """What people have in their mailboxes."""
-
-    @property
-    def configured(self) -> Configured:
-        made = super().configured
-        return replace(made, manifest=quick(EMAIL))
-
-    async def received(self) -> Sequence[Received]:
-        mails = [message_from_bytes(one, policy=policy.default) for one in list(self.postbox.mails)]
-        return [Received(_text(one), tuple(map(_file, one.iter_attachments()))) for one in mails]
-
-
-def _text(mail: EmailMessage) -> str:
-    plain = mail.get_body(("plain",))
-    assert isinstance(plain, EmailMessage)
-    return str(plain.get_content()).strip()
-
-
-def _file(attached: EmailMessage) -> tuple[str, bytes]:
-    data = attached.get_payload(decode=True)
-    assert isinstance(data, bytes)
-    return attached.get_filename() or "", data
-
-
-@pytest.mark.slow
-async def test_telegram() -> None:
-    async with BotApi() as api:
-        await LAW(TelegramFiles(api))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_email(mail_driver: MailDriver) -> None:
-    driver = MailFiles(mail_driver.imap, mail_driver.client, mail_driver.postbox, mail_driver.smtp_port)
-    await LAW(driver)
-    assert all(len(one.files) == 2 for one in await driver.received()), "a mail brings all files"
 
 
 # The kernel ---------------------------------------------------------------------------------------------------------

@@ -35,14 +35,18 @@ Point = Literal[
     "before_compaction",
     "after_compaction",
     "connector_received",
+    "connector_queued",
     "connector_uploaded",
     "connector_submitted",
     "connector_before_cursor",
     "connector_cursor_saved",
     "connector_confirmed",
+    "connector_fetched",
     "connector_intended",
     "connector_sent",
     "connector_recorded",
+    "connector_unreported",
+    "connector_reported",
 ]
 
 

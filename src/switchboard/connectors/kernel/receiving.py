@@ -125,7 +125,9 @@ class Receiver:
                 self.health.round_trip()
                 self._note(batch.trouble)
                 point("connector_received")
-                if not self._take(batch) and batch.events:
+                is_new = self._take(batch)
+                point("connector_queued")
+                if not is_new and batch.events:
                     await asyncio.sleep(_AGAIN_S)
                 await self._room()
         finally:

@@ -154,6 +154,8 @@ class Sender:
             return
         self._pauses = 0
         self.health.well("outbox")
+        if replies:
+            point("connector_fetched")
         # The lease began after we asked at the earliest, and before the answer came: only the first is certain.
         until = max(asked, self.clock() - 1.0) + LEASE_S
         for reply in replies:
@@ -242,6 +244,7 @@ class Sender:
         first = next((some for some in ids if some), None)
         refusals = "; ".join(one.reason for one in outcomes if isinstance(one, Refused))
         error = _told(refusals if outcomes else "there is nothing to send")
+        point("connector_unreported")
         while True:
             try:
                 await self.api.receipt(held.reply, outcome, platform_message_id=first, error=error)
@@ -251,6 +254,7 @@ class Sender:
                 await asyncio.sleep(unreachable.seconds or _PAUSE_S)
             else:
                 self.health.counters[outcome] += 1
+                point("connector_reported")
                 return
 
     async def _once(self, held: _Held, index: int) -> Sent | Refused:

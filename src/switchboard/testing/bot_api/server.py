@@ -212,13 +212,14 @@ class BotApi(Loopback):
         if self.webhook is not None:
             raise ApiError(409, _WEBHOOK_SET)
         self._poller += 1
-        mine, end = self._poller, time.monotonic() + min(params.number("timeout"), _MAX_POLL_S)
+        clock = asyncio.get_running_loop().time
+        mine, end = self._poller, clock() + min(params.number("timeout"), _MAX_POLL_S)
         self._allow(params)
         self._waiting += 1
         self._tell()
         try:
             while not (found := self.world.pending(params.number("offset"), params.number("limit"))):
-                if (left := end - time.monotonic()) <= 0:
+                if (left := end - clock()) <= 0:
                     break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), left)

@@ -1,59 +1,71 @@
 """Conformance of connectors: what every channel must do, as checks that a test of a channel runs.
 
-    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-    async def test_my_channel(check: ConnectorCheck) -> None:
-        await check(MyDriver())
+    @pytest.mark.parametrize("check", checks_for(MyDriver), ids=lambda check: check.__name__)
+    def test_my_channel(check: ConnectorCheck) -> None:
+        in_no_time(check(MyDriver()))
 
-A `Driver` is the other side of the platform: it lets a person write, and shows what the account has sent. The kernel
-runs against a scripted switchboard in memory, and dies at every named point and around every request. A check raises
-`AssertionError` that says what went wrong. `NETWORK_CHECKS` and `EDITING_CHECKS` are for channels of which the platform
-can be out of reach, and on which people edit what they wrote, `FILE_CHECKS` for those with files, `LOSING_CHECKS` where
-they must be fetched, `SENT_FILE_CHECKS` where replies can bring some. Next: `ports/connector.py`, the contract that is
-checked here.
+A `Driver` is the other side of the platform: it lets a person write, and shows what the account has sent; with more
+methods it can be asked to show more laws. The kernel runs against a scripted switchboard in memory, and dies at every
+named point and around every request. A check raises `AssertionError` that says what went wrong. `in_no_time` is for
+drivers whose platform lives in the process of the test, `in_its_time` for others. `killed_while_receiving` and
+`killed_while_sending` kill as often as you like, for a `table`. Next: `ports/connector.py`, the contract.
 """
 
-from switchboard.testing.connectors.checks import (
-    CHECKS,
-    EDITING_CHECKS,
-    NETWORK_CHECKS,
-    ConnectorCheck,
-    EditingCheck,
-    NetworkCheck,
-)
-from switchboard.testing.connectors.driver import Driver, EditingDriver, NetworkDriver, Shown
-from switchboard.testing.connectors.files import (
-    FILE_CHECKS,
-    LOSING_CHECKS,
-    FileCheck,
+from switchboard.testing.connectors.checks import CHECKS, MORE_CHECKS, ConnectorCheck, checks_for
+from switchboard.testing.connectors.clock import in_its_time, in_no_time, passes
+from switchboard.testing.connectors.driver import (
+    BusyDriver,
+    CountingDriver,
+    DeletingDriver,
+    Driver,
+    EditingDriver,
     FileDriver,
-    LosingCheck,
+    LeavingDriver,
     LosingDriver,
+    Received,
+    RenewingDriver,
+    SentFileDriver,
+    SharedDriver,
+    Shown,
+)
+from switchboard.testing.connectors.killing import (
+    RECEIVING_DEATHS,
+    SENDING_DEATHS,
+    Killed,
+    killed_while_receiving,
+    killed_while_sending,
+    table,
 )
 from switchboard.testing.connectors.platform import ScriptedPlatform
-from switchboard.testing.connectors.sent_files import SENT_FILE_CHECKS, Received, SentFileCheck, SentFileDriver
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 __all__ = [
     "CHECKS",
-    "EDITING_CHECKS",
-    "FILE_CHECKS",
-    "LOSING_CHECKS",
-    "NETWORK_CHECKS",
-    "SENT_FILE_CHECKS",
+    "MORE_CHECKS",
+    "RECEIVING_DEATHS",
+    "SENDING_DEATHS",
+    "BusyDriver",
     "ConnectorCheck",
+    "CountingDriver",
+    "DeletingDriver",
     "Driver",
-    "EditingCheck",
     "EditingDriver",
-    "FileCheck",
     "FileDriver",
-    "LosingCheck",
+    "Killed",
+    "LeavingDriver",
     "LosingDriver",
-    "NetworkCheck",
-    "NetworkDriver",
     "Received",
+    "RenewingDriver",
     "ScriptedPlatform",
     "ScriptedSwitchboard",
-    "SentFileCheck",
     "SentFileDriver",
+    "SharedDriver",
     "Shown",
+    "checks_for",
+    "in_its_time",
+    "in_no_time",
+    "killed_while_receiving",
+    "killed_while_sending",
+    "passes",
+    "table",
 ]

@@ -6,12 +6,12 @@ platform that may not have it any more. Next: `connectors/kernel/files.py`, whic
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from switchboard.core.blobs import PREFIX
 from switchboard.domain.json_values import JsonObject
-from switchboard.testing.connectors.driver import Driver
+from switchboard.testing.connectors.driver import FileDriver, LosingDriver
 from switchboard.testing.connectors.running import Death, connector, scripted, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
@@ -20,24 +20,6 @@ FILE_DEATHS: Final = (
     Death("connector_uploaded"),
     *(Death(path, processed=processed) for path in ("/ingest/files", "/blobs") for processed in (False, True)),
 )
-
-
-class FileDriver(Driver, Protocol):
-    """The other side of a platform on which people send files."""
-
-    async def brings(self, thread: str, text: str, data: bytes) -> None:
-        """A person sends a file with these words to the account, in a direct chat that is this thread."""
-
-
-class LosingDriver(FileDriver, Protocol):
-    """The other side of a platform from which files must be fetched."""
-
-    def loses_files(self) -> None:
-        """None of the files that were sent so far can be had any more."""
-
-
-FileCheck = Callable[[FileDriver], Awaitable[None]]
-LosingCheck = Callable[[LosingDriver], Awaitable[None]]
 
 
 async def check_a_file_is_fetched_once_and_arrives_as_it_was(driver: FileDriver) -> None:
@@ -94,17 +76,6 @@ async def check_a_file_that_cannot_be_had_keeps_no_message_back(driver: LosingDr
     [attachment] = switchboard.accepted[0]["payload"]["attachments"]
     assert attachment.get("unavailable"), f"it does not say why: {attachment}"
     assert "storage_ref" not in attachment, "a file that cannot be had was stored"
-
-
-FILE_CHECKS: Final[tuple[FileCheck, ...]] = (
-    check_a_file_is_fetched_once_and_arrives_as_it_was,
-    check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing,
-    check_a_file_for_which_there_is_no_room_keeps_no_message_back,
-)
-"""For channels that bring files: they need a `FileDriver`."""
-
-LOSING_CHECKS: Final[tuple[LosingCheck, ...]] = (check_a_file_that_cannot_be_had_keeps_no_message_back,)
-"""For those whose files are not a part of the event: they need a `LosingDriver`."""
 
 
 def _file(number: int, size: int) -> bytes:

@@ -23,6 +23,7 @@ from switchboard.ports.connector import (
     Batch,
     Busy,
     Capabilities,
+    CursorRefused,
     FileIn,
     Identity,
     Inbound,
@@ -36,10 +37,16 @@ from switchboard.ports.connector import (
     SignInRefused,
     Unreadable,
 )
-from switchboard.testing.connectors.driver import Shown
-from switchboard.testing.connectors.sent_files import Received
+from switchboard.testing.connectors.driver import Received, Shown
 
-CAPABILITIES: Final = Capabilities(text_limit=120, history="cursor", max_file_in=1_000_000, receive_window_s=1.0)
+CAPABILITIES: Final = Capabilities(
+    text_limit=120,
+    caption_limit=120,
+    history="cursor",
+    max_file_in=1_000_000,
+    max_file_out=1_000_000,
+    receive_window_s=1.0,
+)
 HANDLING: Final = Handling(start="all")
 _PIECE: Final = 1000
 _TOLD: Final = {"token": "scripted-value"}
@@ -90,6 +97,8 @@ class ScriptedPlatform:
     """Why nobody can sign in."""
     requests: int = 0
     """All but waiting for news."""
+    generation: int = 0
+    """How often cursors have become invalid."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -126,13 +135,31 @@ class ScriptedPlatform:
 
     async def edits(self, thread: str, text: str) -> None:
         """A person changes the last message there."""
-        before = next(
-            one
+        self.add(thread, text, event={"kind": "edit", "refers_to": self._last(thread)})
+
+    async def deletes(self, thread: str) -> None:
+        """A person deletes the last message there."""
+        self.add(thread, "", event={"kind": "delete", "refers_to": self._last(thread)})
+
+    async def own_says(self, thread: str, text: str) -> None:
+        """The account writes by another device."""
+        self.add(thread, text, own=True)
+
+    async def bot_says(self, thread: str, text: str) -> None:
+        """A program writes."""
+        self.add(thread, text, by_bot=True)
+
+    async def begins_anew(self) -> None:
+        """No cursor is known any more, and the order in which events are kept is another one."""
+        self.generation += 1
+        self.events = [replace(one, raw=b"0" + one.raw) for one in reversed(self.events)]
+
+    def _last(self, thread: str) -> str:
+        return next(
+            one.envelope.event.external_event_id
             for one in reversed(self.events)
             if isinstance(one, Inbound) and one.envelope.event.external_thread_id == thread
         )
-        refers_to = before.envelope.event.external_event_id
-        self.add(thread, text, event={"kind": "edit", "refers_to": refers_to})
 
     @asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
@@ -205,11 +232,11 @@ class ScriptedPlatform:
         self.events.append(Unreadable(event_id, b"\x00", "no event"))
         self.changed.set()
 
-    async def _open(self, _: Account) -> Session:
+    async def _open(self, account: Account) -> Session:
         self.opened += 1
         self.asks()
-        if self.refusal:
-            raise SignInRefused(self.refusal)
+        if self.refusal or account.secrets != _TOLD:
+            raise SignInRefused(self.refusal or "the token is not the one of this account")
         return _Session(self)
 
 
@@ -220,18 +247,30 @@ class _Session:
         self._platform = platform
 
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
-        at = int(cursor or 0)
+        at = self._at(cursor)
         while True:
             if self._platform.rival:
                 raise Busy(self._platform.rival)
             events = self._platform.events[at : at + 50]
             if events and not self._platform.silent:
                 at += len(events)
-                yield Batch(tuple(events), str(at))
+                yield Batch(tuple(events), self._cursor(at))
                 continue
             await self._round_trip()
             if not self._platform.silent:
                 yield Batch(())
+
+    def _cursor(self, at: int) -> str:
+        generation = self._platform.generation
+        return f"{generation}.{at}" if generation else str(at)
+
+    def _at(self, cursor: str | None) -> int:
+        if cursor is None:
+            return 0
+        generation, _, at = cursor.rpartition(".")
+        if int(generation or 0) != self._platform.generation:
+            raise CursorRefused("this cursor is of another time")
+        return int(at)
 
     async def _round_trip(self) -> None:
         if self._platform.absent:
@@ -247,7 +286,7 @@ class _Session:
         return Unreadable("still", raw, "still no event")
 
     async def confirm(self, cursor: str) -> None:
-        self._platform.confirmed = max(self._platform.confirmed, int(cursor))
+        self._platform.confirmed = max(self._platform.confirmed, self._at(cursor))
 
     async def send(self, part: Part, key: str) -> Outcome:
         self._platform.sending()
@@ -298,7 +337,7 @@ class _Session:
             yield data[start : start + _PIECE]
 
     async def latest(self) -> str | None:
-        return str(len(self._platform.events))
+        return self._cursor(len(self._platform.events))
 
     async def close(self) -> None:
         return

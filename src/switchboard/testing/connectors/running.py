@@ -1,4 +1,4 @@
-"""A connector that runs in a test, and dies where it is told to. Called by `checks.py`; next: `switchboard.py`.
+"""A connector that runs in a test, and dies where it is told to. Called by `killing.py`; next: `switchboard.py`.
 
 What belongs to a connector is known by the context in which its tasks were made, so that nothing of it lives on.
 """
@@ -22,9 +22,12 @@ from switchboard.connectors.kernel.runner import Runner
 from switchboard.domain.json_values import JsonObject
 from switchboard.lanes import faults
 from switchboard.ports.connector import Identity
+from switchboard.testing.connectors.clock import is_skipped
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 _WITHIN_S: Final = 30.0
+_WITHIN_REAL_S: Final = 120.0
+"""The same by the clock of a machine that may stand still for seconds."""
 _LOOK_S: Final = 0.01
 
 
@@ -40,26 +43,8 @@ class Death:
     processed: bool | None = None
 
     def __str__(self) -> str:
-        when = {None: "", False: ", before it arrives", True: ", before the answer arrives"}[self.processed]
-        return f"{self.at}:{self.nth}{when}"
-
-
-def _around(*paths: str) -> tuple[Death, ...]:
-    return tuple(Death(path, processed=processed) for path in paths for processed in (False, True))
-
-
-RECEIVING_DEATHS: Final = (
-    Death("connector_received"),
-    Death("connector_submitted"),
-    Death("connector_before_cursor"),
-    Death("connector_cursor_saved"),
-    Death("connector_confirmed"),
-    *_around("/connectors/lease", "/ingest/batch", "/connectors/cursor"),
-)
-SENDING_DEATHS: Final = (
-    *(Death(f"connector_{at}", part) for part in range(1, 6) for at in ("intended", "sent", "recorded")),
-    *_around("/outbox/next", "/parts", "/receipt"),
-)
+        when = {None: f":{self.nth}" if self.nth > 1 else "", False: " before it arrives", True: " before its answer"}
+        return f"{self.at}{when[self.processed]}"
 
 
 @dataclass(slots=True, eq=False)
@@ -132,8 +117,8 @@ def _noted(
 
 
 @contextmanager
-def listening() -> Iterator[list[str]]:
-    """What is logged meanwhile, at any level."""
+def listening() -> Iterator[Callable[[], list[str]]]:
+    """What has been logged meanwhile, at any level."""
     said = list[str]()
 
     class Keep(logging.Handler):
@@ -146,16 +131,16 @@ def listening() -> Iterator[list[str]]:
     root.setLevel(logging.DEBUG)
     try:
         with capture_logs() as events:
-            yield said
-            said += map(str, events)
+            yield lambda: [*said, *map(str, events)]
     finally:
         root.setLevel(level)
         root.removeHandler(keep)
 
 
-async def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait for it. Raises AssertionError."""
-    ends = asyncio.get_running_loop().time() + _WITHIN_S
+async def until(holds: Callable[[], object], what: str, *, more_s: float = 0.0) -> None:
+    """Wait for it, `more_s` longer than usual. Raises AssertionError."""
+    within_s = _WITHIN_S if is_skipped() else _WITHIN_REAL_S
+    ends = asyncio.get_running_loop().time() + within_s + more_s
     while not holds():
         assert asyncio.get_running_loop().time() < ends, f"it did not happen: {what}"
         await asyncio.sleep(_LOOK_S)

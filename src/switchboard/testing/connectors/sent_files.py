@@ -1,42 +1,14 @@
-"""The law of files that go with replies, as a check that a test of a channel runs.
-
-    @pytest.mark.parametrize("check", SENT_FILE_CHECKS, ids=lambda check: check.__name__)
-    async def test_files_of_replies(check: SentFileCheck) -> None:
-        await check(MyDriver())
-
-Next: `checks.py`, the laws of everything else.
-"""
+"""The law of files that go with replies: each of them once and whole, or named. Next: `checks.py`, all laws."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE, Destination, plan
 from switchboard.ports.connector import FileOut
-from switchboard.testing.connectors.driver import Driver
+from switchboard.testing.connectors.driver import Named, Received, SentFileDriver
 from switchboard.testing.connectors.running import Death, connector, scripted, until
-
-Named = tuple[str, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    """A message of the account as a person has it: its words, and its files by name."""
-
-    text: str
-    files: tuple[Named, ...]
-
-
-class SentFileDriver(Driver, Protocol):
-    """The other side of a platform that takes files, and that can say on a file that it may be a repeat."""
-
-    async def received(self) -> Sequence[Received]:
-        """What the account has sent, oldest first."""
-
-
-SentFileCheck = Callable[[SentFileDriver], Awaitable[None]]
 
 
 async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: SentFileDriver) -> None:
@@ -53,12 +25,8 @@ async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: Sent
             await until(running.dead.is_set, f"it dies at {death}")
             await running.killed()
         async with connector(driver.configured, switchboard):
-            await until(lambda sent=outbox_id: bool(switchboard.outcome(sent)), "the reply has an outcome")  # type: ignore[misc]
+            await until(partial(switchboard.outcome, outbox_id), "the reply has an outcome")
         _whole((text, files), list(await driver.received())[before:], switchboard.outcome(outbox_id))
-
-
-SENT_FILE_CHECKS: Final[tuple[SentFileCheck, ...]] = (check_a_kill_in_a_reply_with_files_loses_and_doubles_none,)
-"""For channels that take files: they need a `SentFileDriver`."""
 
 
 def _files(number: int) -> tuple[Named, Named]:

@@ -20,6 +20,8 @@ from uuid import uuid4
 import httpx2
 
 from switchboard.core.blobs import HEAD_BYTES, PREFIX, sniff
+from switchboard.core.envelope.read import parse_envelope
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 
 _LEASE_S: Final = 60.0
@@ -75,6 +77,8 @@ class ScriptedSwitchboard:
         self.posted: list[tuple[int, str]] = []
         """What the platform has posted, by number, in base64."""
         self.requests: list[str] = []
+        self.told: list[bytes] = []
+        """Their bodies."""
         self.unavailable = False
         """Answer nothing but `outage`."""
         self.closed: set[str] = set()
@@ -163,6 +167,7 @@ class ScriptedSwitchboard:
         if dead.is_set():
             raise httpx2.ConnectError("the connector is dead")
         self.requests.append(f"{request.method} {request.url.path}")
+        self.told.append(content)
         dies = self.dies_at is not None and request.url.path.endswith(self.dies_at[0])
         lost, away = dies and self.dies_at is not None and not self.dies_at[1], self._away(request)
         answer: Answer = (self.outage, _error("unavailable"))
@@ -215,7 +220,7 @@ class ScriptedSwitchboard:
             case "POST", ["outbox", outbox_id, "receipt"]:
                 answer = self._receipt(self._outbox[outbox_id], body)
             case method, ["quarantine", *event_id]:
-                answer = self._quarantine(method, event_id, body)
+                answer = self._quarantine(method, ["/".join(event_id)] if event_id else [], body)
         return answer
 
     def _account(self, method: str, what: str, body: JsonObject, asked: Mapping[str, str]) -> Answer:
@@ -319,7 +324,7 @@ class ScriptedSwitchboard:
 
     def _ingested(self, envelope: JsonObject) -> JsonObject:
         event = envelope["event"]
-        if (code := self.refusal(envelope)) is not None:
+        if (code := self.refusal(envelope) or _wrong(envelope)) is not None:
             return _error(code)
         named = [one.get("storage_ref") for one in envelope["payload"]["attachments"]]
         if any(ref is not None and ref.removeprefix(PREFIX) not in self.blobs for ref in named):
@@ -395,6 +400,15 @@ class _Wire(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self._switchboard.handle(request, self._dead)
+
+
+def _wrong(envelope: JsonObject) -> str | None:
+    """What a switchboard would refuse it for."""
+    try:
+        parse_envelope(envelope, now=datetime.now(UTC))
+    except InvalidInput as error:
+        return error.code
+    return None
 
 
 def _described(name: str, data: bytes) -> JsonObject:

@@ -1,0 +1,180 @@
+"""Laws of what arrives: once, in its order, as it was written, and nothing of our own. Next: `leaving.py`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.envelope.read import parse_envelope
+from switchboard.domain.envelope import MAX_TEXT
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.connectors.driver import DeletingDriver, Driver, EditingDriver, RenewingDriver, SharedDriver
+from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, in_order, none_lost_or_doubled, same, says
+from switchboard.testing.connectors.killing import RECEIVING_DEATHS, killed_while_receiving
+from switchboard.testing.connectors.running import connector, scripted, texts, until
+from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
+
+
+async def check_order_is_kept_within_each_conversation(driver: Driver) -> None:
+    """200 messages of 20 conversations arrive once, and those of a conversation in their order; so do the answers."""
+    for number in range(200):
+        await driver.says(f"t{number % 20}", f"t{number % 20} {number:03}")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) >= 200, "200 messages are accepted")
+        in_order(texts(switchboard.accepted))
+        answers = [switchboard.reply(one, f"re {texts([one])[0]}") for one in switchboard.accepted]
+        await until(lambda: all(map(switchboard.outcome, answers)), "200 answers have an outcome")
+    in_order([one.text.removeprefix("re ") for one in await driver.shown()])
+
+
+async def check_what_is_given_again_is_no_second_message(driver: Driver) -> None:
+    """A switchboard that has lost the cursor gets everything again, and knows it."""
+    await says(driver, 3)
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard) as running:
+        await until(lambda: len(switchboard.accepted) == 3, "3 messages are accepted")
+        await running.killed()
+    switchboard.cursor = None
+    await driver.says("t", "message 4")
+    async with connector(driver.configured, switchboard):
+        await until(lambda: "message 4" in texts(switchboard.accepted), "a fourth message is accepted")
+    same(texts(switchboard.accepted), [f"message {number}" for number in (1, 2, 3, 4)])
+
+
+async def check_a_kill_while_receiving_loses_and_doubles_nothing(driver: Driver) -> None:
+    """Killed at each named point and around each request; each message arrives once, and in its order."""
+    none_lost_or_doubled(await killed_while_receiving(driver, RECEIVING_DEATHS, 1))
+
+
+async def check_what_is_refused_is_quarantined_and_the_rest_goes_on(driver: Driver) -> None:
+    """A refusal holds nobody up, and a restart changes nothing; later it can be read again, and is accepted."""
+    switchboard = scripted()
+    switchboard.refusal = lambda envelope: "invalid_value" if texts([envelope]) == ["message 2"] else None
+    await says(driver, 3)
+    for _ in range(2):
+        async with connector(driver.configured, switchboard) as running:
+            await until(lambda: len(switchboard.accepted) == 2, "2 messages are accepted")
+            await until(lambda: len(switchboard.quarantined) == 1, "1 is in quarantine")
+            await running.killed()
+    same(texts(switchboard.accepted), ["message 1", "message 3"])
+    switchboard.refusal, switchboard.replays = lambda _: None, list(switchboard.quarantined)
+    async with connector(driver.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 3, "the refused one is replayed, and accepted")
+        await until(lambda: not switchboard.quarantined, "it is in quarantine no more")
+    same(texts(switchboard.accepted), ["message 1", "message 3", "message 2"])
+
+
+async def check_one_that_always_fails_holds_back_nobody_else(driver: Driver) -> None:
+    """The third of five has a fault of the server to itself: the others are accepted meanwhile."""
+    switchboard = scripted()
+    switchboard.refusal = lambda envelope: "internal_error" if texts([envelope]) == ["t2"] else None
+    for number in range(5):
+        await driver.says(f"t{number}", f"t{number}")
+    async with connector(driver.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) == 4, "the 4 others are accepted")
+        switchboard.refusal = lambda _: None
+        await until(lambda: len(switchboard.accepted) == 5, "the fault is mended, and the third is accepted")
+    same(texts(switchboard.accepted), ["t0", "t1", "t3", "t4", "t2"])
+
+
+async def check_odd_texts_arrive_as_they_were_written(driver: Driver) -> None:
+    """Right to left, families of emoji, combining marks, markup of others, and as much as goes into a message."""
+    written = (*ODD_TEXTS, "x" * min(driver.longest, MAX_TEXT))
+    for number, text in enumerate(written):
+        await driver.says(f"t{number}", text)
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: _settled(switchboard) >= len(written), "all odd texts are settled")
+    assert not switchboard.quarantined, f"odd texts were quarantined: {switchboard.quarantined}"
+    found = texts(switchboard.accepted)
+    lost = [text[:40] for text in written if text not in found]
+    assert len(found) == len(written), f"{len(written)} odd texts were written, and {len(found)} arrived"
+    assert not lost, f"other texts arrived than were written: {lost!r}"
+
+
+async def check_more_than_a_message_can_hold_disturbs_nobody(driver: Driver) -> None:
+    """1 MB, if people can write that much: it is cut, or in quarantine as it is, and the next one arrives."""
+    await driver.says("t", "x" * min(driver.longest, MUCH))
+    await driver.says("t", "after it")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
+        await until(lambda: _settled(switchboard) == 2, "the long one is settled")
+
+
+async def check_a_message_of_nothing_disturbs_nobody(driver: Driver) -> None:
+    """A person sends no words: that is a message of none, or in quarantine, and the next one arrives."""
+    await driver.says("t", "")
+    await driver.says("t", "after it")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
+        await until(lambda: _settled(switchboard) == 2, "the empty one is settled")
+
+
+async def check_a_platform_that_begins_anew_brings_no_second_message(driver: RenewingDriver) -> None:
+    """The cursor that is kept fits nothing any more: what is new arrives, and nothing twice."""
+    await says(driver, 3)
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard) as running:
+        await until(lambda: len(switchboard.accepted) == 3, "3 messages are accepted")
+        await until(lambda: switchboard.cursor is not None, "a cursor is kept")
+        await running.killed()
+    await driver.begins_anew()
+    for number in (4, 5):
+        await driver.says("t", f"message {number}")
+        async with connector(driver.configured, switchboard) as running:
+            await until(lambda: f"message {number}" in texts(switchboard.accepted), "a new one is accepted")  # noqa: B023  it is awaited here
+            await running.killed()
+    same(texts(switchboard.accepted), [f"message {number}" for number in range(1, 6)])
+
+
+async def check_what_we_or_programs_say_is_answered_by_nobody(driver: SharedDriver) -> None:
+    """It is left out, or kept as history, or bears a sign by which the server knows that no person waits."""
+    await driver.own_says("t1", "our own words")
+    await driver.bot_says("t2", "beep")
+    await driver.says("t3", "a person")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: "a person" in texts(switchboard.accepted), "the message of a person is accepted")
+    same(texts([one for one in switchboard.accepted if _is_answered(one)]), ["a person"])
+
+
+async def check_an_edit_is_no_second_message(driver: EditingDriver) -> None:
+    """It is an event of its own that says to which one it belongs."""
+    await driver.says("t", "message 1")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        await driver.edits("t", "message one")
+        await until(lambda: len(switchboard.accepted) == 2, "the edit is accepted")
+    _refers(switchboard, "edit")
+
+
+async def check_a_deletion_is_no_second_message(driver: DeletingDriver) -> None:
+    """It is an event of its own that says to which one it belongs."""
+    await driver.says("t", "message 1")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        await driver.deletes("t")
+        await until(lambda: len(switchboard.accepted) == 2, "the deletion is accepted")
+    _refers(switchboard, "delete")
+
+
+def _refers(switchboard: ScriptedSwitchboard, kind: str) -> None:
+    first, second = (one["event"] for one in switchboard.accepted)
+    assert second["external_event_id"] != first["external_event_id"], f"the {kind} has the id of its message"
+    assert (second.get("kind"), bool(second.get("refers_to"))) == (kind, True), f"it is no {kind}: {second}"
+
+
+def _settled(switchboard: ScriptedSwitchboard) -> int:
+    return len(switchboard.accepted) + len(switchboard.quarantined)
+
+
+def _is_answered(envelope: JsonObject) -> bool:
+    """Whether a server would let somebody answer it."""
+    read = parse_envelope(envelope, now=datetime.now(UTC))
+    is_automatic = CHANNELS[read.source.channel].automatic(read) is not None
+    return not (read.kept_as_history or is_automatic)

@@ -1,0 +1,170 @@
+"""A connector is killed again and again, at one point after the other, and what became of messages and replies.
+
+`checks.py` does so a few times; `tally` and `table` are for a run of your own that does it more often. Next:
+`running.py`, which knows the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Final
+
+from switchboard.connectors.kernel.parts import REPEAT_NOTE
+from switchboard.testing.connectors.driver import Driver
+from switchboard.testing.connectors.running import Death, connector, scripted, texts, until
+from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
+
+RECEIVING_DEATHS: Final = (
+    Death("connector_received"),
+    Death("connector_queued"),
+    Death("connector_submitted"),
+    Death("connector_before_cursor"),
+    Death("connector_cursor_saved"),
+    Death("connector_confirmed"),
+    *(
+        Death(path, processed=processed)
+        for path in ("/connectors/lease", "/ingest/batch", "/connectors/cursor")
+        for processed in (False, True)
+    ),
+)
+SENDING_DEATHS: Final = (
+    Death("connector_fetched"),
+    *(Death(f"connector_{at}", part) for at in ("intended", "sent", "recorded") for part in range(1, 6)),
+    Death("connector_unreported"),
+    Death("connector_reported"),
+    *(
+        Death(path, processed=processed)
+        for path in ("/outbox/next", "/parts", "/receipt")
+        for processed in (False, True)
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """What became of messages, or of replies of five parts, during each of which the connector died once there.
+
+    `doubled`: accepted, or sent without a word, once more. `marked`: parts that were sent again and say so.
+    `uncertain`: replies of which nobody knows, and which say so.
+    """
+
+    death: Death
+    kills: int
+    lost: int = 0
+    doubled: int = 0
+    marked: int = 0
+    uncertain: int = 0
+
+
+async def killed_while_receiving(driver: Driver, deaths: Sequence[Death], kills: int) -> list[Killed]:
+    """For each kill a person writes one message to the account."""
+    switchboard = scripted()
+    for death in deaths:
+        for number in range(kills):
+            await driver.says("t", f"{death} {number}")
+            await _dies(driver, switchboard, death)
+    await driver.says("t", "the last")
+    async with connector(driver.configured, switchboard):
+        await until(lambda: "the last" in texts(switchboard.accepted), "what was said last is accepted")
+    found = texts(switchboard.accepted)
+    expected = [f"{death} {number}" for death in deaths for number in range(kills)]
+    assert [one for one in dict.fromkeys(found) if one in expected] == sorted(
+        set(found) & set(expected), key=expected.index
+    ), f"messages arrived out of order: {found}"
+    return [
+        Killed(
+            death,
+            kills,
+            lost=sum(f"{death} {number}" not in found for number in range(kills)),
+            doubled=sum(max(found.count(f"{death} {number}") - 1, 0) for number in range(kills)),
+        )
+        for death in deaths
+    ]
+
+
+async def killed_while_sending(driver: Driver, deaths: Sequence[Death], kills: int) -> list[Killed]:
+    """For each kill the account sends one reply of five parts."""
+    await driver.says("t", "tell me")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: "tell me" in texts(switchboard.accepted), "the message is accepted")
+    return [_together([one async for one in _replies(driver, switchboard, death, kills)]) for death in deaths]
+
+
+async def _replies(driver: Driver, switchboard: ScriptedSwitchboard, death: Death, kills: int) -> AsyncIterator[Killed]:
+    limit = driver.configured.manifest.capabilities.text_limit
+    for number in range(kills):
+        text = five_parts(f"{death.at}{death.nth}{death.processed}{number}", limit)
+        outbox_id = switchboard.reply(switchboard.accepted[0], text)
+        before = len(await driver.shown())
+        await _dies(driver, switchboard, death)
+        async with connector(driver.configured, switchboard):
+            await until(partial(switchboard.outcome, outbox_id), "the reply has an outcome")
+        sent = [some.text for some in list(await driver.shown())[before:]]
+        yield became(death, text, sent, switchboard.outcome(outbox_id))
+
+
+def five_parts(name: str, limit: int) -> str:
+    """Five paragraphs, of which no two fit into one part."""
+    size = max(limit * 2 // 3, len(name) + 2)
+    return "\n\n".join(f"{name}.{part} ".ljust(size, "x") for part in range(5))
+
+
+def became(death: Death, text: str, sent: Sequence[str], outcome: str) -> Killed:
+    """Of one reply; `sent`: the parts of it that the platform shows, in their order. Raises AssertionError."""
+    assert outcome in {"sent", "uncertain"}, f"the reply is {outcome}"
+    plain = [one.replace(REPEAT_NOTE, "").strip() for one in sent]
+    once = list(dict.fromkeys(plain))
+    expected = text.split("\n\n")
+    assert once == [one for one in expected if one in once], f"parts are out of order, or nobody's: {sent}"
+    marked = sum(REPEAT_NOTE in one for one in sent)
+    again = len(plain) - len(once)
+    return Killed(
+        death,
+        1,
+        # What comes behind a part that nobody knows of waits for a person.
+        lost=len(expected) - len(once) if outcome == "sent" or once != expected[: len(once)] else 0,
+        doubled=max(again - marked, 0),
+        marked=marked,
+        uncertain=int(outcome == "uncertain"),
+    )
+
+
+def table(rows: Iterable[Killed]) -> str:
+    """One line a point, the parts of replies together."""
+    heads = ("killed", "kills", "lost", "doubled", "marked", "uncertain")
+    lines = [heads] + [
+        (str(one.death), *map(str, (one.kills, one.lost, one.doubled, one.marked, one.uncertain)))
+        for _, some in groupby(rows, key=lambda one: (one.death.at, one.death.processed))
+        for one in [_together(list(some))]
+    ]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(heads))]
+    return "\n".join(
+        "  ".join(
+            (line[0].ljust(widths[0]), *(word.rjust(width) for word, width in zip(line[1:], widths[1:], strict=True)))
+        )
+        for line in lines
+    )
+
+
+def _together(some: Sequence[Killed]) -> Killed:
+    return Killed(
+        Death(some[0].death.at, processed=some[0].death.processed)
+        if len({one.death for one in some}) > 1
+        else some[0].death,
+        kills=sum(one.kills for one in some),
+        lost=sum(one.lost for one in some),
+        doubled=sum(one.doubled for one in some),
+        marked=sum(one.marked for one in some),
+        uncertain=sum(one.uncertain for one in some),
+    )
+
+
+async def _dies(driver: Driver, switchboard: ScriptedSwitchboard, death: Death) -> None:
+    """The connector comes by there. Nothing else ends it."""
+    async with connector(driver.configured, switchboard, death) as running:
+        await until(running.dead.is_set, f"it dies at {death}")
+        await running.killed()

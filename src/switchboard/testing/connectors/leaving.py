@@ -1,0 +1,63 @@
+"""Laws of what leaves: all of it, every part once or named, and when the platform wishes. Next: `serving.py`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.testing.connectors.driver import BusyDriver, Driver
+from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, answered, none_lost_or_doubled, same
+from switchboard.testing.connectors.killing import SENDING_DEATHS, five_parts, killed_while_sending
+from switchboard.testing.connectors.running import connector, scripted, until
+
+_PATIENCE_S: Final = 40.0
+_WORD: Final = "word "
+_MOST_PARTS: Final = 300
+
+
+async def check_a_kill_in_a_reply_of_five_parts_repeats_none_unmarked(driver: Driver) -> None:
+    """Killed at each point of each part: every part once and in order, again and marked, or the reply is uncertain."""
+    none_lost_or_doubled(await killed_while_sending(driver, SENDING_DEATHS, 1))
+
+
+async def check_odd_texts_leave_as_they_were_written(driver: Driver) -> None:
+    """Right to left, families of emoji and combining marks; and up to 1 MB, whose parts together say the same."""
+    await driver.says("t", "tell me")
+    limit = driver.configured.manifest.capabilities.text_limit
+    long = _WORD * (min(MUCH, _MOST_PARTS * limit) // len(_WORD))
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        for text in (*(text for text in ODD_TEXTS if "<" not in text and "\t" not in text), long):
+            before = len(await driver.shown())
+            outbox_id = switchboard.reply(switchboard.accepted[0], text)
+            await answered(switchboard, outbox_id)
+            assert switchboard.outcome(outbox_id) == "sent", f"an odd text is {switchboard.outcome(outbox_id)}"
+            parts = [one.text for one in list(await driver.shown())[before:]]
+            assert " ".join(parts).split() == text.split(), f"other words left than were written: {parts[0][:80]!r}"
+
+
+async def check_a_text_of_nothing_disturbs_nobody(driver: Driver) -> None:
+    """An answer without words is sent as nothing, and has an outcome; the next one goes."""
+    await driver.says("t", "message 1")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "a message is accepted")
+        for text in (" \n", "after it"):
+            await answered(switchboard, switchboard.reply(switchboard.accepted[0], text))
+    same([one.text for one in await driver.shown()], ["after it"])
+
+
+async def check_patience_is_shown_and_costs_nothing(driver: BusyDriver) -> None:
+    """Five times it is put off for 40 s: all parts arrive in order, none is uncertain, and no attempt is used up."""
+    await driver.says("t", "tell me")
+    switchboard = scripted()
+    text = five_parts("1", driver.configured.manifest.capabilities.text_limit)
+    async with connector(driver.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        driver.puts_off(5, _PATIENCE_S)
+        outbox_id = switchboard.reply(switchboard.accepted[0], text)
+        await answered(switchboard, outbox_id, more_s=5 * _PATIENCE_S)
+    assert switchboard.outcome(outbox_id) == "sent", f"a reply that was put off is {switchboard.outcome(outbox_id)}"
+    same([one.text for one in await driver.shown()], text.split("\n\n"))
+    used = [one for one in switchboard.receipts if one != "later"]
+    assert used == ["sent"], f"a pause was an attempt: {used}"

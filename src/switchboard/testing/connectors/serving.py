@@ -1,0 +1,118 @@
+"""Laws of an account as a whole: outages, two processes, secrets, and how little is asked. Next: `running.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.domain.json_values import JsonObject
+from switchboard.testing.connectors.clock import passes
+from switchboard.testing.connectors.driver import CountingDriver, Driver, LeavingDriver
+from switchboard.testing.connectors.expecting import answered, none_lost_or_doubled, same, says
+from switchboard.testing.connectors.killing import became
+from switchboard.testing.connectors.running import Death, connector, listening, scripted, texts, until
+
+_OUTAGE_S: Final = 60.0
+_SOON_S: Final = 5.0
+_IDLE_S: Final = 300.0
+_TTL_S: Final = 6.0
+_LEASE: Final = "POST /v1/connectors/lease"
+_NEXT: Final = "POST /v1/outbox/next"
+
+
+async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> None:
+    """For a minute it has no room (429), for a minute it is away (503), and later it is there again."""
+    switchboard, said = scripted(), list[str]()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: _NEXT in switchboard.requests, "the account is open")
+        for status in (429, 503):
+            switchboard.outage, switchboard.unavailable = status, True
+            for seconds in (_SOON_S, 0.0, _OUTAGE_S):
+                said.append(f"message {len(said) + 1}")
+                await driver.says("t", said[-1])
+                await passes(seconds)
+            switchboard.unavailable = False
+            await until(lambda: len(switchboard.accepted) == len(said), "all are accepted", more_s=_OUTAGE_S)
+    same(texts(switchboard.accepted), said)
+
+
+async def check_an_outage_of_the_platform_loses_nothing(driver: LeavingDriver) -> None:
+    """It is out of reach for a minute while an answer waits; then that arrives once, and so does what people write.
+
+    What was about to be sent waits for the end of its lease: a second process comes then.
+    """
+    await driver.says("t", "message 1")
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard) as running:
+        await until(lambda: bool(switchboard.accepted), "a message is accepted")
+        async with driver.away():
+            outbox_id = switchboard.reply(switchboard.accepted[0], "an answer")
+            before = len(switchboard.heartbeats)
+            await until(lambda: "degraded" in _states(switchboard.heartbeats[before:]), "it is told of")
+            await passes(_OUTAGE_S)
+        await driver.says("t", "message 2")
+        await until(lambda: len(switchboard.accepted) == 2, "a second message is accepted", more_s=_OUTAGE_S)
+        await running.killed()
+    async with connector(driver.configured, switchboard):
+        await answered(switchboard, outbox_id, more_s=_OUTAGE_S)
+    same(texts(switchboard.accepted), ["message 1", "message 2"])
+    sent = [one.text for one in await driver.shown()]
+    none_lost_or_doubled([became(Death("outage"), "an answer", sent, switchboard.outcome(outbox_id))])
+
+
+async def check_a_second_process_stands_by_and_takes_over(driver: Driver) -> None:
+    """Two processes of an account: one works; when it is gone without a word, the other does, and only then."""
+    switchboard = scripted(_TTL_S)
+    async with connector(driver.configured, switchboard) as first:
+        await until(lambda: _NEXT in switchboard.requests, "the first one serves")
+        async with connector(driver.configured, switchboard):
+            await until(lambda: switchboard.requests.count(_LEASE) >= 2, "the second one asks")
+            assert switchboard.requests.count(_NEXT) == 1, "the second one serves beside the first"
+            await first.vanished()
+            await driver.says("t", "are you there?")
+            await until(lambda: bool(switchboard.accepted), "the second one takes over")
+    same(texts(switchboard.accepted), ["are you there?"])
+
+
+async def check_secrets_are_told_to_nobody(driver: Driver) -> None:
+    """No log, no request to the switchboard and no description of the account holds a secret of it, as none that is
+    refused."""
+    await says(driver, 1)
+    switchboard, wrong = scripted(), _with_wrong_secrets(driver.configured)
+    with listening() as logged:
+        async with connector(driver.configured, switchboard):
+            await until(lambda: bool(switchboard.accepted and switchboard.heartbeats), "a heartbeat comes")
+            await answered(switchboard, switchboard.reply(switchboard.accepted[0], "hello"))
+        if wrong.account.secrets:
+            async with connector(wrong, switchboard):
+                await until(lambda: any("sign-in refused" in one for one in logged()), "the wrong secret is refused")
+    secrets = (*driver.configured.account.secrets.items(), *wrong.account.secrets.items())
+    told = {"a request": switchboard.told, "the account": (driver.configured, wrong), "a log": logged()}
+    for where, what in told.items():
+        leaked = [name for name, value in secrets if value in str(what)]
+        assert not leaked, f"{where} tells a secret: {leaked}"
+
+
+async def check_an_idle_account_asks_for_nothing(driver: CountingDriver) -> None:
+    """Beside long polls the platform hears of it less than once a minute."""
+    switchboard = scripted()
+    async with connector(driver.configured, switchboard):
+        await until(lambda: _NEXT in switchboard.requests, "the account is open")
+        before = driver.asked()
+        await passes(_IDLE_S)
+        asked = driver.asked() - before
+    assert asked < _IDLE_S / 60, f"in {_IDLE_S:.0f} s an idle account has asked {asked} times"
+
+
+def _states(heartbeats: Sequence[JsonObject]) -> list[str]:
+    return [beat["state"] for beat in heartbeats]
+
+
+def _with_wrong_secrets(configured: Configured) -> Configured:
+    account = configured.account
+    return replace(
+        configured,
+        account=replace(account, secrets={name: f"not-{value[::-1]}" for name, value in account.secrets.items()}),
+    )

@@ -1,0 +1,314 @@
+"""The other sides of Telegram, e-mail and a folder, for the checks of connectors."""
+
+from __future__ import annotations
+
+import asyncio
+import imaplib
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from pathlib import Path
+from typing import Final
+
+from switchboard.connectors.email.manifest import MANIFEST as EMAIL
+from switchboard.connectors.email.settings import Server, Settings
+from switchboard.connectors.kernel.accounts import Configured
+from switchboard.connectors.kernel.intake import Handling
+from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Account, Manifest
+from switchboard.testing.bot_api import TOKEN, BotApi, Status
+from switchboard.testing.connectors import Received, Shown
+from tests.mail_servers import OWN, PASSWORD, Imap, Postbox
+
+ANSWERED: Final = Handling(start="all", on_uncertain="resend_marked", on_stale="answer")
+_HOUSE: Final = "House"
+
+
+def without_pauses(manifest: Manifest, **others: int) -> Manifest:
+    """As fast as it goes; `others` are capabilities that are to be less."""
+    pauses = {"per_account_s": 0.0, "per_conversation_s": 0.0, "brake": None}
+    return replace(manifest, capabilities=replace(manifest.capabilities, **pauses, **others))  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class TelegramDriver:
+    """People who write to a bot, each in a chat of their own."""
+
+    api: BotApi
+    last: dict[str, JsonObject] = field(default_factory=dict)
+    threads: list[str] = field(default_factory=list)
+    longest: int = 4096
+    heard: list[JsonObject] = field(default_factory=list)
+    """The updates that there were before the platform began anew."""
+
+    @property
+    def configured(self) -> Configured:
+        settings = TELEGRAM.settings.model_validate({"api_url": self.api.url, "poll_s": 50})
+        return Configured(without_pauses(TELEGRAM), Account("house", settings, {"token": TOKEN}), ANSWERED)
+
+    async def says(self, thread: str, text: str) -> None:
+        self.last[thread] = self.api.people.say(text, user=self._person(thread))
+        self.heard += self.api.world.updates[-1:]
+
+    async def brings(self, thread: str, text: str, data: bytes) -> None:
+        self.api.people.document(data, "a.bin", "application/octet-stream", user=self._person(thread), caption=text)
+
+    def loses_files(self) -> None:
+        self.api.people.lose_files()
+
+    async def edits(self, thread: str, text: str) -> None:
+        self.api.people.edit(self.last[thread], text)
+
+    async def own_says(self, thread: str, text: str) -> None:
+        """As in a channel that it writes to."""
+        chat = self.api.world.private(self._person(thread))
+        self.api.people.say(text, chat, user=self.api.world.bot)
+
+    async def bot_says(self, thread: str, text: str) -> None:
+        self.api.people.say(text, user=self._person(thread) | {"is_bot": True})
+
+    async def begins_anew(self) -> None:
+        """What was confirmed is given again, with a field more; later, ids begin at a random number, which is low."""
+        if self.api.world.next_update > 1_000_000 and self.heard:
+            again = [one | {"message": one["message"] | {"has_protected_content": True}} for one in self.heard]
+            self.api.world.updates[:0] = again
+            self.heard = []
+        else:
+            self.api.world.next_update = 1_000
+            self.api.world.updates.clear()
+
+    async def shown(self) -> Sequence[Shown]:
+        return [Shown(self.threads[one["chat"]["id"] - 1000], _words(one)) for one in self.api.sent]
+
+    async def received(self) -> Sequence[Received]:
+        return [Received(_words(one), self._files(one)) for one in self.api.sent]
+
+    def _files(self, message: JsonObject) -> tuple[tuple[str, bytes], ...]:
+        about = message.get("document")
+        return ((str(about["file_name"]), self.api.world.files[about["file_id"]]),) if about else ()
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        async with self.api.closed():
+            yield
+
+    def puts_off(self, times: int, seconds: float) -> None:
+        said = f"Too Many Requests: retry after {seconds:.0f}"
+        self.api.spoil("sendMessage", *[Status(429, said, {"retry_after": seconds})] * times)
+
+    def asked(self) -> int:
+        return sum(call.method != "getUpdates" for call in self.api.calls)
+
+    def _person(self, thread: str) -> JsonObject:
+        if thread not in self.threads:
+            self.threads.append(thread)
+        return {"id": 1000 + self.threads.index(thread), "is_bot": False, "first_name": thread}
+
+
+def _words(message: JsonObject) -> str:
+    return str(message.get("text") or message.get("caption") or "")
+
+
+@dataclass(slots=True)
+class Relay:
+    """Before a server on loopback; it can be out of reach."""
+
+    port: int
+    _behind: int
+    _writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    _server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Connections are refused; those that are open end."""
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.transport.abort()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", self._behind)
+        self._writers |= {writer, ours}
+        await asyncio.gather(_carried(reader, ours), _carried(theirs, writer))
+        self._writers -= {writer, ours}
+
+
+async def _carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
+
+
+@dataclass(slots=True)
+class MailDriver:
+    """People who write mails to a folder of a mailbox, and get answers by SMTP."""
+
+    imap: Imap
+    client: imaplib.IMAP4
+    postbox: Postbox
+    ways: tuple[Relay, Relay]
+    """To IMAP and SMTP."""
+    said: Counter[str] = field(default_factory=Counter)
+    read: list[tuple[str, Received]] = field(default_factory=list)
+    """The answers that were looked at already."""
+    longest: int = 200_000  # what is longer is cut, and says so
+
+    @property
+    def configured(self) -> Configured:
+        imap, smtp = (Server(host="127.0.0.1", port=way.port, tls="none") for way in self.ways)
+        settings = Settings(address=OWN, user=self.imap.user, imap=imap, smtp=smtp, idle_s=0.1, folder=_HOUSE)
+        manifest = without_pauses(EMAIL, text_limit=20_000)
+        return Configured(manifest, Account("desk", settings, {"password": PASSWORD}), ANSWERED)
+
+    async def says(self, thread: str, text: str) -> None:
+        await self._sends(thread, text)
+
+    async def brings(self, thread: str, text: str, data: bytes) -> None:
+        await self._sends(thread, text, data)
+
+    async def _sends(self, thread: str, text: str, data: bytes | None = None) -> None:
+        mail = EmailMessage(policy=policy.SMTP)
+        mail["From"], mail["To"] = f"{thread}@x.example", OWN  # no subject: it would be part of the text
+        first, before = f"<{thread}@x.example>", self.said[thread]
+        mail["Message-ID"] = f"<{thread}.{before}@x.example>" if before else first
+        if before:
+            mail["References"] = first
+        self.said[thread] += 1
+        mail.set_content(text)
+        if data is not None:
+            mail.add_attachment(data, maintype="application", subtype="octet-stream", filename="a.bin")
+        await self._append(mail.as_bytes())
+
+    async def own_says(self, thread: str, text: str) -> None:
+        """A mail that was sent from the account, and lies in its folder."""
+        await self._append(f"From: {OWN}\r\nTo: {thread}@x.example\r\nMessage-ID: <own@x>\r\n\r\n{text}\r\n".encode())
+
+    async def bot_says(self, thread: str, text: str) -> None:
+        """An automatic mail."""
+        about = f"From: {thread}@x.example\r\nTo: {OWN}\r\nAuto-Submitted: auto-replied\r\nMessage-ID: <bot@x>\r\n"
+        await self._append(f"{about}\r\n{text}\r\n".encode())
+
+    async def begins_anew(self) -> None:
+        """The folder is made anew, with another UIDVALIDITY, and its mails have the UIDs of others."""
+        await asyncio.to_thread(self._made_anew)
+
+    async def shown(self) -> Sequence[Shown]:
+        return [Shown(thread, one.text) for thread, one in self._looked_at()]
+
+    async def received(self) -> Sequence[Received]:
+        return [one for _, one in self._looked_at()]
+
+    def _looked_at(self) -> list[tuple[str, Received]]:
+        for one in self.postbox.mails[len(self.read) :]:
+            mail = message_from_bytes(one, policy=policy.default)
+            files = tuple(map(_file, mail.iter_attachments()))
+            self.read.append((str(mail["To"]).partition("@")[0], Received(_text(mail), files)))
+        return list(self.read)
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        for way in self.ways:
+            await way.close()
+        yield
+        for way in self.ways:
+            await way.open()
+
+    async def _append(self, mail: bytes) -> None:
+        status, told = await asyncio.to_thread(self.client.append, _HOUSE, "", "", mail)
+        assert status == "OK", told
+
+    def _made_anew(self) -> None:
+        self.client.select(_HOUSE)
+        count = int(self.client.response("EXISTS")[1][0] or b"0")
+        mails = [self.client.fetch(str(number), "(BODY.PEEK[])")[1][0] for number in range(count, 0, -1)]
+        self.client.close()
+        for command in (self.client.delete, self.client.create):
+            status, told = command(_HOUSE)
+            assert status == "OK", told
+        for mail in mails:
+            assert isinstance(mail, tuple)
+            self.client.append(_HOUSE, "", "", b"X-Moved: yes\r\n" + mail[1])
+
+
+def _text(mail: EmailMessage) -> str:
+    plain = mail.get_body(("plain",))
+    assert isinstance(plain, EmailMessage)
+    return str(plain.get_content()).strip()
+
+
+def _file(attached: EmailMessage) -> tuple[str, bytes]:
+    data = attached.get_payload(decode=True)
+    assert isinstance(data, bytes)
+    return attached.get_filename() or "", data
+
+
+@asynccontextmanager
+async def mail_driver(imap: Imap, postbox: Postbox, smtp_port: int) -> AsyncIterator[MailDriver]:
+    """With a folder of its own, which is empty."""
+    client, ways = await asyncio.to_thread(imap.login), (Relay(0, imap.port), Relay(0, smtp_port))
+    await asyncio.to_thread(client.delete, _HOUSE)
+    await asyncio.to_thread(client.create, _HOUSE)
+    for way in ways:
+        await way.open()
+    try:
+        yield MailDriver(imap, client, postbox, ways)
+    finally:
+        for way in ways:
+            await way.close()
+        await asyncio.to_thread(client.logout)
+
+
+@dataclass(slots=True)
+class FolderDriver:
+    """People who put files into a folder."""
+
+    root: Path
+    manifest: Manifest
+    said: int = 0
+    longest: int = 1_000_000
+
+    @property
+    def configured(self) -> Configured:
+        settings = self.manifest.settings.model_validate({"path": self.root, "poll_s": 0.02})
+        return Configured(self.manifest, Account("folder", settings, {}), Handling(start="all"))
+
+    async def says(self, thread: str, text: str) -> None:
+        self.said += 1
+        put(self.root, thread, f"{self.said:06}", text)
+
+    async def shown(self) -> Sequence[Shown]:
+        return [Shown("", text) for text in replies_in(self.root)]
+
+    async def received(self) -> Sequence[Received]:
+        texts = sorted(self.root.glob("outbox/*/*.txt"), key=lambda file: file.stat().st_mtime_ns)
+        return [Received(one.read_text(), _files_of(one)) for one in texts]
+
+
+def _files_of(text: Path) -> tuple[tuple[str, bytes], ...]:
+    """What came with it, in its order."""
+    files = sorted(text.with_suffix(".files").glob("*"))
+    return tuple((one.name.partition("-")[2], one.read_bytes()) for one in files)
+
+
+def put(root: Path, who: str, name: str, text: str) -> None:
+    """A message, whole or not at all."""
+    place = root / "inbox" / who
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"{name}.draft").write_text(text)
+    (place / f"{name}.draft").rename(place / f"{name}.txt")
+
+
+def replies_in(root: Path) -> list[str]:
+    """What was answered, oldest first."""
+    files = sorted(root.glob("outbox/*/*.txt"), key=lambda file: file.stat().st_mtime_ns)
+    return [file.read_text() for file in files]
