@@ -59,6 +59,23 @@ async def test_whoever_has_blocked_us_is_not_sent_the_other_parts() -> None:
     assert sum(request.endswith("/parts") for request in switchboard.requests) == 2
 
 
+async def test_nothing_is_tried_where_we_are_blocked_before_somebody_writes_there_again() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    platform.outcomes = [Refused("blocked by the user", "blocked")]
+    await platform.says("t", "hello")
+    outcomes = list[str]()
+    for number in range(3):  # a process of its own for each reply
+        if number == 2:
+            await platform.says("t", "are you there?")
+        async with connector(platform.configured, switchboard):
+            await until(lambda: len(switchboard.accepted) >= 1 + number // 2, "the message is accepted")
+            outbox_id = switchboard.reply(switchboard.accepted[-1], f"reply {number}")
+            await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+        outcomes.append(switchboard.outcome(outbox_id))
+    assert (outcomes, [part.text for part in platform.posts]) == (["failed", "failed", "sent"], ["reply 2"])
+    assert (platform.outcomes, switchboard.told) == ([], ["blocked"])
+
+
 async def test_what_was_stopped_for_longer_than_its_lease_sends_nothing_when_it_goes_on() -> None:
     platform = ScriptedPlatform(replace(CAPABILITIES, on_uncertain="ask"))
     await platform.says("t", "hello")
@@ -111,6 +128,7 @@ async def test_more_replies_than_a_person_reads_are_left_to_an_operator_who_can_
         replies = [switchboard.reply(message, "hi") for message in switchboard.accepted]
         await until(lambda: bool(switchboard.outcome(replies[-1])), "it stops")
         assert [switchboard.outcome(one) for one in replies] == ["sent", "sent", "failed"]
+        assert switchboard.told == ["braked"]
         switchboard.resend(replies[-1])
         await until(lambda: switchboard.outcome(replies[-1]) == "sent", "it is sent as a person wishes")
 

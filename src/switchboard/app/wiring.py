@@ -16,6 +16,7 @@ import structlog
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.channels import known_channels
 from switchboard.app.database import open_database
+from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.ops.engines import (
     WORKSPACES,
     check_calls,
@@ -142,6 +143,8 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
         runtime.database, runtime.notifier, settings.dead_letters, callbacks, runtime.channels
     )
     maintenance += retention_tasks(runtime.database, settings.classify.keep_days, settings.memory.keep_days)
+    notices = ReplyNotices(runtime.database, runtime.notifier, runtime.rule_book)
+    maintenance += (MaintenanceTask("tell_of_replies", 2.0, notices.tell),)
     maintenance += _compaction_tasks(runtime, models)
     maintenance += (_results_task(runtime),)
     group = settings.worker

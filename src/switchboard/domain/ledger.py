@@ -104,8 +104,10 @@ class OutboxPart:
 class LeasedRow(OutboxRow):
     """A reply that a connector has just leased, with the `event.reply_address` of the message it answers.
 
-    `parts`: those of it that were sent before, or may have been.
+    `parts`: those of it that were sent before, or may have been. `unreachable`: the platform has said since the
+    message came that nothing can be sent to its conversation.
     """
 
     address: JsonObject | None
     parts: Sequence[OutboxPart]
+    unreachable: bool

@@ -34,8 +34,14 @@ DeadLetterCategory = Literal[
     "policy_violation",
     "refused",
     "outcome_unknown",
+    "reply_uncertain",
+    "reply_braked",
+    "reply_unreachable",
 ]
-"""Why nobody took a message. `refused`: its butler declined; `outcome_unknown`: an effect may have happened."""
+"""Why nobody took a message. `refused`: its butler declined; `outcome_unknown`: an effect may have happened.
+
+Or why the reply to it did not leave: it may have been sent, a program seems to answer, the conversation is blocked.
+"""
 
 
 @dataclass(frozen=True, slots=True)

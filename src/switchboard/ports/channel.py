@@ -17,6 +17,8 @@ from switchboard.domain.envelope import ChatType, Envelope
 from switchboard.ports.raw import INTEGER
 
 SendOutcome = Literal["sent", "retryable", "later", "failed", "uncertain"]
+SendFailure = Literal["braked", "blocked"]
+"""Why no replies at all go to a conversation: a program seems to answer there, or nothing can be sent there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Receipt:
     error: str | None = None
     delay: float = 0.0
     """Seconds to wait before the next attempt of a retryable one, or of one for later, which uses up no attempt."""
+    because: SendFailure | None = None
+    """Of one that failed, if people are to be told."""
 
 
 Found = Mapping[str, str | None]

@@ -66,7 +66,8 @@ ALL_DEAD_LETTERS: Final = DeadLetterFilter()
 class Case:
     """What is needed to decide a dead letter's message again. `facts` is None if an old release kept none.
 
-    `kept`: the message itself is. `taken`: the butlers that have what died of it, or were done with it.
+    `kept`: the message itself is. `taken`: the butlers that have what died of it, or were done with it. `reply`: the
+    reply that it is about, if not the message.
     """
 
     dead_letter_id: UUID
@@ -80,6 +81,7 @@ class Case:
     tier: Literal["high_priority", "interactive", "default", "passive"]
     kept: bool
     facts: Mapping[str, str] | None
+    reply: UUID | None
     taken: Sequence[str]
 
 

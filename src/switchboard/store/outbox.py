@@ -8,15 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
 from switchboard.core.storable import storable_text
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
+from switchboard.domain.routing import TeamId, Unrouted
 from switchboard.ports.channel import Receipt
 from switchboard.store.database import Database, Row, decoded, part_as, query, rows_as, seconds
+from switchboard.store.ids import new_uuid7
 
 MAX_SENDS: Final = 8
 """Attempts to send before a reply is given up (and can be sent again by an operator)."""
@@ -41,6 +43,15 @@ class WaitingReplies:
     endpoint: str
     replies: int
     since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """A reply that was not sent, or may not have been, and the team of its butler; None: none knows it any more."""
+
+    outbox_id: UUID
+    why: Literal["uncertain", "braked", "blocked"]
+    team_id: TeamId | None
 
 
 def pull_pool(channel: str, endpoint: str) -> str:
@@ -95,8 +106,20 @@ async def settle_send(
         None if receipt.error is None else storable_text(receipt.error),
         seconds(receipt.delay),
         MAX_SENDS,
+        receipt.because,
     )
     return state
+
+
+async def untold(database: Database, limit: int) -> list[Untold]:
+    """Replies of which people are to be told, oldest first."""
+    return rows_as(Untold, await database.rows(query("outbox.untold"), limit))
+
+
+async def tell(database: Database, reply: Untold, told: Unrouted) -> bool:
+    """Make a dead letter of the reply. False: people know already, or it is being sent again."""
+    values = (new_uuid7(), told.category, told.reason, told.team_id, told.handler)
+    return bool(await database.value(query("outbox.tell"), reply.outbox_id, reply.why, *values))
 
 
 async def expire_leases(database: Database) -> int:

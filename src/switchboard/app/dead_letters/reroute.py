@@ -154,6 +154,12 @@ class Rerouter:
     async def _decide(self, caller: Principal, case: Case, to: Target | None) -> Decision:
         """Who is to get it now, by the rules in force."""
         self.check_reach(caller, [case.team_id], to)
+        if case.reply is not None:
+            raise Conflict(
+                f"the message was answered: send reply {case.reply} again (switchboard outbox resend), or close the "
+                "dead letter",
+                code="already_answered",
+            )
         if not case.kept:
             raise Conflict("the message itself is no longer kept; close the dead letter", code="message_gone")
         known = await self._facts(case)

@@ -39,7 +39,9 @@ class LeasedReply:
     """A reply to send now. The receipt must carry its `lease`; `recipient` is who wrote the message.
 
     `address` is the `event.reply_address` of the message, null if it had none; `parts` are those that were sent before,
-    or may have been. The bytes of `files` are at `/v1/outbox/{outbox_id}/files/{n}`, `n` from 0.
+    or may have been. If it is `unreachable`, nothing can be sent there, as a receipt has said since the message came:
+    report it as failed, `blocked`, without trying. The bytes of `files` are at `/v1/outbox/{outbox_id}/files/{n}`, `n`
+    from 0.
     """
 
     outbox_id: UUID
@@ -56,6 +58,7 @@ class LeasedReply:
     attempts: int
     address: JsonObject | None
     parts: Sequence[OutboxPart]
+    unreachable: bool
 
 
 class ConnectorService:
@@ -127,4 +130,5 @@ def _leased(row: LeasedRow) -> LeasedReply:
         attempts=row.attempts,
         address=row.address,
         parts=row.parts,
+        unreachable=row.unreachable,
     )

@@ -138,7 +138,10 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A reply to send; `parts` are those that an earlier attempt recorded, by their index."""
+    """A reply to send; `parts` are those that an earlier attempt recorded, by their index.
+
+    `unreachable`: nothing can be sent there, as is known since the message came that it answers.
+    """
 
     outbox_id: str
     lease: int
@@ -149,6 +152,7 @@ class Reply:
     address: JsonObject
     parts: Mapping[int, JsonMapping]
     files: Sequence[ReplyFile] = ()
+    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +437,7 @@ def _reply(some: JsonMapping) -> Reply:
         address=some.get("address") or {},
         parts={int(part["part"]): part for part in some.get("parts") or ()},
         files=msgspec.convert(some.get("files") or (), tuple[ReplyFile, ...]),
+        unreachable=some.get("unreachable", False),
     )
 
 

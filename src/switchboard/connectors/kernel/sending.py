@@ -23,6 +23,7 @@ from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.limits import Brake, Limiter, pause_after
 from switchboard.connectors.kernel.parts import Destination, marked, plain, plan, unanswering, without_files
 from switchboard.lanes.faults import point
+from switchboard.ports.channel import SendFailure
 from switchboard.ports.connector import (
     SEND_S,
     Capabilities,
@@ -96,6 +97,10 @@ class _LeftToLease(Exception):
 class _Stopped(Exception):
     """The reply is not sent unless a person sends it again."""
 
+    def __init__(self, because: SendFailure, reason: str) -> None:
+        super().__init__(reason)
+        self.because = because
+
 
 class _Unknown(Exception):
     """A part may have been sent, and a person is to say what becomes of it."""
@@ -123,8 +128,6 @@ class Sender:
     _pauses: int = 0
     _slowed: dict[str, float] = field(default_factory=dict)
     """To whom replies wait for the brake, and until when."""
-    _unreachable: set[str] = field(default_factory=set)
-    """Conversations in which we are blocked."""
 
     def __post_init__(self) -> None:
         self._limiter = Limiter(self.capabilities)
@@ -179,9 +182,9 @@ class Sender:
                 await self.api.receipt(reply, "later", error=_told(back.reason), retry_after_s=seconds)
         except _Stopped as stopped:
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "failed", error=_told(str(stopped)))
+                await self.api.receipt(reply, "failed", error=_told(str(stopped)), because=stopped.because)
                 self.health.counters["failed"] += 1
-                if self.brake is not None:
+                if self.brake is not None and stopped.because == "braked":
                     self.brake.stopped(reply.outbox_id)
         except _Unknown as unknown:
             with suppress(Unreachable, Overtaken):
@@ -195,15 +198,17 @@ class Sender:
             self.health.well("replies")
 
     async def _send_all(self, reply: Reply, until: float) -> None:
+        if reply.unreachable:
+            raise _Stopped("blocked", "not tried, as nothing can be sent there before somebody writes there again")
         held = _Held(reply, until)
         held.parts = await self._planned(held)
         self._braked(reply)
-        outcomes = list[Sent | Refused]()
+        outcomes, blocked = list[Sent | Refused](), False
         for index in range(len(held.parts)):
             outcomes.append(await self._once(held, index))
-            if self._blocked(reply, outcomes[-1]):
+            if blocked := self._blocked(reply, outcomes[-1]):
                 break
-        await self._receipt(held, outcomes)
+        await self._receipt(held, outcomes, "blocked" if blocked else None)
 
     async def _planned(self, held: _Held) -> tuple[Part, ...]:
         """The parts of a reply. Other replies go on meanwhile, even if its text is long and hostile."""
@@ -228,16 +233,13 @@ class Sender:
 
     def _blocked(self, reply: Reply, outcome: Sent | Refused) -> bool:
         """Whether the conversation cannot be reached at all, so that the other parts need not be tried."""
-        if isinstance(outcome, Sent):
-            self._unreachable.discard(reply.conversation)
+        if isinstance(outcome, Sent) or outcome.because != "blocked":
             return False
-        if outcome.because == "blocked" and reply.conversation not in self._unreachable:
-            self._unreachable.add(reply.conversation)
-            self.health.counters["unreachable"] += 1
-            log.warning("conversation unreachable", outbox_id=reply.outbox_id, why=outcome.reason)
-        return outcome.because == "blocked"
+        self.health.counters["unreachable"] += 1
+        log.warning("conversation unreachable", outbox_id=reply.outbox_id, why=outcome.reason)
+        return True
 
-    async def _receipt(self, held: _Held, outcomes: Sequence[Sent | Refused]) -> None:
+    async def _receipt(self, held: _Held, outcomes: Sequence[Sent | Refused], because: SendFailure | None) -> None:
         """Tried for as long as the lease is ours: the parts are recorded, the lease would end as pending."""
         outcome = "sent" if any(isinstance(one, Sent) for one in outcomes) else "failed"
         ids = (one.platform_message_id for one in outcomes if isinstance(one, Sent))
@@ -247,7 +249,8 @@ class Sender:
         point("connector_unreported")
         while True:
             try:
-                await self.api.receipt(held.reply, outcome, platform_message_id=first, error=error)
+                why = because if outcome == "failed" else None
+                await self.api.receipt(held.reply, outcome, platform_message_id=first, error=error, because=why)
             except Unreachable as unreachable:
                 if self.clock() > held.until:
                     raise
@@ -414,7 +417,7 @@ class Sender:
         self.health.trouble("brake", f"{why}; the next one waits" if isfinite(pause) else f"{why}; no more are sent")
         if isfinite(pause):
             raise _GivenBack(pause, f"{why}; it waits")
-        raise _Stopped(f"{why}: perhaps a program answers; to send this one: switchboard outbox resend")
+        raise _Stopped("braked", f"{why}: perhaps a program answers; to send this one: switchboard outbox resend")
 
     def _knows_key(self, held: _Held, index: int) -> bool:
         """Whether the platform still knows the key of a part that may have been sent."""

@@ -136,10 +136,15 @@ class QuarantineBody(Body):
 
 
 class ReceiptBody(Body):
-    """The outcome of one attempt to send a reply."""
+    """The outcome of one attempt to send a reply.
+
+    `because`, of one that failed: `braked`, no more are sent there because a program seems to answer, or `blocked`,
+    nothing can be sent there. People are told once, as of a dead letter.
+    """
 
     lease: Number
     outcome: Literal["sent", "retryable", "later", "failed", "uncertain"]
+    because: Literal["braked", "blocked"] | None = None
     platform_message_id: Word | None = None
     error: Words | None = None
     retry_after_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 0

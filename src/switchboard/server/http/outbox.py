@@ -109,7 +109,7 @@ def pull_request(body: OutboxNext) -> PullRequest:
 
 def receipt(body: ReceiptBody) -> Receipt:
     """The receipt in the form of the service."""
-    return Receipt(body.outcome, body.platform_message_id, body.error, body.retry_after_s)
+    return Receipt(body.outcome, body.platform_message_id, body.error, body.retry_after_s, body.because)
 
 
 def beat(body: HeartbeatBody) -> Heartbeat:

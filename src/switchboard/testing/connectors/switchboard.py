@@ -72,6 +72,10 @@ class ScriptedSwitchboard:
         """By the thread that a conversation has now, the one that it had first."""
         self.answering: dict[str, JsonObject] = {}
         """By conversation, the address of the message that a butler is working on."""
+        self.blocked: set[str] = set()
+        """Conversations in which nothing can be sent, until somebody writes there again."""
+        self.told: list[str] = []
+        """What people were told of: why no replies are sent to a conversation."""
         self.receipts: list[str] = []
         """The outcomes that were reported, of all replies."""
         self.posted: list[tuple[int, str]] = []
@@ -94,8 +98,7 @@ class ScriptedSwitchboard:
         self._keys: dict[str, str] = {}
         self._outbox: dict[str, _Outgoing] = {}
         self._holder = ""
-        self._lease = 0
-        self._posts = 0
+        self._lease = self._posts = 0
         self._lease_ends = 0.0
         self._changed = asyncio.Event()
 
@@ -110,7 +113,7 @@ class ScriptedSwitchboard:
         self._outbox[outbox_id] = _Outgoing(
             {
                 "outbox_id": outbox_id,
-                "conversation": event.get("external_thread_id") or sender,
+                "conversation": _conversation(envelope),
                 "thread": event.get("external_thread_id"),
                 "recipient": sender,
                 "reply_to": event["external_event_id"],
@@ -136,6 +139,7 @@ class ScriptedSwitchboard:
 
     def resend(self, outbox_id: str) -> None:
         """An operator wants a reply that has failed to be sent again."""
+        self.blocked.discard(self._outbox[outbox_id].reply["conversation"])
         self._outbox[outbox_id].outcome = ""
         self._changed.set()
 
@@ -335,6 +339,7 @@ class ScriptedSwitchboard:
             return {"request_id": known, "status": "accepted", "duplicate": True}
         self._keys |= dict.fromkeys([key, *event.get("also", ())], str(uuid4()))
         self.accepted.append(envelope)
+        self.blocked.discard(_conversation(envelope))
         return {"request_id": self._keys[key], "status": "accepted", "duplicate": False}
 
     async def _next(self, body: Mapping[str, Any]) -> Answer:
@@ -361,7 +366,9 @@ class ScriptedSwitchboard:
         return [some for some in firsts.values() if not some.leased and some.due <= self._clock()]
 
     def _shown(self, outgoing: _Outgoing) -> JsonObject:
-        return {**outgoing.reply, "lease": outgoing.lease, "parts": list(outgoing.parts.values())}
+        unreachable = outgoing.reply["conversation"] in self.blocked
+        state = {"lease": outgoing.lease, "parts": list(outgoing.parts.values()), "unreachable": unreachable}
+        return {**outgoing.reply, **state}
 
     def _recorded(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
         parts = outgoing.parts
@@ -374,6 +381,12 @@ class ScriptedSwitchboard:
             parts[body["part"]] = {"age_s": 0.0, **body}
         return 200, {"state": parts[body["part"]]["state"], "lease_s": _LEASE_S}
 
+    def _stopped(self, conversation: str, because: str | None) -> None:
+        if because is not None and conversation not in self.blocked:
+            self.told.append(because)
+        if because == "blocked":
+            self.blocked.add(conversation)
+
     def _receipt(self, outgoing: _Outgoing, body: JsonObject) -> Answer:
         if body.get("platform_message_id") == "":
             return 422, _error("invalid_value")
@@ -381,6 +394,7 @@ class ScriptedSwitchboard:
             return 409, _error("conflict")
         outcome = str(body["outcome"])
         self.receipts.append(outcome)
+        self._stopped(outgoing.reply["conversation"], body.get("because"))
         outgoing.leased = False
         outgoing.outcome = "" if outcome in {"later", "retryable"} else outcome
         outgoing.due = self._clock() + float(body.get("retry_after_s") or 0.0)
@@ -390,6 +404,10 @@ class ScriptedSwitchboard:
             outgoing.parts = {index: part for index, part in outgoing.parts.items() if part["state"] != "intent"}
         self._changed.set()
         return 200, {"state": outcome}
+
+
+def _conversation(envelope: JsonObject) -> str:
+    return str(envelope["event"].get("external_thread_id") or envelope["sender"]["identity"])
 
 
 class _Wire(httpx2.AsyncBaseTransport):

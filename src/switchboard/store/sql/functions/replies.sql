@@ -57,10 +57,12 @@ end $$;
 
 -- Settle one send: a receipt with the outcome; a retryable one goes back into the lane until its attempts are used up, and one
 -- for `later`, which uses up none, for a day after the reply was made.
+-- _because: a failure is the brake's, which lets no more replies go there, or nothing can be sent there at all. People are told
+-- of the first in a conversation, and of all that is uncertain (see tell_of_reply).
 -- Returns the state the reply is in now, or null when the lease is not the holder's any more.
 create or replace function settle_send(
     _owner bigint, _lane uuid, _epoch bigint, _seq bigint, _outcome text, _platform_message_id text, _error text,
-    _delay interval, _max_attempts integer
+    _delay interval, _max_attempts integer, _because text default null
 ) returns text
 language plpgsql as $$
 #variable_conflict use_column
@@ -70,8 +72,9 @@ declare
     _outbox_id uuid;
     _late boolean;
     _open text;
+    _reachable boolean;
 begin
-    select l.attempts into _attempts from lane l
+    select l.attempts, l.blocked_at is null into _attempts, _reachable from lane l
         where l.key = _lane and l.epoch = _epoch and l.state = 'running' and l.next_seq = _seq
           and l.owner is not distinct from _owner
         for no key update;
@@ -99,8 +102,17 @@ begin
     update outbox o set
         state = _state, error = _error,
         platform_message_id = coalesce(_platform_message_id, o.platform_message_id),
-        settled_at = case when _state <> 'pending' then clock_timestamp() end
+        settled_at = case when _state <> 'pending' then clock_timestamp() end,
+        untold = case when o.system_id = 'switchboard' then null when _state = 'uncertain' then 'uncertain'
+                      when _state = 'failed' and (_because <> 'blocked' or _reachable) then _because end
         where o.lane = _lane and o.seq = _seq;
+    if _state = 'sent' and not _reachable or _state = 'failed' and _because = 'blocked' then
+        -- A reply to a message from before was not tried, and says nothing of those to later ones.
+        update lane l set blocked_at = case when _state = 'failed' then clock_timestamp() end
+            where l.key = _lane and (_state = 'sent' or l.blocked_at is null or l.blocked_at < (
+                select m.received_at from outbox o join message_inbox m on m.request_id = o.request_id
+                where o.lane = _lane and o.seq = _seq));
+    end if;
     if _state <> 'pending' then
         perform advance_lanes(array[_lane], array[_seq], array[false], array[false]);
         return _state;
@@ -151,7 +163,43 @@ begin
         return false;
     end if;
     delete from outbox_part p where p.outbox_id = _outbox_id and p.state <> 'sent';
-    update outbox o set seq = (enqueue_items(array[_lane], null))[1], state = 'pending', error = null, settled_at = null
+    update dead_letter x set status = 'handled', handled_by_system_id = 'switchboard', resolution = 'the reply is sent again',
+                             handled_at = clock_timestamp()
+        from outbox o
+        where o.outbox_id = _outbox_id and x.request_id = o.request_id and x.lane = o.lane and x.seq = o.seq and x.status = 'pending';
+    update lane l set blocked_at = null where l.key = _lane and l.blocked_at is not null;
+    update outbox o set seq = (enqueue_items(array[_lane], null))[1], state = 'pending', error = null, settled_at = null, untold = null
         where o.outbox_id = _outbox_id;
+    return true;
+end $$;
+
+-- Make a dead letter of a reply that was not sent, or may not have been. That a conversation gets no more replies is told once,
+-- until somebody has handled it. False: it was told, or the reply is being sent again.
+create or replace function tell_of_reply(
+    _outbox_id uuid, _why text, _dead_letter_id uuid, _category text, _reason text, _team_id text, _handler text
+) returns boolean
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _conversation uuid := (select l.conversation from outbox o join lane l on l.key = o.lane where o.outbox_id = _outbox_id);
+    _lane uuid;
+begin
+    if _handler is not null then
+        perform lock_lanes(array[lane_key('notice', _handler, _conversation)], array['notice'], array[_handler],
+                           array[_conversation], array['work']);
+    end if;
+    update outbox o set untold = null where o.outbox_id = _outbox_id and o.untold = _why returning o.lane into _lane;
+    if not found or exists (
+        select from dead_letter x
+        where x.lane = _lane and x.category = _category and x.status = 'pending' and x.category in ('reply_braked', 'reply_unreachable')
+    ) then
+        return false;
+    end if;
+    perform write_dead_letters(array_agg(
+            (_dead_letter_id, o.request_id, _conversation, _team_id, _category, _reason, _handler, o.lane, o.seq, o.system_id,
+             null, coalesce((select max(d.n) from delivery d where d.request_id = o.request_id and d.system_id = o.system_id), 1)
+            )::new_dead_letter))
+        from outbox o where o.outbox_id = _outbox_id;
+    update dead_letter x set sender_spared = true where x.dead_letter_id = _dead_letter_id;
     return true;
 end $$;

@@ -372,6 +372,7 @@ create index held_contact on held (contact_id, request_id) where state = 'held';
 -- key: lane_key of what the lane is for. system_id: the butler of a turn, the System4 of a notice; conversation: null in
 -- the lane of its digests. flow: whose share of the workers it takes, see flow_key; that of the message which made it ready.
 -- delayed: it is ready, but not before ready_at, and cannot be claimed until a claim has found that time to have come.
+-- blocked_at: of replies, when the platform last said that nothing can be sent there; null since something was.
 create table lane (
     key uuid primary key,
     kind text not null,
@@ -393,6 +394,7 @@ create table lane (
     resumed_seq bigint,
     head_attempts integer not null default 0,
     head_ready_at timestamptz,
+    blocked_at timestamptz,
     next_seq bigint not null generated always as (coalesce(resumed_seq, done_seq + 1)) stored
 ) with (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.05);
 create index lane_ready on lane (pool, tier, flow, ready_at) where state = 'ready' and not delayed;
@@ -512,6 +514,7 @@ create table step (
     primary key (request_id, lane, seq, path)
 ) partition by range (request_id);
 
+-- untold: what people are to be told of a reply that was not sent, or may not have been; null once they are.
 create table outbox (
     lane uuid not null,
     seq bigint not null,
@@ -531,8 +534,10 @@ create table outbox (
     created_at timestamptz not null,
     settled_at timestamptz,
     files json,
+    untold text check (untold in ('uncertain', 'braked', 'blocked')),
     primary key (lane, seq, request_id)
 ) with (fillfactor = 85);
+create index outbox_untold on outbox (outbox_id) where untold is not null;
 create index outbox_request on outbox (request_id);
 create index outbox_id on outbox (outbox_id);
 create index outbox_platform on outbox (lane, platform_message_id) where platform_message_id is not null;
@@ -622,6 +627,8 @@ create index dead_letter_untold on dead_letter (dead_letter_id)
 create index dead_letter_unlogged on dead_letter (dead_letter_id) where logged_at is null;
 create index dead_letter_to_tell on dead_letter (tell_after) where status = 'pending' and told_at is null;
 create index dead_letter_pending on dead_letter (dead_letter_id) where status = 'pending';
+create index dead_letter_reply on dead_letter (lane)
+    where status = 'pending' and category in ('reply_braked', 'reply_unreachable');
 create index dead_letter_category on dead_letter (category, dead_letter_id);
 create index dead_letter_kept on dead_letter (handled_at) where status = 'handled' and emptied_at is null;
 

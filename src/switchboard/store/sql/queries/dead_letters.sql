@@ -53,6 +53,7 @@ select x.dead_letter_id, x.request_id, (select c.name from conversation c where 
        x.rerouted_n, coalesce(x.payload #>> '{control,policy_tier}', 'default') as tier,
        exists (select from message_inbox m where m.request_id = x.request_id) as kept,
        (select d.facts from decision d where d.request_id = x.request_id and d.n = 1) as facts,
+       (select o.outbox_id from outbox o where o.lane = x.lane and o.seq = x.seq) as reply,
        array(select d.system_id from delivery d
              where d.request_id = x.request_id and d.state in ('pending', 'answered', 'declined')
                and (d.text is null or d.text = x.text)) as taken
@@ -113,7 +114,8 @@ update dead_letter set sender_spared = true where request_id = $1 and sender_tol
 -- part: report
 -- A dead letter without anything that the sender wrote: what a butler or a model gave as its reason may quote it.
 x.dead_letter_id, x.request_id, x.team_id, x.channel, x.category, x.system_id, x.created_at,
-coalesce(case when x.lane is null and x.category not in ('classification_failed', 'poison') then x.reason end,
+coalesce(case when x.lane is null and x.category not in ('classification_failed', 'poison')
+                   or x.category in ('reply_uncertain', 'reply_braked', 'reply_unreachable') then x.reason end,
          (select d.error_class from delivery d where d.lane = x.lane and d.seq = x.seq), x.category) as reason
 
 -- name: log

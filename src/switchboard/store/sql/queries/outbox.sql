@@ -4,7 +4,9 @@ select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.
        o.reply_to, o.text, (select f.files from outbox f where f.lane = o.lane and f.seq = o.seq and f.request_id = o.request_id) as files,
        o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, o.attempts, o.lease,
        (select m.envelope #> '{event,reply_address}' from message_inbox m where m.request_id = o.request_id) as address,
-       (select json_agg({{part}} order by p.part) from outbox_part p where p.outbox_id = o.outbox_id) as parts
+       (select json_agg({{part}} order by p.part) from outbox_part p where p.outbox_id = o.outbox_id) as parts,
+       coalesce((select l.blocked_at >= (select m.received_at from message_inbox m where m.request_id = o.request_id)
+                 from lane l where l.key = o.lane), false) as unreachable
 from lease_replies($1, $2, $3, $4) o order by o.outbox_id;
 
 -- part: part
@@ -20,13 +22,21 @@ select p.part, p.parts as of, p.state, p.key, p.platform_message_id, p.error,
 from outbox_part p where p.outbox_id = $1 order by p.part;
 
 -- name: settle
-select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9);
+select settle_send($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: expire_leases
 select expire_leases($1);
 
 -- name: resend
 select resend_reply($1);
+
+-- name: untold
+select o.outbox_id, o.untold as why,
+       (select d.team_id from delivery d where d.request_id = o.request_id and d.system_id = o.system_id order by d.n desc limit 1) as team_id
+from outbox o where o.untold is not null order by o.outbox_id limit $1;
+
+-- name: tell
+select tell_of_reply($1, $2, $3, $4, $5, $6, $7);
 
 -- part: shown
 select o.outbox_id, o.lane, o.seq, c.name as conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,

@@ -1,0 +1,52 @@
+"""Replies that only a person can help become dead letters, so that the System4 of their team and operators are told.
+
+`app/wiring.py` has one of the workers call `ReplyNotices.tell` every two seconds. In: replies that may have been sent,
+that the brake has stopped, or whose conversation is blocked; out: dead letters with notices. Nobody who wrote is told.
+Next: `store/outbox.py`, `telling.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from switchboard.domain.routing import DeadLetterCategory, Unrouted
+from switchboard.journey.rulebook import RuleBook
+from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.store import outbox
+from switchboard.store.database import Database
+from switchboard.store.outbox import Untold
+
+_AT_ONCE: Final = 100
+_TOLD: Final[Mapping[Literal["uncertain", "braked", "blocked"], tuple[DeadLetterCategory, str]]] = {
+    "uncertain": ("reply_uncertain", "may have been sent, so it is not repeated"),
+    "braked": ("reply_braked", "was one of many within minutes, so perhaps a program answers: no more are sent there"),
+    "blocked": ("reply_unreachable", "cannot be sent, nor can others there, before somebody writes there again"),
+}
+"""By what has happened. No word of it is of a sender, a butler or a platform."""
+
+
+class ReplyNotices:
+    """Tells people of replies that do not leave."""
+
+    def __init__(self, database: Database, notifier: Notifier, rule_book: RuleBook) -> None:
+        self._database = database
+        self._notifier = notifier
+        self._rule_book = rule_book
+
+    async def tell(self) -> int:
+        """Make the dead letters that are due; returns how many."""
+        told = 0
+        for reply in await outbox.untold(self._database, _AT_ONCE):
+            told += await outbox.tell(self._database, reply, self._notice(reply))
+        if told:
+            self._notifier.notify(WORK)
+        return told
+
+    def _notice(self, reply: Untold) -> Unrouted:
+        """The dead letter of the reply; the root has those of teams that are gone."""
+        index = self._rule_book.rules.index
+        team_id = index.root if reply.team_id is None or not index.reaches(reply.team_id) else reply.team_id
+        category, what = _TOLD[reply.why]
+        reason = f"reply {reply.outbox_id} {what}; to send it again: switchboard outbox resend {reply.outbox_id}"
+        return Unrouted(team_id, category, reason, index.handler(team_id))
