@@ -59,6 +59,16 @@ async def test_whoever_has_blocked_us_is_not_sent_the_other_parts() -> None:
     assert sum(request.endswith("/parts") for request in switchboard.requests) == 2
 
 
+async def outcome_of_one(
+    platform: ScriptedPlatform, switchboard: ScriptedSwitchboard, text: str, *, accepted: int
+) -> str:
+    async with connector(platform.configured, switchboard):
+        await until(lambda: len(switchboard.accepted) >= accepted, "the messages are accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[-1], text)
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    return switchboard.outcome(outbox_id)
+
+
 async def test_nothing_is_tried_where_we_are_blocked_before_somebody_writes_there_again() -> None:
     platform, switchboard = ScriptedPlatform(), scripted()
     platform.outcomes = [Refused("blocked by the user", "blocked")]
@@ -67,11 +77,7 @@ async def test_nothing_is_tried_where_we_are_blocked_before_somebody_writes_ther
     for number in range(3):  # a process of its own for each reply
         if number == 2:
             await platform.says("t", "are you there?")
-        async with connector(platform.configured, switchboard):
-            await until(lambda: len(switchboard.accepted) >= 1 + number // 2, "the message is accepted")
-            outbox_id = switchboard.reply(switchboard.accepted[-1], f"reply {number}")
-            await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
-        outcomes.append(switchboard.outcome(outbox_id))
+        outcomes.append(await outcome_of_one(platform, switchboard, f"reply {number}", accepted=1 + number // 2))
     assert (outcomes, [part.text for part in platform.posts]) == (["failed", "failed", "sent"], ["reply 2"])
     assert (platform.outcomes, switchboard.told) == ([], ["blocked"])
 
