@@ -214,6 +214,7 @@ async def test_in_a_day_without_messages_no_model_is_asked(database_url: str, tm
                     "forget_deltas",
                     "forget_strangers",
                     "forget_accounts",
+                    "forget_posted",
                     "erase_entries",
                 },
             )
