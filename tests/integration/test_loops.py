@@ -60,3 +60,17 @@ async def test_a_person_gets_a_reply_and_so_does_a_machine_where_butler_or_rule_
         shop = await posted(server, mail("bot@z.example", "hello", "m3", Auto_Submitted="auto-generated"))
         for message in (person, machine, shop):
             await eventually(partial(server.lab.replies_to, message))
+
+
+@pytest.mark.parametrize("sender", ["bot@y.example", "bot@z.example"], ids=["butler", "rule"])
+async def test_nothing_allows_a_loop_of_switchboards(database_url: str, tmp_path: Path, sender: str) -> None:
+    async with open_server(database_url, tmp_path, tree=TREE, worker=True) as server:
+        fields = {"Auto_Submitted": "auto-replied", "X_Switchboard_Hops": "4"}
+        fourth = await posted(server, mail(sender, "hello", "m1", **fields))
+        await eventually(lambda: server.lab.replies_to(fourth))
+        fifth = await posted(server, mail(sender, "hello", "m2", **fields | {"X_Switchboard_Hops": "5"}))
+        await eventually(lambda: server.lab.count("select count(*) from delivery where state = 'declined'"))
+        assert await server.lab.replies_to(fifth) == []
+        [attempt] = (await explained(server, fifth))["deliveries"][0]["attempts"]
+        assert "x-switchboard-hops: 5" in attempt["error"]
+        await assert_balanced(server.lab)

@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.core.channels.email import trusting
 from switchboard.core.mail.bounce import bounced
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.quoted import without_history
-from switchboard.core.mail.reply import File, Reply, answered_subject, compose, message_id, reply_address
+from switchboard.core.mail.headers import header
+from switchboard.core.mail.reply import HOPS, File, Reply, answered_subject, compose, hops, message_id, reply_address
 
 NOW = datetime(2026, 6, 1, 9, tzinfo=UTC)
 OWN = "house@home.example"
@@ -44,6 +46,32 @@ def test_a_reply_is_in_the_thread_and_says_that_it_is_automatic() -> None:
     assert mail["message-id"] == message_id("part-1", OWN)
     assert mail.get_content_type() == "multipart/alternative"
     assert [part.get_content() for part in mail.iter_parts()] == ["Fine.", "<p>Fine.</p>"]
+
+
+def exchanged(first: bytes, most: int, stripped: str = "") -> list[int]:
+    """The counts of two switchboards that answer each other, where a program removes a field: what is in mails alone."""
+    looped, counts, raw, own = trusting({}, most).looped, list[int](), first, OWN
+    for number in range(3 * most):
+        envelope = envelope_from_mail(raw, endpoint=own, now=NOW).envelope
+        counts.append(hops(header(envelope.payload.raw, HOPS)))
+        if looped(envelope) is not None or envelope.event.reply_address is None:
+            break
+        raw = compose(reply(to=envelope.event.reply_address, own=own, key=f"part-{number}"), NOW)
+        raw = b"\r\n".join(line for line in raw.split(b"\r\n") if not line.startswith(stripped.encode() or b"\0"))
+        own = str(envelope.event.reply_address["to"])
+    return counts
+
+
+def test_two_switchboards_that_may_answer_each_other_stop_though_nothing_of_them_lasts() -> None:
+    first = b"From: ada@x.example\r\nTo: house@home.example\r\nMessage-ID: <m1@x.example>\r\n\r\nHello"
+    assert exchanged(first, 5, "Auto-Submitted") == [0, 1, 2, 3, 4, 5]
+    assert exchanged(first, 2, "Auto-Submitted") == [0, 1, 2]
+    assert exchanged(first, 5, "X-Switchboard-Hops") == [0] * 15, "then the brake stops them"
+
+
+@pytest.mark.parametrize(("said", "count"), [("", 0), ("7", 7), ("-1", 0), ("1" * 5000, 0), ("٣", 0), ("5 ", 0)])
+def test_a_count_that_is_none_counts_nothing(said: str, count: int) -> None:
+    assert hops(said) == count
 
 
 def test_a_reply_is_the_same_bytes_each_time() -> None:
@@ -145,7 +173,17 @@ def test_no_word_of_anybody_adds_a_field_or_a_long_line(
     assert b"\n" not in raw.replace(b"\r\n", b"")
     assert b"\r" not in raw.replace(b"\r\n", b"")
     mail = parsed(raw)
-    known = {"From", "To", "Subject", "Date", "Message-ID", "In-Reply-To", "References", "Auto-Submitted"}
+    known = {
+        "From",
+        "To",
+        "Subject",
+        "Date",
+        "Message-ID",
+        "In-Reply-To",
+        "References",
+        "Auto-Submitted",
+        "X-Switchboard-Hops",
+    }
     assert set(mail.keys()) <= known | {"X-Auto-Response-Suppress", "MIME-Version", "Content-Type"}
     assert len(mail.keys()) == len(set(mail.keys()))
     body = mail.get_body(("plain",))

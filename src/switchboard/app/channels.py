@@ -26,5 +26,7 @@ def known_channels(settings: Settings) -> Channels:
         except ImportError as error:
             raise ConfigurationError(f"the channel {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
     schedules = [one.named(name) for name, one in settings.schedules.items()]
-    ours = Channels((*CHANNELS.values(), email.trusting(settings.email.trusted_servers)), schedules)
+    ours = Channels(
+        (*CHANNELS.values(), email.trusting(settings.email.trusted_servers, settings.email.max_hops)), schedules
+    )
     return ours.adding(plug_ins, settings.channels)

@@ -157,9 +157,13 @@ ScheduleName = Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")]
 
 
 class EmailSettings(_Group):
-    """The mail servers whose `Authentication-Results` are believed: their names, by account or for all (`*`)."""
+    """The mail servers whose `Authentication-Results` are believed: their names, by account or for all (`*`).
+
+    `max_hops`: how many answers of switchboards may follow each other.
+    """
 
     trusted_servers: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    max_hops: Annotated[int, Field(ge=1, le=100)] = 5
 
 
 class EndpointSettings(_Group):

@@ -75,16 +75,19 @@ class ReplyWays:
         source = work.envelope.source
         return pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
 
-    async def withheld(self, work: Work) -> str | None:
+    async def withheld(self, work: Work, *, allowed: bool = False) -> str | None:
         """The sign that the message is automatic, so that no reply is to be made; None: a person may be waiting.
 
-        Two programs that answer each other never end, so a rule must allow it.
+        Two programs that answer each other never end, so it must be `allowed`, or by a rule; a loop never is.
         """
         channel = self._channels[work.envelope.source.channel]
         kept = await get_raw(self._database, work.request_id) if channel.tells_automatic else None
         envelope = whole_envelope(Original(*kept, work.envelope)) if kept else None
-        sign = channel.automatic(envelope) if envelope else None
-        return None if sign and await allow_automatic(self._database, work.request_id) else sign
+        if envelope is None or (sign := channel.automatic(envelope)) is None:
+            return None
+        if channel.looped(envelope) is not None:
+            return sign
+        return None if allowed or await allow_automatic(self._database, work.request_id) else sign
 
     async def reader(self, turn: Turn) -> Reader:
         """For whom the turn reads, and the reply is."""

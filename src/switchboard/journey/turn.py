@@ -98,7 +98,7 @@ class Replies(Protocol):
 
     def pool(self, work: Work) -> str | None: ...
 
-    async def withheld(self, work: Work) -> str | None: ...
+    async def withheld(self, work: Work, *, allowed: bool = False) -> str | None: ...
 
     async def reader(self, turn: Turn) -> Reader: ...
 
@@ -244,7 +244,8 @@ class TurnLeg:
             return replace(draft, outcome="answered")  # a notice has nobody to reply to
         files = await self._files(work, result)
         text = storable_text("\n".join(filter(None, (result.text, *files.lines))))
-        if member.options.get("reply_to_automatic") is not True and (sign := await self._replies.withheld(work)):
+        allowed = member.options.get("reply_to_automatic") is True
+        if sign := await self._replies.withheld(work, allowed=allowed):
             reason = f"no reply is made to automatic messages ({sign}); it would have been: {text}"
             return replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
         sent = replace(draft, outbox_id=new_uuid7(), text=text, files=files.files)

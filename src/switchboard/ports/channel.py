@@ -142,6 +142,8 @@ class Channel:
     """Facts that follow from made-up facts, as they would in a message."""
     automatic: Callable[[Envelope], str | None] = _nothing
     """The sign that no person waits for an answer, such as `precedence: bulk`; None: a person may be waiting."""
+    looped: Callable[[Envelope], str | None] = _nothing
+    """The sign that programs answer each other in turn, so that nothing allows another answer; None: they do not."""
     authentic: Callable[[Mapping[str, str]], bool] = _surely
     """Whether a message with these facts is surely from its sender; else butlers remember nothing of it."""
     overheard: Callable[[Mapping[str, str]], bool] = _nobody_else

@@ -25,10 +25,13 @@ from switchboard.core.mail.headers import (
     mailboxes,
     without_tag,
 )
+from switchboard.core.mail.reply import HOPS, hops
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import SEVERAL, YES_OR_NO, Channel, Correspondence, Form, Found
 from switchboard.ports.raw import matching, word
 
+MAX_HOPS: Final = 5
+"""How many answers of switchboards may follow each other."""
 Servers = Mapping[str, Collection[str]]
 """By account, or `*` for all: the names (`authserv-id`) of servers that mark mails with what they found out."""
 
@@ -129,7 +132,7 @@ def _replied_to(envelope: Envelope) -> str | None:
     return next((one.strip("<>") for value in values if (one := matching(_MESSAGE_ID, value.strip()))), None)
 
 
-def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found:
+def _facts(envelope: Envelope, servers: Servers = MappingProxyType({}), most_hops: int = MAX_HOPS) -> Found:
     raw, identity = envelope.payload.raw, envelope.sender.identity
     sender = _ADDRESS.fitting(address(identity))
     domain = _DOMAIN.fitting(domain_of(sender or ""))
@@ -140,7 +143,7 @@ def _facts(envelope: Envelope, servers: Servers = MappingProxyType({})) -> Found
         "email_parent_domain": _parents(domain),
         "email_to": (recipients := _recipients(envelope)),
         "email_tag": _tags(envelope, recipients),
-        "email_automatic": "no" if _automatic(envelope) is None else "yes",
+        "email_automatic": "no" if _automatic(envelope, most_hops) is None else "yes",
         "email_list_id": _LIST_ID.fitting(word(list_id(header(raw, "list-id")))),
         # If our own server wrote one of these headers, it is the topmost; strangers wrote the others.
         "email_auth": mail_auth(header(raw, "authentication-results"), trusted, domain or ""),
@@ -212,7 +215,13 @@ def _bare(identity: str) -> str:
     return address(identity) or identity.strip("<> ").lower()
 
 
-def _automatic(envelope: Envelope) -> str | None:
+def _looped(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
+    """That switchboards answer each other; mail programs of people do not pass the count on, so theirs is 0."""
+    count = hops(header(envelope.payload.raw, HOPS).strip())
+    return f"{HOPS}: {count}" if count >= most else None
+
+
+def _automatic(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
     """By RFC 3834, by signs of mailing lists and bounces, and by the sender being the mailbox that received it."""
     identity, own = envelope.sender.identity, _mailbox(envelope.source.endpoint_identity)
     sender = _bare(identity)
@@ -220,7 +229,7 @@ def _automatic(envelope: Envelope) -> str | None:
         return f"from {identity}"
     if is_mailbox(sender, own):
         return f"from {identity}, which is this mailbox"
-    return _sign_of_headers(envelope.payload.raw)
+    return _looped(envelope, most) or _sign_of_headers(envelope.payload.raw)
 
 
 def _sign_of_headers(raw: object) -> str | None:
@@ -268,6 +277,7 @@ CHANNELS: Final = (
         },
         implied=_implied,
         automatic=_automatic,
+        looped=_looped,
         authentic=_authentic,
         overheard=_overheard,
         history="email",
@@ -276,7 +286,13 @@ CHANNELS: Final = (
 )
 
 
-def trusting(servers: Servers) -> Channel:
-    """The channel where the results of these servers are believed."""
+def trusting(servers: Servers, max_hops: int = MAX_HOPS) -> Channel:
+    """The channel where the results of these servers are believed, and so many switchboards may answer in turn."""
     named = {account: frozenset(map(str.lower, those)) for account, those in servers.items() if those}
-    return replace(CHANNELS[0], facts=partial(_facts, servers=named), unknown={} if named else CHANNELS[0].unknown)
+    return replace(
+        CHANNELS[0],
+        facts=partial(_facts, servers=named, most_hops=max_hops),
+        unknown={} if named else CHANNELS[0].unknown,
+        automatic=partial(_automatic, most=max_hops),
+        looped=partial(_looped, most=max_hops),
+    )

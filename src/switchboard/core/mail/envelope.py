@@ -40,7 +40,7 @@ KEPT_HEADERS: Final = (
     *("from", "sender", "reply-to", "to", "cc", "subject", "date", "message-id", "in-reply-to", "references"),
     *("list-id", "list-unsubscribe", "authentication-results", "auto-submitted", "precedence", "return-path"),
     *("delivered-to", "x-original-to", "importance", "list-post", "list-help", "content-type"),
-    *("x-autoreply", "x-autorespond"),
+    *("x-autoreply", "x-autorespond", "x-switchboard-hops"),
 )
 """The fields in `payload.raw.headers`: what rules, loop protection and replies need. The rest is in `Mail.raw`."""
 

@@ -38,6 +38,8 @@ _ADDRESS = re.compile(rf"{_LOCAL}@{_DOMAIN}")
 _ID = re.compile(r"<[!-;=?-~]+>")
 # What is made of parts, or is a mail, may not be base64: it would be read as something else, or be refused.
 _MEDIA_TYPE = re.compile(r"(?!multipart/|message/)[a-z0-9][a-z0-9.+-]{0,62}/[a-z0-9][a-z0-9.+-]{0,62}")
+HOPS: Final = "x-switchboard-hops"
+_COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
 _UNSEEN: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
@@ -69,7 +71,8 @@ class Reply:
 def reply_address(headers: Mapping[str, str]) -> JsonObject:
     """Where an answer to a mail with these fields goes: to its Reply-To, else its From, and to nobody else.
 
-    `{"to", "subject", "message_id", "references"}`, at most 4 KB; without `to` the mail cannot be answered.
+    `{"to", "subject", "message_id", "references"}`, at most 4 KB; without `to` the mail cannot be answered. `hops`, of
+    a mail of a switchboard: how many answers of switchboards led to it.
     """
     said = (headers.get("reply-to", ""), headers.get("from", ""))
     to = next((found for line in said for one in mailboxes(line)[:10] if (found := _ascii(address(one) or ""))), None)
@@ -77,7 +80,14 @@ def reply_address(headers: Mapping[str, str]) -> JsonObject:
     ids = _ids(headers.get("references", "")) or _ids(headers.get("in-reply-to", ""))[:1]
     chain = list(dict.fromkeys((*ids[:1], *ids[1:][-_MAX_REFERENCES:], *own)))
     subject = _line(decoded(headers.get("subject", "")), _MAX_SUBJECT)
-    return {"to": to, "subject": subject, "message_id": own[0] if own else None, "references": list(chain)}
+    found = {"to": to, "subject": subject, "message_id": own[0] if own else None, "references": list(chain)}
+    count = hops(headers.get(HOPS, ""))
+    return {**found, "hops": count} if count else found
+
+
+def hops(said: str) -> int:
+    """What a mail says of how many answers of switchboards led to it, itself included; 0: it is no such answer."""
+    return int(said) if _COUNT.fullmatch(said) else 0
 
 
 def message_id(key: str, own: str) -> str:
@@ -108,6 +118,7 @@ def _head(reply: Reply, to: str, own: str, now: datetime) -> Iterator[str]:
     if isinstance(references, list) and (ids := [one for said in references for one in _ids(str(said))]):
         yield "References: " + "\r\n ".join(ids)
     yield "Auto-Submitted: auto-replied"
+    yield f"X-Switchboard-Hops: {min(hops(str(reply.to.get('hops') or 0)) + 1, 999)}"
     yield "X-Auto-Response-Suppress: OOF, AutoReply"  # Exchange heeds this one alone
     yield "MIME-Version: 1.0"
 
