@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import pytest
 
+from switchboard.connectors.email import channel
 from switchboard.connectors.email.manifest import MANIFEST
 from switchboard.connectors.email.settings import Settings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.ports.connector import Account
 from switchboard.testing.connectors.running import connector, scripted
+from tests.integration.test_connector_email import silent_smtp
 from tests.mail_servers import MAIL, OWN, PASSWORD, Dovecot, running_dovecot
 from tests.waiting import eventually
 
@@ -146,3 +148,27 @@ async def test_a_mailbox_made_anew_with_the_same_uids_loses_and_doubles_nothing(
     assert found == [f"<m{number}@x.example>" for number in (1, 2, 3, 4)]
     assert switchboard.duplicates == 1
     assert str(switchboard.cursor).partition(":")[0] != before.partition(":")[0]
+
+
+async def test_a_mail_that_a_silent_server_may_have_is_not_sent_again_and_others_are_received(
+    dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "_ANSWERED_S", 2.0)
+    monkeypatch.setattr(channel, "_WRITTEN_S", 1.0)
+    switchboard = scripted()
+    async with silent_smtp(b".\r\n") as (connections, port):
+        account = configured(dovecot, smtp={"host": "127.0.0.1", "port": port, "tls": "none"}, sent_copy="never")
+        async with connector(account, switchboard):
+            await eventually(lambda: holds(switchboard.cursor is not None))
+            await asyncio.to_thread(dovecot.deliver, mail("m1"))
+            await eventually(lambda: holds(len(switchboard.accepted) == 1))
+            first = switchboard.reply(switchboard.accepted[0], "Fine.")
+            await eventually(lambda: holds(len(connections) == 1))
+            await asyncio.to_thread(dovecot.deliver, mail("m2"))
+            await eventually(lambda: holds(len(switchboard.accepted) == 2))
+            assert not switchboard.outcome(first), "meanwhile the server is still waited for"
+            await eventually(lambda: holds(switchboard.outcome(first) == "uncertain"))
+        async with connector(account, switchboard):  # nor does another process
+            await asyncio.to_thread(dovecot.deliver, mail("m3"))
+            await eventually(lambda: holds(len(switchboard.accepted) == 3))
+    assert len(connections) == 1

@@ -22,7 +22,10 @@ from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
-STRIPPED: Final = "/^(Auto-Submitted|Message-ID|In-Reply-To|References|X-Switchboard-Hops):/ IGNORE\n/^Subject:/ REPLACE Subject: away\n"
+STRIPPED: Final = (
+    "/^(Auto-Submitted|Message-ID|In-Reply-To|References|X-Switchboard-Hops):/ IGNORE\n"
+    "/^Subject:/ REPLACE Subject: away\n"
+)
 BRAKE_S: Final = 15.0
 
 

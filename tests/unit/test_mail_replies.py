@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.mail.bounce import bounced
+from switchboard.core.mail.headers import header
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.quoted import without_history
-from switchboard.core.mail.headers import header
 from switchboard.core.mail.reply import HOPS, File, Reply, answered_subject, compose, hops, message_id, reply_address
 
 NOW = datetime(2026, 6, 1, 9, tzinfo=UTC)
@@ -49,7 +49,7 @@ def test_a_reply_is_in_the_thread_and_says_that_it_is_automatic() -> None:
 
 
 def exchanged(first: bytes, most: int, stripped: str = "") -> list[int]:
-    """The counts of two switchboards that answer each other, where a program removes a field: what is in mails alone."""
+    """The counts of two switchboards that answer each other, where a program removes a field; they remember nothing."""
     looped, counts, raw, own = trusting({}, most).looped, list[int](), first, OWN
     for number in range(3 * most):
         envelope = envelope_from_mail(raw, endpoint=own, now=NOW).envelope

@@ -132,7 +132,7 @@ class _Returned:
     def pool(self, work: Work) -> str | None:  # noqa: ARG002
         return None
 
-    async def withheld(self, work: Work) -> str | None:  # noqa: ARG002
+    async def withheld(self, work: Work, *, allowed: bool = False) -> str | None:  # noqa: ARG002
         return None
 
     async def reader(self, turn: Turn) -> Reader:

@@ -80,9 +80,9 @@ def reply_address(headers: Mapping[str, str]) -> JsonObject:
     ids = _ids(headers.get("references", "")) or _ids(headers.get("in-reply-to", ""))[:1]
     chain = list(dict.fromkeys((*ids[:1], *ids[1:][-_MAX_REFERENCES:], *own)))
     subject = _line(decoded(headers.get("subject", "")), _MAX_SUBJECT)
-    found = {"to": to, "subject": subject, "message_id": own[0] if own else None, "references": list(chain)}
+    made: JsonObject = {"to": to, "subject": subject, "message_id": own[0] if own else None, "references": list(chain)}
     count = hops(headers.get(HOPS, ""))
-    return {**found, "hops": count} if count else found
+    return {**made, "hops": count} if count else made
 
 
 def hops(said: str) -> int:
