@@ -79,7 +79,7 @@ async def test_nothing_is_tried_where_we_are_blocked_before_somebody_writes_ther
             await platform.says("t", "are you there?")
         outcomes.append(await outcome_of_one(platform, switchboard, f"reply {number}", accepted=1 + number // 2))
     assert (outcomes, [part.text for part in platform.posts]) == (["failed", "failed", "sent"], ["reply 2"])
-    assert (platform.outcomes, switchboard.told) == ([], ["blocked"])
+    assert (platform.outcomes, switchboard.reasons) == ([], ["blocked"])
 
 
 async def test_what_was_stopped_for_longer_than_its_lease_sends_nothing_when_it_goes_on() -> None:
@@ -134,7 +134,7 @@ async def test_more_replies_than_a_person_reads_are_left_to_an_operator_who_can_
         replies = [switchboard.reply(message, "hi") for message in switchboard.accepted]
         await until(lambda: bool(switchboard.outcome(replies[-1])), "it stops")
         assert [switchboard.outcome(one) for one in replies] == ["sent", "sent", "failed"]
-        assert switchboard.told == ["braked"]
+        assert switchboard.reasons == ["braked"]
         switchboard.resend(replies[-1])
         await until(lambda: switchboard.outcome(replies[-1]) == "sent", "it is sent as a person wishes")
 

@@ -74,7 +74,7 @@ class ScriptedSwitchboard:
         """By conversation, the address of the message that a butler is working on."""
         self.blocked: set[str] = set()
         """Conversations in which nothing can be sent, until somebody writes there again."""
-        self.told: list[str] = []
+        self.reasons: list[str] = []
         """What people were told of: why no replies are sent to a conversation."""
         self.receipts: list[str] = []
         """The outcomes that were reported, of all replies."""
@@ -93,13 +93,11 @@ class ScriptedSwitchboard:
         """It has a fault, and answers 500 to all requests with this text."""
         self.dies_at: tuple[str, bool] | None = None
         """The end of the path of the request at which the connector dies, and whether it is processed before."""
-        self._clock = clock
-        self._ttl_s = ttl_s
+        self._clock, self._ttl_s = clock, ttl_s
         self._keys: dict[str, str] = {}
         self._outbox: dict[str, _Outgoing] = {}
-        self._holder = ""
+        self._holder, self._lease_ends = "", 0.0
         self._lease = self._posts = 0
-        self._lease_ends = 0.0
         self._changed = asyncio.Event()
 
     def client(self, dead: asyncio.Event | None = None) -> httpx2.AsyncClient:
@@ -383,7 +381,7 @@ class ScriptedSwitchboard:
 
     def _stopped(self, conversation: str, because: str | None) -> None:
         if because is not None and conversation not in self.blocked:
-            self.told.append(because)
+            self.reasons.append(because)
         if because == "blocked":
             self.blocked.add(conversation)
 
