@@ -394,6 +394,14 @@ async def test_bombs_are_killed(bomb: str, small: Path) -> None:
 
 
 @pytest.mark.usefixtures("sandbox")
+async def test_the_kernel_counts_processes_too(small: Path) -> None:
+    """Thousands could start between two looks, and each of them would delay the next look."""
+    wait = "import resource as r\nwhile r.getrlimit(r.RLIMIT_NPROC) != (41, 41): pass\nprint('counted')"
+    done = await Sandbox(SandboxRules(128 * MIB, 40, 4 * MIB)).run(py(wait), small, 32 * MIB, 60)
+    assert done.output == b"counted\n"
+
+
+@pytest.mark.usefixtures("sandbox")
 async def test_files_in_memory_are_limited(small: Path) -> None:
     limited = Sandbox(SandboxRules(tmpfs=8 * MIB))
     done = await limited.run("cat /dev/zero >/tmp/x; cat /dev/zero >/dev/shm/x; du -sm /tmp /dev/shm", small, QUOTA, 60)
