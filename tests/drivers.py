@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import imaplib
+import smtplib
+import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -12,6 +14,8 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
 from switchboard.connectors.email.settings import Server, Settings
@@ -22,7 +26,8 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
 from switchboard.testing.bot_api import TOKEN, BotApi, Status
 from switchboard.testing.connectors import Received, Shown
-from tests.mail_servers import OWN, PASSWORD, Imap, Postbox
+from tests.mail_servers import OWN, PASSWORD, Dovecot, Imap, Postfix
+from tests.waiting import eventually
 
 ANSWERED: Final = Handling(start="all", on_uncertain="resend_marked", on_stale="answer")
 _HOUSE: Final = "House"
@@ -155,7 +160,7 @@ class MailDriver:
 
     imap: Imap
     client: imaplib.IMAP4
-    postbox: Postbox
+    delivered: list[bytes]
     ways: tuple[Relay, Relay]
     """To IMAP and SMTP."""
     said: Counter[str] = field(default_factory=Counter)
@@ -209,7 +214,7 @@ class MailDriver:
         return [one for _, one in self._looked_at()]
 
     def _looked_at(self) -> list[tuple[str, Received]]:
-        for one in self.postbox.mails[len(self.read) :]:
+        for one in self.delivered[len(self.read) :]:
             mail = message_from_bytes(one, policy=policy.default)
             files = tuple(map(_file, mail.iter_attachments()))
             self.read.append((str(mail["To"]).partition("@")[0], Received(_text(mail), files)))
@@ -253,19 +258,66 @@ def _file(attached: EmailMessage) -> tuple[str, bytes]:
 
 
 @asynccontextmanager
-async def mail_driver(imap: Imap, postbox: Postbox, smtp_port: int) -> AsyncIterator[MailDriver]:
-    """With a folder of its own, which is empty."""
+async def mail_driver(imap: Imap, delivered: list[bytes], smtp_port: int) -> AsyncIterator[MailDriver]:
+    """With a folder of its own, which is empty; `delivered` is where the SMTP server puts what it takes."""
     client, ways = await asyncio.to_thread(imap.login), (Relay(0, imap.port), Relay(0, smtp_port))
     await asyncio.to_thread(client.delete, _HOUSE)
     await asyncio.to_thread(client.create, _HOUSE)
     for way in ways:
         await way.open()
     try:
-        yield MailDriver(imap, client, postbox, ways)
+        yield MailDriver(imap, client, delivered, ways)
     finally:
         for way in ways:
             await way.close()
         await asyncio.to_thread(client.logout)
+
+
+@dataclass(slots=True)
+class PostfixDriver:
+    """Ada, who writes mails by Postfix and reads the answers by Dovecot. It has the methods for kills alone."""
+
+    dovecot: Dovecot
+    postfix: Postfix
+    said: int = 0
+    longest: int = 200_000
+
+    @property
+    def configured(self) -> Configured:
+        imap = Server(host="127.0.0.1", port=self.dovecot.tls_port)
+        smtp = Server(host="127.0.0.1", port=self.postfix.port, tls="starttls")
+        settings = Settings(address=OWN, user=self.dovecot.user, imap=imap, smtp=smtp, idle_s=0.2)
+        manifest = without_pauses(EMAIL, text_limit=20_000)
+        return Configured(manifest, Account("desk", settings, {"password": PASSWORD}), ANSWERED)
+
+    async def says(self, thread: str, text: str) -> None:
+        await asyncio.to_thread(self._written, thread, text)
+        await self._delivered()
+
+    async def shown(self) -> Sequence[Shown]:
+        await self._delivered()
+        mails = await asyncio.to_thread(self.dovecot.mails, "ada")
+        return [Shown("t", _text(message_from_bytes(one.as_bytes(), policy=policy.default))) for one in mails]
+
+    def _written(self, thread: str, text: str) -> None:
+        self.said += 1
+        about = f"From: ada@x.example\r\nTo: {OWN}\r\nMessage-ID: <{thread}.{self.said}@x.example>\r\n"
+        threaded = f"References: <{thread}.1@x.example>\r\n" if self.said > 1 else ""
+        with smtplib.SMTP("127.0.0.1", self.postfix.port) as client:
+            client.starttls(context=ssl.create_default_context())
+            client.login("ada", PASSWORD)
+            client.sendmail("ada@x.example", [OWN], f"{about}{threaded}\r\n{text}\r\n".encode())
+
+    async def _delivered(self) -> None:
+        await eventually(lambda: asyncio.to_thread(lambda: not self.postfix.is_busy), within=60)
+
+
+@asynccontextmanager
+async def postfix_driver(dovecot: Dovecot, postfix: Postfix) -> AsyncIterator[PostfixDriver]:
+    """Its certificate is one of those that this machine trusts meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
+        yield PostfixDriver(dovecot, postfix)
 
 
 @dataclass(slots=True)

@@ -93,6 +93,20 @@ class Dovecot(Imap):
         return [message_from_bytes(one[1]) for one in found if isinstance(one, tuple)]
 
 
+@dataclass(frozen=True)
+class Postfix:
+    """It takes mails at `port`, and they wait in `queue`."""
+
+    port: int
+    queue: Path
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has mails to deliver."""
+        waiting = ("maildrop", "incoming", "active", "deferred")
+        return any(one.is_file() for name in waiting for one in self.queue.glob(f"{name}/**/*"))
+
+
 def write(dovecot: Dovecot, postfix: int, *names: str) -> None:
     """Ada writes to us: a mail of each name."""
     with smtplib.SMTP("127.0.0.1", postfix) as client:
@@ -281,7 +295,14 @@ def running_dovecot() -> Iterator[Dovecot]:
 
 @contextmanager
 def running_postfix(dovecot: Dovecot, *, header_checks: str = "") -> Iterator[int]:
-    """Postfix, which lets users of this Dovecot send and delivers to its mailboxes; the port for submission.
+    """The port of `queueing_postfix`."""
+    with queueing_postfix(dovecot, header_checks=header_checks) as postfix:
+        yield postfix.port
+
+
+@contextmanager
+def queueing_postfix(dovecot: Dovecot, *, header_checks: str = "") -> Iterator[Postfix]:
+    """Postfix, which lets users of this Dovecot send and delivers to its mailboxes.
 
     `header_checks`: what it changes in the header fields of each mail, see header_checks(5).
     """
@@ -304,7 +325,7 @@ def running_postfix(dovecot: Dovecot, *, header_checks: str = "") -> Iterator[in
         subprocess.run([started, "-c", str(home / "conf"), "check"], check=True, capture_output=True)
         with running(["/usr/lib/postfix/sbin/master", "-s", "-c", str(home / "conf")]) as process:
             once_up(process, port)
-            yield port
+            yield Postfix(port, home / "queue")
 
 
 def certify(home: Path) -> None:

@@ -61,8 +61,10 @@ def smtp() -> Iterator[tuple[Postbox, int]]:
     ids=lambda check: check.__name__,
 )
 def test_email(check: ConnectorCheck, pymap: Imap, smtp: tuple[Postbox, int]) -> None:
+    postbox, port = smtp
+
     async def checked() -> None:
-        async with mail_driver(pymap, *smtp) as driver:
+        async with mail_driver(pymap, postbox.mails, port) as driver:
             await check(driver)
 
     in_its_time(checked())
@@ -72,9 +74,10 @@ def test_email(check: ConnectorCheck, pymap: Imap, smtp: tuple[Postbox, int]) ->
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_email_that_is_killed(pymap: Imap, smtp: tuple[Postbox, int]) -> None:
     """At some of the points, as each takes a second; `make kit` does so at all of them."""
+    postbox, port = smtp
 
     async def checked() -> None:
-        async with mail_driver(pymap, *smtp) as driver:
+        async with mail_driver(pymap, postbox.mails, port) as driver:
             rows = await killed_while_receiving(driver, RECEIVING_DEATHS[::4], 1)
             rows += await killed_while_sending(driver, SENDING_DEATHS[::5], 1)
             assert not any(row.lost or row.doubled for row in rows), rows
