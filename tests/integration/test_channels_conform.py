@@ -9,10 +9,10 @@ import gc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from switchboard.ports.connector import Manifest
 from switchboard.testing.bot_api import BotApi
 from switchboard.testing.connectors import (
     RECEIVING_DEATHS,
@@ -24,7 +24,7 @@ from switchboard.testing.connectors import (
     killed_while_receiving,
     killed_while_sending,
 )
-from tests.documents import HOME
+from tests.documents import HOME, blocks
 from tests.drivers import FolderDriver, MailDriver, TelegramDriver, mail_driver
 from tests.mail_servers import Imap, Postbox, running_pymap, running_smtp
 
@@ -86,8 +86,12 @@ def test_email_that_is_killed(pymap: Imap, smtp: tuple[Postbox, int]) -> None:
 
 
 @pytest.mark.parametrize("check", checks_for(FolderDriver), ids=lambda check: check.__name__)
-def test_a_folder(check: ConnectorCheck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_by_the_test_of_the_manual(
+    check: ConnectorCheck, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(HOME / "examples/connectors/folder"))
-    manifest = __import__("folder_channel").MANIFEST
-    assert isinstance(manifest, Manifest)
-    in_no_time(check(FolderDriver(tmp_path, manifest)))
+    [test] = [one for one in blocks(HOME / "docs/connectors.md") if (one.language, one.mark) == ("python", "file")]
+    space: dict[str, Any] = {}
+    exec(test.text, space)  # noqa: S102 - a snippet of our own documents
+    assert checks_for(space["FolderDriver"]) == checks_for(FolderDriver)
+    space["test_folder"](check, tmp_path)
