@@ -19,6 +19,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
+import httpx2
+
 from switchboard.bench import lab
 from switchboard.testing.bot_api import TOKEN, BotApi
 
@@ -89,6 +91,8 @@ async def measure(plan: Plan) -> Result:
                 await asyncio.wait_for(api.until(lambda: api.polling), _WITHIN_S)
                 polled = perf_counter() - began
                 telegram = await _one_by_one(api, plan.messages)
+                if mail is not None:
+                    await _receives(up, "email")
                 mails = await mail.one_by_one(plan.mails) if mail is not None else []
                 connectors = _connectors(up.pid)
                 before = {name: lab.resident_mb(pid) for name, pid in connectors.items()}
@@ -262,6 +266,19 @@ async def _listens(port: int) -> None:
                 continue
             writer.close()
             return
+
+
+async def _receives(up: lab.Running, channel: str) -> None:
+    """Until the account of the channel has looked for messages: those from before are none that it answers."""
+    async with (
+        asyncio.timeout(_WITHIN_S),
+        httpx2.AsyncClient(base_url=up.url, headers={"Authorization": f"Bearer {up.token}"}) as client,
+    ):
+        while True:
+            found = (await client.get("/v1/connectors")).raise_for_status().json()["connectors"]
+            if any(one["channel"] == channel and one["state"] == "healthy" for one in found):
+                return
+            await asyncio.sleep(_PAUSE_S)
 
 
 def _connectors(pid: int) -> dict[str, int]:
