@@ -62,8 +62,7 @@ class ModelEngine:
     def _tools(self) -> Mapping[str, Tool]:
         from switchboard.agents.model.toolbox import build_tools
 
-        tools = build_tools(self._context.sandbox) if self._given is None else self._given
-        return {tool.spec.name: tool for tool in tools}
+        return {tool.spec.name: tool for tool in (build_tools() if self._given is None else self._given)}
 
     stoppable: Final = True
 
