@@ -33,10 +33,13 @@ ANSWERED: Final = Handling(start="all", on_uncertain="resend_marked", on_stale="
 _HOUSE: Final = "House"
 
 
-def without_pauses(manifest: Manifest, **others: int) -> Manifest:
-    """As fast as it goes; `others` are capabilities that are to be less."""
-    pauses = {"per_account_s": 0.0, "per_conversation_s": 0.0, "brake": None}
-    return replace(manifest, capabilities=replace(manifest.capabilities, **pauses, **others))  # type: ignore[arg-type]
+def without_pauses(manifest: Manifest, text_limit: int | None = None) -> Manifest:
+    """As fast as it goes; with a lower limit of a text, if one is given."""
+    able = manifest.capabilities
+    quick = replace(
+        able, per_account_s=0.0, per_conversation_s=0.0, brake=None, text_limit=text_limit or able.text_limit
+    )
+    return replace(manifest, capabilities=quick)
 
 
 @dataclass(slots=True)

@@ -73,7 +73,7 @@ class RouteSender(_Said):
 
 
 class RouteFile(_Said):
-    """The bytes of an attachment, by its position: `url` gives them to whoever has it, for an hour."""
+    """The bytes of an attachment, by its position: `url` gives them to anyone who has it, for an hour."""
 
     attachment: int
     filename: str | None = None

@@ -47,7 +47,7 @@ class DayBook:
         self.bills: list[Bill] = []
 
     async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | Refusal:
-        """Set `wanted` aside, or say why not. Whoever asks is the only sender there is."""
+        """Set `wanted` aside, or say why not. The caller is the only sender there is."""
         del share
         found = reserve(on(self.account, self._today()), wanted, cap)
         if isinstance(found, Refusal):

@@ -199,7 +199,7 @@ class Files(Protocol):
         ...
 
     async def link(self, attachment: Attachment) -> str | None:
-        """A URL that gives the bytes to whoever has it, for an hour; None: not stored. Raises `Unavailable`."""
+        """A URL that gives the bytes to anyone who has it, for an hour; None: not stored. Raises `Unavailable`."""
         ...
 
     async def keep(

@@ -134,7 +134,7 @@ async def spending_of(database: Database, day: date) -> Day:
 
 @dataclass(frozen=True, slots=True)
 class ModelDay:
-    """What a model was used for on a day, whoever asked. `tokens_in` include those of its cache."""
+    """What a model was used for on a day, for all who asked. `tokens_in` include those of its cache."""
 
     model: str
     attempts: int = 0

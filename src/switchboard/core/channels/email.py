@@ -163,7 +163,7 @@ def _implied(facts: Mapping[str, str]) -> Found:
 def _parents(domain: str | None) -> str | None:
     """A domain and all above it but the topmost: `mail.acme.example`, `acme.example`.
 
-    Of a deep one the shortest: whoever owns a domain can put any number of labels before it.
+    Of a deep one the shortest: the owner of a domain can put any number of labels before it.
     """
     if not domain:
         return None

@@ -94,5 +94,5 @@ def _plan(steps: tuple[PipelineStep, ...]) -> Pipeline:
 
 
 def _faults(steps: tuple[PipelineStep, ...], menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
-    """A tool may not be granted to whoever wrote, or want other arguments."""
+    """A tool may not be granted to the sender, or may want other arguments."""
     return steps_faults(steps, menu, limits.steps)

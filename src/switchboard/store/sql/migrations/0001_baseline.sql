@@ -166,7 +166,7 @@ create table connector (
     primary key (channel, endpoint, instance_id)
 );
 
--- Which instance of a connector serves an account: lease is given anew each time that it is held, and fences its writes.
+-- Which instance of a connector serves an account: a new lease is given each time that it is held, and fences its writes.
 -- moved: by the thread that a conversation has on the platform now, the one under which it is known here. since: the first lease.
 create table connector_account (
     channel text not null,
@@ -314,7 +314,7 @@ create table blob_upload (
 );
 create index blob_upload_endpoint on blob_upload (channel, endpoint, uploaded_at);
 
--- Whoever may read the message may read its blobs.
+-- Anyone who may read the message may read its blobs.
 create table message_blob (
     blob bytea not null,
     request_id uuid not null,
@@ -979,7 +979,7 @@ create unlogged table model_lease (
 create index model_lease_model on model_lease (model);
 
 -- What turns write at the moment, for those who read along; removed when their attempt ends. kept: how many characters of what
--- was told before stay; tool: the name of one that is called. Unlogged: after a crash the reply is written anew, or is there.
+-- was told before stay; tool: the name of one that is called. Unlogged: after a crash the reply is written again, or is there.
 create unlogged table delta (
     request_id uuid not null,
     system_id text not null,
