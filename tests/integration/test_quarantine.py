@@ -57,6 +57,13 @@ async def test_an_event_is_kept_once_with_its_bytes(server: Opened) -> None:
     assert (b64decode(shown["raw"]), shown["size_bytes"]) == (RAW, len(RAW))
 
 
+async def test_an_event_that_bears_the_id_of_another_one_replaces_nothing(server: Opened) -> None:
+    kept = [await put(server, event(raw=raw)) for raw in (RAW, b"forged")]
+    assert [one["duplicate"] for one in kept] == [False, False]
+    shown = [(await server.http.get(f"/v1/quarantine/{one['quarantine_id']}")).json() for one in kept]
+    assert [b64decode(one["raw"]) for one in shown] == [RAW, b"forged"]
+
+
 async def test_an_event_is_replayed_or_waits_again(server: Opened) -> None:
     kept = (await put(server, event()))["quarantine_id"]
     await put(server, event(8))
@@ -65,10 +72,9 @@ async def test_an_event_is_replayed_or_waits_again(server: Opened) -> None:
     assert [e["event_id"] for e in await listed(server, replay="true")] == ["7"]
     assert [e["event_id"] for e in await listed(server, replay="false")] == ["8"]
     assert await replays(server) == 1
-    await put(server, event(reason="no better", raw=b"newer"))
+    await put(server, event(reason="no better"))
     assert await replays(server) == 0
-    shown = (await server.http.get(f"/v1/quarantine/{kept}")).json()
-    assert (b64decode(shown["raw"]), shown["size_bytes"], shown["reason"]) == (b"newer", 5, "no better")
+    assert (await server.http.get(f"/v1/quarantine/{kept}")).json()["reason"] == "no better"
     await server.http.post(f"/v1/quarantine/{kept}/replay")
     assert (await server.http.delete(f"/v1/quarantine/{kept}")).json()["status"] == "discarded"
     assert [e["event_id"] for e in await listed(server)] == ["8"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from uuid import UUID
 
 from switchboard.core.storable import storable_text
@@ -65,8 +66,12 @@ class Wanted:
 
 
 async def put(database: Database, event: BadEvent) -> Put:
-    """Keep it, once per endpoint and event id; the newest reason and bytes."""
-    key = (await database.keys()).event(event.channel, event.endpoint, event.event_id)
+    """Keep it, once per endpoint, event id and bytes; the newest reason.
+
+    Senders choose the ids of some platforms, such as the Message-ID of a mail: no event takes the place of another one.
+    """
+    known_as = f"{event.event_id}\n{sha256(event.raw).hexdigest()}"
+    key = (await database.keys()).event(event.channel, event.endpoint, known_as)
     row = await database.row(
         query("quarantine.put"),
         *(new_uuid7(), key, event.channel, event.endpoint, event.event_id, storable_text(event.reason)),

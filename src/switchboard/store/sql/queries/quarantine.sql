@@ -2,7 +2,7 @@
 -- Again with another reason after a replay that failed: then it waits for an operator again.
 insert into quarantine as q (quarantine_id, key, channel, endpoint, event_id, reason, raw, size_bytes)
 values ($1, $2, $3, $4, $5, $6, $7, $8)
-on conflict (key) do update set reason = excluded.reason, replay = false, raw = excluded.raw, size_bytes = excluded.size_bytes
+on conflict (key) do update set reason = excluded.reason, replay = false
 returning quarantine_id, q.quarantine_id <> $1 as duplicate;
 
 -- name: forget_oldest
