@@ -85,8 +85,9 @@ async def test_under_another_database_nothing_is_stored_by_the_keys_of_the_one_b
         async with lab(database_url) as elsewhere:
             first = await elsewhere.accept.accept(one)
         outcomes = [await accepted_or_not(parts, one) for _ in range(2)]
-        assert isinstance(outcomes[0], Unavailable), "come again"
         assert isinstance(outcomes[1], Acceptance)
+        # "Come again", unless the worker has noticed before us.
+        assert isinstance(outcomes[0], Unavailable) or outcomes[0] == outcomes[1]
         assert (outcomes[1].duplicate, outcomes[1].request_id) == (True, first.request_id)
         assert await parts.count("select count(*) from conversation") == 1
         await eventually(lambda: parts.replies_to(first.request_id))
