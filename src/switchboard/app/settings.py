@@ -94,9 +94,13 @@ class PoolSettings(_Group):
 
 
 class WorkerGroup(_Group):
-    """Of each worker process: its places, seconds until it counts as dead in silence, seconds to drain."""
+    """Of each worker process: its places, seconds until it counts as dead in silence, seconds to drain.
+
+    `catch_up`: how many conversations of an endpoint are worked on at once, by all workers, whose messages came late.
+    """
 
     pools: PoolSettings = PoolSettings()
+    catch_up: Count = 4
     ttl: Positive = 10.0
     drain: Positive = 20.0
     advisory_locks: bool = True

@@ -154,6 +154,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
         {TURN: turn, NOTICE: turn, SEND: send, ROUTE: route},
         WorkerSettings(
             pools=settings.places | ({WORK_POOL.name: concurrency} if concurrency else {}),
+            catch_up=group.catch_up,
             ttl=group.ttl,
             drain=group.drain,
             use_lock=group.advisory_locks,

@@ -19,6 +19,7 @@ import structlog
 from switchboard.core.classification.prompt import Asked
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.policy.retry import backoff
+from switchboard.core.policy.tiers import TIERS, tier_of
 from switchboard.core.routing.decide import decide_with, keep
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
@@ -35,7 +36,6 @@ from switchboard.ports.engine import Fenced, OutcomeUnknown
 from switchboard.store import lanes, ledger
 from switchboard.store import routing as store
 from switchboard.store.database import Database
-from switchboard.store.inbox import TIERS
 from switchboard.store.lanes import Settlement
 from switchboard.store.routing import Routed, Waiting
 
@@ -235,8 +235,8 @@ class RouteLeg:
 
 
 def _tier(waiting: Waiting) -> int:
-    """What the sender asked for; nothing, if this release cannot read the envelope."""
+    """What the sender asked for and the age allows; nothing, if this release cannot read the envelope."""
     try:
-        return TIERS[stored_envelope(waiting.envelope).control.policy_tier]
+        return tier_of(stored_envelope(waiting.envelope), waiting.received_at)
     except msgspec.ValidationError:
         return TIERS["default"]

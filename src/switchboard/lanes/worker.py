@@ -53,6 +53,8 @@ class WorkerSettings:
     """Seconds, except `pools`: how many items of a pool run at a time, if it differs from `kinds.py`."""
 
     pools: Mapping[str, int] = field(default_factory=dict)
+    catch_up: int = 4
+    """How many lanes of an endpoint run at once, in each pool and of all workers, whose messages came late."""
     ttl: float = 10.0
     poll: float = 0.5
     rescue_every: float = 0.25
@@ -256,7 +258,9 @@ class _Session:
         if not quota:
             return []
         served = list(self._turns.served(quota))
-        items = await store.claim(self._database, self._worker, tuple(self._kinds), quota, served)
+        items = await store.claim(
+            self._database, self._worker, tuple(self._kinds), quota, served, catch_up=self._settings.catch_up
+        )
         for item in items:
             self._turns.take(*self._place(item), item.flow)
         return items

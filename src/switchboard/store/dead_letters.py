@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from switchboard.core.policy.tiers import TIERS
 from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation
@@ -22,7 +23,7 @@ from switchboard.domain.routing import Decision, Target, TeamId
 from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
 from switchboard.store.database import Database, part_as, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import TIERS, unpack_raw
+from switchboard.store.inbox import unpack_raw
 
 Status = Literal["pending", "handled"]
 

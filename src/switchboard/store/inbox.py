@@ -21,8 +21,8 @@ from msgspec import Struct
 from switchboard.core.content import compared_content
 from switchboard.core.envelope.stored import stored_json
 from switchboard.core.identity import event_key
+from switchboard.core.policy.tiers import tier_of
 from switchboard.core.storable import storable_text
-from switchboard.domain.envelope import PolicyTier
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.message import Conversation, Message, Named, RequestId
@@ -38,7 +38,6 @@ _LARGE: Final = 4096
 """Bytes above which better compression is worth three times the time."""
 _LANE_GONE: Final = -1
 """In place of a message's number, if a lane that we had seen is not there any more."""
-TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 
 
 class Acceptance(Struct, frozen=True, gc=False):
@@ -124,7 +123,7 @@ def prepare(arrival: Arrival) -> Prepared:
         stored_json(message.envelope).decode(),
         message.media_type,
         to_json(message.received_at)[1:-1],
-        str(TIERS[message.envelope.control.policy_tier]),
+        str(tier_of(message.envelope, message.received_at)),
         str(decision.version) if decision else "",
         str(len(decision.chosen) + len(decision.unrouted)) if decision else "",
         to_json(decision.trail) if decision else "",

@@ -142,14 +142,19 @@ async def claim(
     kinds: Sequence[str],
     quota: Mapping[str, Sequence[int]],
     served: Sequence[tuple[str, int, Flow]] = (),
+    *,
+    catch_up: int = 4,
 ) -> list[Item]:
     """Take up to `quota[pool][tier]` ready lanes of each pool and tier, of these kinds only; each flow in its turn.
 
     `served`: pool, tier and flow of what was claimed before, one per endpoint, the most recent last. The next flows are
-    those that follow; without it, whichever. Returns the items of each pool and tier in the order of their turns.
+    those that follow; without it, whichever. `catch_up`: how many lanes of tier 4 an endpoint may
+    have running in a pool. Returns the items of each pool and tier in the order of their turns.
     """
     places = [(pool, tier, n) for pool, tiers in quota.items() for tier, n in enumerate(tiers) if n]
-    rows = await database.rows(query("lanes.claim"), worker, list(kinds), *arrays(places, 3), *arrays(served, 3))
+    rows = await database.rows(
+        query("lanes.claim"), worker, list(kinds), *arrays(places, 3), *arrays(served, 3), catch_up
+    )
     return rows_as(Item, rows)
 
 

@@ -16,6 +16,7 @@ from msgspec import structs
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.runtime import Runtime
+from switchboard.core.policy.tiers import TIERS
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.scope import editable
 from switchboard.domain.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -25,7 +26,7 @@ from switchboard.lanes.notifier import WORK
 from switchboard.store import audit, classification, dead_letters, inbox, ledger
 from switchboard.store import classification_log as store
 from switchboard.store.classification_log import Correction, Outcome, Sending
-from switchboard.store.inbox import TIERS, StoredMessage
+from switchboard.store.inbox import StoredMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,13 @@ import msgspec
 from msgspec.structs import replace as with_fields
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from switchboard.core.policy.tiers import LIVE_FOR
 from switchboard.domain.envelope import Envelope, IngestionTier
 from switchboard.ports.connector import FileIn, Inbound, OnUncertain, Unreadable
 
 ALBUM_QUIET_S: Final = 1.0
 ALBUM_MOST_S: Final = 3.0
 _ALBUM_EVENTS: Final = 20
-_CATCHING_UP: Final = timedelta(minutes=5)
-"""A message that is older gives way to those that are written now."""
 
 Why = Literal["own", "bot", "edit"]
 
@@ -73,7 +72,7 @@ def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | Le
             return LeftOut("edit")
         event = replace(event, envelope=_as_message(event.envelope))
     envelope = _in_tier(event.envelope, _tier(event, handling, now))
-    return _behind_live_ones(envelope) if now - _sent(envelope) > _CATCHING_UP else envelope
+    return _behind_live_ones(envelope) if now - _sent(envelope) > LIVE_FOR else envelope
 
 
 def conversation_of(envelope: Envelope) -> str:

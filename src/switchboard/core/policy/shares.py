@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-WEIGHTS: Final = (8, 4, 2, 1)
-"""high_priority, interactive, default, passive."""
+WEIGHTS: Final = (8, 4, 2, 1, 1)
+"""high_priority, interactive, default, passive, and what came late; see `tiers.py`."""
 
 NO_CREDIT: Final = (0,) * len(WEIGHTS)
 
 
 def shares(credit: tuple[int, ...], places: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Distribute `places`: returns (slots per tier, the new credit). Of 15 slots, each tier gets its weight."""
+    """Distribute `places`: returns (slots per tier, the new credit). Of 16 slots, each tier gets its weight."""
     left = list(credit)
     dealt = [0] * len(WEIGHTS)
     for _ in range(places):

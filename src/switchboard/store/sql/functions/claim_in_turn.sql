@@ -64,11 +64,11 @@ $$;
 
 -- Claim: up to the given number of lanes of these kinds, for each pool and tier, in the order of their flows: of each its
 -- oldest lane, and only if places are left, more of each. served_*: what the caller has claimed before, per pool and tier the
--- last flow of each endpoint, the most recent last. To plan the statements costs more than to execute them, and always ends
+-- last flow of each endpoint, the most recent last. _catch_up: see claim_late. To plan the statements costs more than to execute them, and always ends
 -- with the same plan.
 create or replace function claim_in_turn(
     _owner bigint, _lease interval, _kinds text[], _pool text[], _tier smallint[], _places integer[],
-    served_pool text[], served_tier smallint[], served_flow bigint[]
+    served_pool text[], served_tier smallint[], served_flow bigint[], _catch_up integer default 4
 ) returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
 language plpgsql rows 20 set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
@@ -99,6 +99,10 @@ begin
         ) as served
         from unnest(_pool, _tier, _places) as q (pool, tier, places)
     loop
+        if _one.tier = 4 then
+            return query select * from claim_late(_owner, _lease, _kinds, _one.pool, _one.places, _catch_up, _one.served, _anywhere);
+            continue;
+        end if;
         _left := _one.places;
         _each := 1;
         _few := (select count(*) from (

@@ -401,6 +401,7 @@ create index lane_ready on lane (pool, tier, flow, ready_at) where state = 'read
 create index lane_delayed on lane (pool, ready_at) where state = 'ready' and delayed;
 create index lane_owner on lane (owner) where state = 'running' and owner is not null;
 create index lane_lease on lane (lease_until) where state = 'running' and lease_until is not null;
+create index lane_late on lane (pool, flow) where state = 'running' and tier = 4;
 create index lane_busy on lane (pool) where state <> 'idle';
 create index lane_parked on lane (key) where parked > 0;
 

@@ -23,7 +23,7 @@ select release_worker($1);
 
 -- name: claim
 select key as lane, kind, tier, seq, epoch, attempts, flow
-from claim_in_turn($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::text[], $7::smallint[], $8::bigint[]);
+from claim_in_turn($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::text[], $7::smallint[], $8::bigint[], $9::integer);
 
 -- name: load
 select i.lane, i.seq, x.request_id, c.name as conversation, x.system_id, x.team_id, x.segment, x.text, m.envelope::text as envelope,

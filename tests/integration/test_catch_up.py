@@ -1,0 +1,179 @@
+"""What came late gives way: of each endpoint only a few old conversations are worked on at once, by all workers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from switchboard.domain.ledger import Item
+from switchboard.journey.turn import TurnLimits
+from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
+from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, message_of, rescue, settled
+from tests.lab import Lab, lab, submission
+from tests.waiting import eventually
+
+MOST = 4
+LATE = (0, 0, 0, 0, 1000)
+
+
+def _sent(ago: timedelta) -> dict[str, str]:
+    return {"sent_at": (datetime.now(UTC) - ago).isoformat()}
+
+
+async def write(parts: Lab, sender: str, text: str = "hi", *, late: bool = True, endpoint: str = "bot:house") -> None:
+    """A message, two hours late or live."""
+    more: dict[str, Any] = {"of_event": _sent(timedelta(hours=2) if late else timedelta(seconds=1))}
+    await parts.accept.accept(submission(text, sender=sender, channel="api", endpoint=endpoint, **more))
+
+
+async def running(parts: Lab) -> Counter[int]:
+    """How many late lanes run, by endpoint."""
+    rows = await parts.database.rows("select flow >> 32 as endpoint from lane where state = 'running' and tier = 4")
+    return Counter(row["endpoint"] for row in rows)
+
+
+async def test_those_that_claim_at_once_never_take_a_fifth(database_url: str) -> None:
+    async with lab(database_url) as parts, AsyncExitStack() as stack:
+        for n in range(24):
+            await write(parts, f"s{n}", endpoint=f"bot:{n % 2}")
+        hands = [await stack.enter_async_context(a_hand(parts.database)) for _ in range(8)]
+        done = list[Item]()
+        while len(done) < 24:
+            rounds = await asyncio.gather(*(hand.claim(0, 0, 0, 0, 3) for hand in hands))
+            assert max((await running(parts)).values()) <= MOST
+            for hand, items in zip(hands, rounds, strict=True):
+                done += items
+                for item in items:
+                    assert (await hand.answer(item)).ok
+        assert len({item.lane for item in done}) == 24
+
+
+async def test_random_steps_agree_with_counting(database_url: str) -> None:
+    """One claim takes what the limit leaves: no more, and never less while there is a place."""
+    chance = random.Random(7)
+    async with lab(database_url) as parts, AsyncExitStack() as stack:
+        hands = [await stack.enter_async_context(a_hand(parts.database)) for _ in range(3)]
+        held = list[tuple[Hand, Item]]()
+        ready = "select flow >> 32 as endpoint from lane where tier = 4 and state = 'ready' and not delayed"
+        for n in range(120):
+            endpoint, who = f"bot:{chance.randrange(3)}", f"s{chance.randrange(12)}"
+            await write(parts, who, str(n), endpoint=endpoint, late=chance.random() < 0.85)
+            hand, places = chance.choice(hands), chance.randrange(6)
+            if chance.random() < 0.4:
+                before, waiting = (
+                    await running(parts),
+                    Counter([r["endpoint"] for r in await parts.database.rows(ready)]),
+                )
+                taken = await hand.claim(0, 0, 0, 0, places)
+                room = sum(min(MOST - before[one], count) for one, count in waiting.items())
+                assert len(taken) == min(places, room)
+                held += [(hand, item) for item in taken]
+                assert all(count <= MOST for count in (await running(parts)).values())
+            while held and chance.random() < 0.4:
+                owner, item = held.pop(chance.randrange(len(held)))
+                assert await (owner.fail(item) if chance.random() < 0.3 else _answered(owner, item))
+
+
+async def _is(one: int, other: int) -> bool:
+    return one == other
+
+
+async def _answered(hand: Hand, item: Item) -> bool:
+    return (await hand.answer(item)).ok
+
+
+async def test_what_a_dead_worker_had_is_counted_no_more(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as dead, a_hand(parts.database) as alive:
+        for n in range(9):
+            await write(parts, f"s{n}")
+        assert len(await dead.claim(*LATE)) == MOST
+        assert await alive.claim(*LATE) == []
+        await dead.die()
+        await eventually(lambda: rescue(parts.database))
+        assert len(await alive.claim(*LATE)) == MOST
+        assert await alive.claim(*LATE) == []
+
+
+async def test_each_endpoint_has_its_own_and_senders_take_turns(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for n in range(8):
+            await parts.accept.accept(
+                submission("x", sender="busy", channel="api", thread=f"t{n}", of_event=_sent(timedelta(hours=1)))
+            )
+        for endpoint in ("bot:house", "bot:other"):
+            for who in ("anna", "ben"):
+                await write(parts, who, endpoint=endpoint)
+        items = await hand.claim(*LATE)
+        assert sorted(Counter(item.flow >> 32 for item in items).values()) == [2, MOST]
+        assert sorted(Counter(item.flow for item in items).values()) == [1, 1, 1, 1, 2], "busy has what others leave"
+
+
+async def test_the_limit_counts_in_each_pool(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for n in range(12):
+            await write(parts, f"s{n}")
+        half = "update lane set pool = 'route' where key in (select key from lane where tier = 4 limit 6)"
+        await parts.database.run(half)
+        assert len(await hand.claim(*LATE, pool="route")) == MOST
+        assert len(await hand.claim(*LATE)) == MOST
+
+
+async def test_whoever_writes_now_is_not_kept_waiting_by_old_words_of_others_or_their_own(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for n in range(6):
+            await write(parts, f"s{n}", "old")
+        assert len(await hand.claim(*LATE)) == MOST
+        waits = "select m.sender from lane l join message_inbox m using (conversation) where l.state = 'ready' limit 1"
+        await write(parts, await parts.database.value(waits), "new", late=False)
+        await write(parts, "somebody", "new", late=False)
+        items = await hand.claim(0, 0, 9, 0)
+        assert len(items) == 2
+        texts = await _texts(parts, hand, items)
+        assert sorted(texts) == ["new", "old"], "in a conversation the order is kept"
+        for item in items:
+            await hand.answer(item)
+        assert await _texts(parts, hand, await hand.claim(0, 0, 9, 0)) == ["new"]
+
+
+async def _texts(parts: Lab, hand: Hand, items: list[Item]) -> list[str]:
+    ids = [await message_of(hand.database, item) for item in items]
+    sql = "select envelope #>> '{payload,normalized_text}' from message_inbox where request_id = $1"
+    return [str(await parts.database.value(sql, one)) for one in ids]
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_workers_answer_live_messages_while_an_account_catches_up(database_url: str, most: int) -> None:
+    async with lab(database_url) as parts:
+        busy, seen, go_on = Counter[str](), list[int](), asyncio.Event()
+
+        async def play(turn: Turn, journal: Journal) -> TurnResult:
+            text = turn.text
+            busy[text] += 1
+            seen.append(busy["old"])
+            if text == "old":
+                await go_on.wait()
+            busy[text] -= 1
+            return Answer(text)
+
+        for n in range(10):
+            await write(parts, f"s{n}", "old")
+        limits = TurnLimits(attempts=1, timeout=30, backoff_base=0.01, backoff_cap=0.02)
+        engines = {"echo": Scripted(play)}
+        workers = [parts.worker(engines, catch_up=most, poll=0.02, limits=limits) for _ in range(2)]
+        async with at_work(*workers):
+            await eventually(lambda: _is(busy["old"], most))
+            await write(parts, "live", "new", late=False)
+            answered = "select count(*) from outbox where text = 'new'"
+            await eventually(lambda: parts.count(answered))
+            assert busy["old"] == most
+            go_on.set()
+            await eventually(lambda: settled(parts))
+        assert max(seen) == most
+        assert await parts.count("select count(*) from outbox") == 11
+        await assert_balanced(parts)
