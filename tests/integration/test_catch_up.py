@@ -7,15 +7,19 @@ import random
 from collections import Counter
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from switchboard.domain.ledger import Item
 from switchboard.journey.turn import TurnLimits
+from switchboard.lanes.kinds import KINDS
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
+from switchboard.store import lanes
 from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, message_of, rescue, settled
-from tests.lab import Lab, lab, submission
+from tests.lab import Lab, envelope_json, lab, submission
+from tests.servers import open_server
 from tests.waiting import eventually
 
 MOST = 4
@@ -52,6 +56,18 @@ async def test_those_that_claim_at_once_never_take_a_fifth(database_url: str) ->
                 for item in items:
                     assert (await hand.answer(item)).ok
         assert len({item.lane for item in done}) == 24
+
+
+async def test_who_claims_while_another_commits_passes_over_its_endpoint(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as one, a_hand(parts.database) as other:
+        for n in range(12):
+            await write(parts, f"s{n}", endpoint=f"bot:{n % 2}")
+        async with parts.database.transaction() as open_:
+            [first] = await lanes.claim(open_, one.worker, tuple(KINDS), {"work": (0, 0, 0, 0, 1)})
+            items = await other.claim(*LATE)
+            assert len(items) == MOST
+            assert {item.flow >> 32 for item in items} != {first.flow >> 32}
+        assert len(await other.claim(*LATE)) == MOST - 1
 
 
 async def test_random_steps_agree_with_counting(database_url: str) -> None:
@@ -124,7 +140,7 @@ async def test_the_limit_counts_in_each_pool(database_url: str) -> None:
         assert len(await hand.claim(*LATE)) == MOST
 
 
-async def test_whoever_writes_now_is_not_kept_waiting_by_old_words_of_others_or_their_own(database_url: str) -> None:
+async def test_live_messages_go_first_and_make_their_conversation_live(database_url: str) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         for n in range(6):
             await write(parts, f"s{n}", "old")
@@ -152,7 +168,7 @@ async def test_workers_answer_live_messages_while_an_account_catches_up(database
     async with lab(database_url) as parts:
         busy, seen, go_on = Counter[str](), list[int](), asyncio.Event()
 
-        async def play(turn: Turn, journal: Journal) -> TurnResult:
+        async def play(turn: Turn, _: Journal) -> TurnResult:
             text = turn.text
             busy[text] += 1
             seen.append(busy["old"])
@@ -177,3 +193,25 @@ async def test_workers_answer_live_messages_while_an_account_catches_up(database
         assert max(seen) == most
         assert await parts.count("select count(*) from outbox") == 11
         await assert_balanced(parts)
+
+
+async def test_people_see_that_an_account_catches_up_and_which_messages_wait_for_it(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with open_server(database_url, tmp_path) as server, a_hand(server.lab.database) as hand:
+        for n in range(MOST + 1):
+            about: dict[str, Any] = {"of_event": _sent(timedelta(hours=1)), "sender": f"s{n}"}
+            assert (await server.submit(envelope_json(**about))).is_success
+        assert (await server.submit(envelope_json(sender="live"))).is_success
+        beat = {"channel": "telegram", "endpoint": "bot:house", "instance_id": "i", "state": "healthy"}
+        assert (await server.http.post("/v1/connectors/heartbeat", json=beat)).is_success
+        assert len(await hand.claim(*LATE)) == MOST
+        [shown] = (await server.http.get("/v1/connectors")).json()["connectors"]
+        assert shown["catching_up"] == MOST + 1
+
+        notes = []
+        for message in (await server.http.get("/v1/messages")).json()["messages"]:
+            explained = (await server.http.get(f"/v1/messages/{message['request_id']}/explain")).json()
+            notes += explained["notes"]
+        told = f"of its account, {MOST} such conversations are worked on now"
+        assert notes == [f"it came late, so live messages go first; {told}"]

@@ -706,3 +706,27 @@ async def test_a_claim_does_not_wade_through_lanes_that_wait_for_their_retry(wat
         quota = {"work": [64] * 4}
         assert await lanes.claim(watched.database, watched.worker, KINDS, quota) == []
         assert await rows_read() - before < 100, "1100 lanes wait, and none of them is due"
+
+
+async def test_a_claim_does_not_wade_through_an_account_that_catches_up(watched: Watched) -> None:
+    """Four of one account run, and 1100 of it wait: the next claim looks at few."""
+    await watched.database.run("delete from lane where kind = 'turn' and state = 'ready'")
+    await watched.database.run(
+        "update lane set state = 'ready', done_seq = 4, tier = 4, flow = 5::bigint << 32 | abs(hashtext(key::text))"
+        " where kind = 'turn'"
+    )
+    late = {"work": [0, 0, 0, 0, 64]}
+    assert len(await lanes.claim(watched.database, watched.worker, KINDS, late)) == 4
+    await watched.database.run("vacuum analyze lane")
+
+    async def rows_read() -> int:
+        read = await watched.counters("idx_tup_read", "pg_stat_user_indexes", "indexrelname")
+        return read["lane_ready"] + read["lane_late"]
+
+    async def claim() -> None:
+        assert await lanes.claim(watched.database, watched.worker, KINDS, late) == []
+
+    for _ in range(8):
+        before = await rows_read()
+        assert await watched.scanned(claim) == set()
+        assert await rows_read() - before < 100

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from switchboard.core.policy.rates import RateLimiter
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.shares import NO_CREDIT, WEIGHTS, shares
+from switchboard.core.policy.tiers import LATE, LIVE_FOR, tier_of
+from switchboard.core.policy.tiers import TIERS as ASKED
+from switchboard.domain.envelope import PolicyTier
+from tests.lab import envelope
 
 TIERS = range(len(WEIGHTS))
 ALL = sum(WEIGHTS)
@@ -53,7 +60,7 @@ def _deal(portions: list[int]) -> list[tuple[int, ...]]:
 
 
 @given(st.lists(st.integers(0, 40), max_size=30))
-def test_over_any_fifteen_places_in_a_row_each_tier_gets_its_weight(portions: list[int]) -> None:
+def test_over_any_round_of_places_each_tier_gets_its_weight(portions: list[int]) -> None:
     # However the places were portioned out before: what comes next, one by one, is a window that begins anywhere.
     credit = NO_CREDIT
     for places in portions:
@@ -81,7 +88,7 @@ def test_no_tier_ever_starves(places: int) -> None:
 
 
 def test_the_highest_tier_comes_first() -> None:
-    assert _deal([1]) == [(1, 0, 0, 0)]
+    assert _deal([1]) == [(1, 0, 0, 0, 0)]
 
 
 # Rates ------------------------------------------------------------------------------------------------------------
@@ -111,3 +118,25 @@ def test_all_of_a_minute_may_come_at_once_and_then_one_at_a_time() -> None:
     assert rates.take("anna", 1.0) == 0.0
     assert rates.take("anna", 1.0) == 1.0
     assert [RateLimiter(0).take("anna", 0.0) for _ in range(100)] == [0.0] * 100
+
+
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("age", "is_late"),
+    [
+        (None, False),
+        (timedelta(hours=-1), False),
+        (LIVE_FOR, False),
+        (LIVE_FOR + timedelta(microseconds=1), True),
+        (timedelta(days=300), True),
+    ],
+)
+@pytest.mark.parametrize("asked", ASKED)
+def test_what_was_sent_long_before_it_came_is_late_unless_it_is_urgent(
+    asked: PolicyTier, age: timedelta | None, is_late: bool
+) -> None:
+    sent: dict[str, Any] = {} if age is None else {"sent_at": (NOW - age).isoformat()}
+    tier = tier_of(envelope(tier=asked, of_event=sent), NOW)
+    assert tier == (LATE if is_late and asked != "high_priority" else ASKED[asked])

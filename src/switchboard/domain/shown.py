@@ -217,7 +217,8 @@ class Connector:
     """The last heartbeat of a process of an account. `liveness` follows from its age.
 
     `since`: when it began to be in this state. `lag_s`: how far it is behind the platform, null: it is not, or does not
-    say. `serving`: it serves the account, and does not stand by.
+    say. `serving`: it serves the account, and does not stand by. `catching_up`: conversations of the account in which
+    messages wait that came late.
     """
 
     channel: str
@@ -233,6 +234,7 @@ class Connector:
     last_seen_at: datetime
     liveness: Literal["online", "stale", "offline"]
     serving: bool
+    catching_up: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,3 +260,9 @@ async def list_lanes(
 async def resume_lane(database: Database, lane: str) -> bool:
     """Let a paused lane go on with its next item."""
     return bool(await database.value(query("lanes.resume"), lane))
+
+
+async def late_before(database: Database, request_id: UUID) -> int | None:
+    """Of how many other conversations of its account late messages are worked on; None: it does not wait for them."""
+    found = await database.value(query("lanes.late"), request_id)
+    return None if found is None else int(found)

@@ -38,7 +38,7 @@ from switchboard.domain.shown import (
     ShownWaiting,
 )
 from switchboard.ports.channel import Implies
-from switchboard.store import classification, dead_letters, inbox, ledger, outbox, routing, strangers
+from switchboard.store import classification, dead_letters, inbox, lanes, ledger, outbox, routing, strangers
 from switchboard.store.database import Database
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.rules import open_rules_at
@@ -188,8 +188,15 @@ async def _held(database: Database, request_id: UUID) -> list[str]:
     return ["its sender was let in by this code" if held.state == "code" else "its sender was not let in; forgotten"]
 
 
+async def _late(database: Database, request_id: UUID) -> list[str]:
+    others = await lanes.late_before(database, request_id)
+    if others is None:
+        return []
+    return [f"it came late, so live messages go first; of its account, {others} such conversations are worked on now"]
+
+
 async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
-    notes = await _held(runtime.database, message.request_id)
+    notes = await _held(runtime.database, message.request_id) + await _late(runtime.database, message.request_id)
     envelope = await _whole(runtime, message)
     if envelope is None:
         return tuple(notes)

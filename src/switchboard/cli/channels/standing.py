@@ -69,7 +69,10 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
     state = "paused" if pause_file(file).exists() else "ready" if takes_webhooks else _state(beat, problem, known)
     names = ("waiting", "held", "quarantined", "standing_by")
     counted = {key: known[key][account] if known else None for key in names}
-    last = {key: beat[key] if beat else None for key in ("since", "lag_s", "last_seen_at", "counters", "version")}
+    last = {
+        key: beat[key] if beat else None
+        for key in ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
+    }
     last_error = beat["error_message"] if beat and state != "paused" else None
     return (
         {"name": name, "channel": channel, "account": account, "state": state, "error": problem or last_error}

@@ -19,6 +19,7 @@ select c.channel, c.endpoint, c.instance_id, c.version, c.state, c.error_message
             when clock_timestamp() - c.last_seen_at < 2 * $1::interval then 'online'
             when clock_timestamp() - c.last_seen_at < 5 * $1::interval then 'stale'
             else 'offline' end as liveness,
+       catching_up(c.channel, c.endpoint) as catching_up,
        coalesce(a.instance_id = c.instance_id and a.lease_until > clock_timestamp(), true) as serving
 from connector c left join connector_account a on a.channel = c.channel and a.endpoint = c.endpoint
 where $2::text is null or (c.channel, c.endpoint, c.instance_id) > ($2, $3::text, $4::text)

@@ -86,3 +86,13 @@ order by ready_at, key limit $4;
 
 -- name: resume
 select resume_lane($1);
+
+-- name: late
+-- Of a message that came late and waits for its turn: how many other conversations of its endpoint are worked on.
+select late_running(l.pool, l.flow) from lane l
+where l.state = 'ready' and l.tier = 4 and not l.delayed and l.key in (
+    select d.lane from delivery d where d.request_id = $1 and d.state = 'pending'
+    union all
+    select r.lane from routing r where r.request_id = $1 and r.state = 'pending'
+)
+limit 1;

@@ -1,5 +1,23 @@
--- Claim lanes in which all that waits came late (tier 4): up to _most of an endpoint run at once in a pool, of all workers
--- together. In turn: round the endpoints, one lane of each, and of each endpoint its senders, from those after _served.
+-- Lanes of tier 4 are those in which all that waits came late. How many of them run in a pool, of the endpoint of this flow.
+create or replace function late_running(_pool text, _flow bigint) returns bigint
+language sql stable as $$
+    select count(*) from lane l
+    where l.state = 'running' and l.tier = 4 and l.pool = _pool
+      and l.flow > (_flow | 4294967295) - 4294967296 and l.flow <= (_flow | 4294967295);
+$$;
+
+-- How many run, or could, of an endpoint.
+create or replace function catching_up(_channel text, _endpoint text) returns bigint
+language sql stable as $$
+    select sum(late_running(p.pool, f.flow) + (
+               select count(*) from lane l
+               where l.state = 'ready' and not l.delayed and l.pool = p.pool and l.tier = 4
+                 and l.flow > (f.flow | 4294967295) - 4294967296 and l.flow <= (f.flow | 4294967295)
+           ))::bigint
+    from (values ('work'), ('route')) p (pool) cross join (select flow_key(flow_seed(), _channel, _endpoint, '') as flow) f;
+$$;
+
+-- Claim late lanes: up to _most of an endpoint run at once in a pool, of all workers together. In turn: round the endpoints, one lane of each, and of each endpoint its senders, from those after _served.
 -- Two that claim at once never count at once: the second passes over the endpoint of the first, and comes again. The lock
 -- ends after the commit, and each statement sees what was committed before it, so the count is right.
 create or replace function claim_late(
@@ -25,10 +43,7 @@ begin
         end if;
         _top := _first | 4294967295;
         continue when not pg_try_advisory_xact_lock(x'5358'::integer, (_first >> 32)::integer);
-        continue when (
-            select count(*) from lane l
-            where l.state = 'running' and l.tier = 4 and l.pool = _pool and l.flow > _top - 4294967296 and l.flow <= _top
-        ) >= _most;
+        continue when late_running(_pool, _first) >= _most;
         _after := coalesce(
             (select s.flow from unnest(_served) with ordinality as s (flow, n) where s.flow | 4294967295 = _top order by s.n desc limit 1),
             _top - _anywhere
