@@ -151,8 +151,8 @@ async def test_every_tier_progresses_while_the_others_are_backlogged(database_ur
             await parts.accept.accept_all(given)
         async with at_work(parts.worker({"echo": Scripted(play)}, pools={"work": 1})):
             await eventually(lambda: settled(parts))
-        first = Counter(order[:30])
-        assert first == {"high_priority": 16, "interactive": 8, "default": 4, "passive": 2}
+        first = Counter(order[:32])  # the share of what came late goes to the highest
+        assert first == {"high_priority": 18, "interactive": 8, "default": 4, "passive": 2}
 
 
 # Shares -----------------------------------------------------------------------------------------------------------
