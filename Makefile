@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick chaos chaos-channels chaos-model chaos-turns kit bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick chaos chaos-channels chaos-model chaos-turns kit bombs bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -70,6 +70,9 @@ chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a k
 
 kit: $(STAMP) ## the laws of connectors: every planted defect against every law, and kills at every point of Telegram, a folder and e-mail
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit
+
+bombs: $(STAMP) ## what wants to use up the machine, in sandboxes, 20 times beside 4 busy loops: never more processes than allowed
+	@nice -n 10 $(BIN)/python -m tests.bombs
 
 bench: $(STAMP) ## the benchmarks, as ratios to a baseline of the same run
 	@for what in start ingest route turn fair propagation backtest classify model-turn files channels; do $(BIN)/switchboard bench $$what || exit 1; done

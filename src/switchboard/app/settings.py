@@ -271,6 +271,16 @@ class MemorySettings(_Group):
     """Days for which long results of tools, and images, are kept at most."""
 
 
+class SandboxSettings(_Group):
+    """What a command of a butler with a model may take, all its processes together."""
+
+    memory: Annotated[int, Field(ge=64 * 1024**2)] = 2 * 1024**3
+    """Bytes."""
+    processes: Annotated[int, Field(ge=8)] = 256
+    tmpfs: Annotated[int, Field(ge=1024**2)] = 256 * 1024**2
+    """Bytes of files in memory."""
+
+
 class CallbackSettings(WebhookSettings):
     """Where replies to messages of one `api` endpoint are posted."""
 
@@ -316,6 +326,7 @@ class Settings(BaseSettings):
     classify: ClassifySettings = ClassifySettings()
     spending: SpendingSettings = SpendingSettings()
     memory: MemorySettings = MemorySettings()
+    sandbox: SandboxSettings = SandboxSettings()
     email: EmailSettings = EmailSettings()
     endpoints: dict[Annotated[str, Field(pattern=r"^[^/]+/.+$")], EndpointSettings] = Field(default_factory=dict)
     """By channel and endpoint, as in `telegram/bot:house`."""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from switchboard.app.ops.doctor import Finding, Told, check_database, check_machine
+from switchboard.app.ops.doctor import Finding, Told, check_database, check_machine, check_sandbox
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import open_client
 from switchboard.cli.output import FAILED, OK, AsJson, NoServer, clean, done, errors, out, print_json
@@ -47,7 +47,8 @@ async def _examine(told: Told | None) -> list[Finding]:
         settings = load_settings()
     except ConfigurationError as error:
         return [Finding("settings", "error", error.message, "correct it first; nothing else can be checked")]
-    return [*check_machine(settings), await _server(settings), *await check_database(settings, told)]
+    seen = [*check_machine(settings), await check_sandbox(settings), await _server(settings)]
+    return [*seen, *await check_database(settings, told)]
 
 
 async def _server(settings: Settings) -> Finding:

@@ -23,6 +23,7 @@ from switchboard.ports.facts import Fact, Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
+from switchboard.ports.sandbox import SandboxRules
 
 StopReason = Literal[
     "end",
@@ -245,6 +246,8 @@ class EngineContext:
     """What was learned; None: nothing is."""
     files: Files | None = None
     """What came with messages, and goes with answers; None: nothing is stored."""
+    sandbox: SandboxRules = field(default_factory=SandboxRules)
+    """What the commands of a turn may take."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------

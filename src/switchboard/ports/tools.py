@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
 
 from switchboard.domain.envelope import Attachment
@@ -21,6 +21,10 @@ Risk = Literal["low", "medium", "high"]
 
 Audience = Literal["owners", "others", "groups"]
 """Who a turn is for: an owner of the butler alone, another person alone, or a conversation of several."""
+
+
+SHOWN: Final = 16_000
+"""Characters of a result that a model sees, unless its tool says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class ToolSpec:
     risk: Risk = "low"
     ordered: bool = False
     """Calls take place in their order, though repeating one is harmless: what it changes, another may read."""
+    most: int = SHOWN
+    """Characters of its results that a model sees."""
 
 
 Keep = Callable[[str, AsyncIterable[bytes], int], Awaitable[Attachment]]
@@ -89,4 +95,13 @@ class Tool(Protocol):
 
         Cancelled, it leaves nothing running.
         """
+        ...
+
+
+@runtime_checkable
+class NeedsMachine(Protocol):
+    """A tool that needs something of the machine; where that is missing, no model is told of it."""
+
+    async def lacking(self) -> str:
+        """What is missing, in a sentence; empty: nothing."""
         ...

@@ -16,7 +16,7 @@ from switchboard.core.arguments import complaint
 from switchboard.core.storable import storable_text
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import Tool, ToolOutcome, ToolScope, ToolSpec
-from switchboard.tools.results import MOST, shorten
+from switchboard.tools.results import shorten
 from switchboard.tools.threads import in_thread
 from switchboard.tools.workspace import MOST_WRITTEN
 
@@ -50,9 +50,10 @@ async def call_tool(
         return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)
     outcome = await _bounded(tool, arguments, scope, limits.timeout)
     text = storable_text(outcome.text[:MOST_WRITTEN])
-    if len(text) <= MOST:
+    name, most = tool.spec.name, tool.spec.most
+    if len(text) <= most:
         return replace(outcome, text=text)
-    return replace(outcome, text=await in_thread(lambda stop: shorten(text, scope, tool.spec.name, stop)))
+    return replace(outcome, text=await in_thread(lambda stop: shorten(text, scope, name, stop, most)))
 
 
 async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, timeout: float) -> ToolOutcome:

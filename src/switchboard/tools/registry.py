@@ -1,20 +1,27 @@
 """Which tools there are, how a model is told of them, and who is granted which.
 
 The engine `model` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for what a call is, `files.py`, `search.py`, `web_fetch.py` and `attach.py` for the tools.
+for what a call is, `files.py`, `search.py`, `execute_command.py`, `web_fetch.py` and `attach.py`
+for the tools.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from switchboard.domain import llm
-from switchboard.ports.tools import Audience, Tool
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.tools import Audience, NeedsMachine, Tool
+from switchboard.sandbox.run import Sandbox
 from switchboard.tools.attach import AttachFile
+from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
 from switchboard.tools.search import search_tool
 from switchboard.tools.web_fetch import WebFetch
+
+_DEFAULTS: Final = SandboxRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +37,17 @@ class Grants:
         return {"owners": self.owners, "others": self.others, "groups": self.groups}[audience]
 
 
-def build_tools() -> tuple[Tool, ...]:
+def build_tools(sandbox: SandboxRules = _DEFAULTS) -> tuple[Tool, ...]:
     """All tools, in the order in which a model is told of them, which never changes.
 
-    `execute_command` and `bash` will follow `search_files`.
+    `sandbox` is for commands. `bash` will follow `execute_command`.
     """
-    return (*file_tools(), search_tool(), WebFetch(), AttachFile())
+    return (*file_tools(), search_tool(), ExecuteCommand(Sandbox(sandbox)), WebFetch(), AttachFile())
+
+
+async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """The tools that work on this machine, in their order."""
+    return tuple([tool for tool in tools if not (isinstance(tool, NeedsMachine) and await tool.lacking())])
 
 
 def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.Tool, ...]:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from switchboard.core.cut import cut
 from switchboard.core.turns.images import INBOX
-from switchboard.ports.tools import ToolScope
+from switchboard.ports.tools import SHOWN, ToolScope
 from switchboard.tools.threads import Stop
 from switchboard.tools.workspace import (
     MOST_WRITTEN,
@@ -30,18 +30,18 @@ from switchboard.tools.workspace import (
 
 DIRECTORY: Final = ".results"
 """Beside the workspaces of the butlers, none of which has that name."""
-MOST: Final = 16_000
-"""Characters of a result that a model sees."""
+MOST: Final = SHOWN
+"""Characters of a page that a model sees, and of other results unless their tool says otherwise."""
 QUOTA: Final = 256 * 1024**2
 """Bytes on disk that the results of one reader may take."""
 
 
-def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:
-    """`text`, if it has at most `MOST` characters; else head, mark and tail, and the whole in a file that is named.
+def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None, most: int = MOST) -> str:
+    """`text`, if it has at most `most` characters; else head, mark and tail, and the whole in a file that is named.
 
     `name` of the tool. The file is the same whenever the call is made again. Blocks for as long as writing takes.
     """
-    return text if len(text) <= MOST else cut(text, MOST, keep(text, scope, name, stop))
+    return text if len(text) <= most else cut(text, most, keep(text, scope, name, stop))
 
 
 def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:

@@ -57,7 +57,8 @@ def account_of(user: str) -> Account | None:
 class Program:
     """What to run: an argument vector, never a shell line; `env` is its whole environment; seconds, bytes.
 
-    `cwd` None: our own. `deadline` None: no limit. `account` None: our own.
+    `cwd` None: our own. `deadline` None: no limit. `account` None: our own. `keep`: descriptors that it gets as well.
+    `started` is called when it has been started.
     """
 
     argv: Sequence[str]
@@ -67,6 +68,8 @@ class Program:
     deadline: float | None
     most: int = 8_388_608
     account: Account | None = None
+    keep: Sequence[int] = ()
+    started: Callable[[], None] = field(default=lambda: None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
     run = _Run(_start(program), program.most)
     late = False
     try:
+        program.started()
         run.watch()
         async with asyncio.timeout(program.deadline):
             await run.over.wait()
@@ -123,7 +127,7 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
 def _start(program: Program) -> subprocess.Popen[bytes]:
     account = program.account
     with _standard_input(program.given) as stdin:
-        if account:
+        if account and program.given:
             os.fchown(stdin.fileno(), account.uid, account.gid)  # some programs open /dev/stdin
         return subprocess.Popen(
             program.argv,
@@ -137,12 +141,17 @@ def _start(program: Program) -> subprocess.Popen[bytes]:
             user=account.uid if account else None,
             group=account.gid if account else None,
             extra_groups=account.groups if account else None,
+            pass_fds=program.keep,
         )
 
 
 @contextlib.contextmanager
 def _standard_input(given: bytes) -> Iterator[IO[bytes]]:
     """A file and not a pipe: nobody must feed it, and a program that does not read it breaks nothing."""
+    if not given:  # nor is there a file that a program could fill
+        with Path(os.devnull).open("rb") as nothing:
+            yield nothing
+        return
     with tempfile.TemporaryFile() as file:
         file.write(given)
         file.seek(0)

@@ -27,6 +27,7 @@ from switchboard.ports.blobs import BlobStore
 from switchboard.ports.engine import EngineContext, Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.models import Models
+from switchboard.ports.sandbox import SandboxRules
 from switchboard.store.blobs import PieceStore
 from switchboard.store.classification import Pool
 from switchboard.store.clock import DatabaseClock
@@ -103,6 +104,7 @@ async def open_turns(
         history=SessionHistory(calls, history),
         facts=StoredFacts(database, readers),
         files=StoredFiles(database, ""),
+        sandbox=SandboxRules(hidden=() if workspaces is None else (workspaces,)),
     )
     accept = AcceptLeg(database, DecideLeg(rule_book), notifier, AcceptLimits(), CHANNELS, clock)
     compactor = Compactor(database, models, models.names if compact_model is None else [compact_model])

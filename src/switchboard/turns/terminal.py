@@ -8,8 +8,8 @@ from switchboard.domain.errors import ConfigurationError
 
 
 class NoTerminal:
-    """`Terminal` where there is no sandbox: nothing is run outside of one."""
+    """`Terminal` without a sandbox: nothing is run outside of one."""
 
     async def exec(self, command: str) -> NoReturn:  # noqa: ARG002
         """Always raises ConfigurationError."""
-        raise ConfigurationError("commands are not available: this release has no sandbox to run them in")
+        raise ConfigurationError("programs cannot run commands in a sandbox yet; the tool execute_command can")

@@ -62,7 +62,8 @@ class ModelEngine:
     def _tools(self) -> Mapping[str, Tool]:
         from switchboard.agents.model.toolbox import build_tools
 
-        return {tool.spec.name: tool for tool in (build_tools() if self._given is None else self._given)}
+        tools = build_tools(self._context.sandbox) if self._given is None else self._given
+        return {tool.spec.name: tool for tool in tools}
 
     stoppable: Final = True
 

@@ -17,7 +17,7 @@ from switchboard.core.turns.frozen import FrozenTool
 from switchboard.ports.engine import Readers, Turn
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
-from switchboard.tools.registry import Grants, build_tools, granted, withheld
+from switchboard.tools.registry import Grants, build_tools, granted, usable, withheld
 from switchboard.tools.urls import hosts_of, urls_in
 
 __all__ = ["Granted", "build_tools", "granted_to", "hosts_of", "urls_of"]
@@ -36,7 +36,7 @@ class Granted:
 async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """As the message says. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
-    there = [tools[name] for name in (tools if options.tools is None else options.tools)]
+    there = await usable(tools[name] for name in (tools if options.tools is None else options.tools))
     grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
     owns = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}" in options.owners and reader.authentic
     audience: Audience = "groups" if not reader.private else "owners" if owns else "others"

@@ -24,7 +24,14 @@ import asyncpg
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, standing
 from switchboard.app.database import connect_pooled, existing_database
-from switchboard.app.ops.engines import blamed, check_webhooks, engine_context, load_engines, option_problems
+from switchboard.app.ops.engines import (
+    blamed,
+    check_webhooks,
+    engine_context,
+    load_engines,
+    option_problems,
+    sandbox_rules,
+)
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
@@ -38,6 +45,7 @@ from switchboard.domain.routing import Rule, Team
 from switchboard.domain.shown import Connector
 from switchboard.llm.build import flaw
 from switchboard.ports.engine import ChecksMachine
+from switchboard.sandbox.run import Sandbox
 from switchboard.store import (
     connectors,
     dead_letters,
@@ -86,6 +94,15 @@ def check_machine(settings: Settings) -> list[Finding]:
     place = settings.data_dir
     read = [_python(), _settings(), *_team_files(settings), *_accounts(settings), *_models(settings)]
     return [*read, _data_dir(place), _token_file(place)]
+
+
+async def check_sandbox(settings: Settings) -> Finding:
+    """Whether the commands of butlers can be run here, found out by running one, and what keeps their limits."""
+    sandbox = Sandbox(sandbox_rules(settings))
+    if lacking := await sandbox.lacking():
+        remedy = "without it no model is offered execute_command; see docs/tools.md#commands"
+        return Finding("sandbox", "warning", f"off: {lacking}", remedy)
+    return Finding("sandbox", "ok", f"bubblewrap; {sandbox.limits}")
 
 
 def _python() -> Finding:

@@ -23,6 +23,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member, SystemId
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.ports.models import Models
+from switchboard.ports.sandbox import SandboxRules
 from switchboard.store.database import Database
 from switchboard.store.facts import StoredFacts
 from switchboard.store.files import StoredFiles
@@ -67,7 +68,14 @@ def engine_context(
         history=StoredHistory(database, readers),
         facts=StoredFacts(database, readers),
         files=stored_files(settings, database),
+        sandbox=sandbox_rules(settings),
     )
+
+
+def sandbox_rules(settings: Settings) -> SandboxRules:
+    """What the commands of butlers may take, and must not see."""
+    limits = settings.sandbox
+    return SandboxRules(limits.memory, limits.processes, limits.tmpfs, hidden=(settings.data_dir,))
 
 
 def stored_files(settings: Settings, database: Database) -> StoredFiles:

@@ -1,0 +1,193 @@
+"""Control groups (cgroups): the kernel counts what all processes in one take together, and lets them take no more.
+
+`limits.py` makes one for each command, where this machine lets us: version 2 in a group that was delegated to us, or
+version 1 as root. What the files mean: `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/` of Linux.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+_WANTED: Final[tuple[str, ...]] = ("pids", "memory", "cpu")
+"""The first is needed. With the last, all processes of a command get as much of a processor as one process of ours."""
+_PREFIX: Final = "switchboard-"
+_LEFT_S: Final = 3600.0
+"""An empty group that is older was left behind by a process that was killed."""
+_TRIES: Final = 200
+_PAUSE_S: Final = 0.005
+_EVENTS: Final = re.compile(r"^(oom_kill|max) (\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What all processes of a command may take together: bytes of memory; processes, threads count."""
+
+    memory: int
+    processes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parents:
+    """Where groups can be made: a directory for each controller, in version 2 the same one for all."""
+
+    directories: Mapping[str, Path]
+
+    @property
+    def memory(self) -> bool:
+        """Whether memory can be limited too."""
+        return "memory" in self.directories
+
+    def group(self, totals: Totals, pid: int) -> Group:
+        """A new group with these limits, for a process and all that it will start. Raises OSError."""
+        for parent in {*self.directories.values()}:
+            _sweep(parent)
+        name = f"{_PREFIX}{uuid4().hex}"
+        made = Group({controller: parent / name for controller, parent in self.directories.items()}, totals)
+        try:
+            made.make()
+            made.add(pid)
+        except OSError:
+            made.remove()
+            raise
+        return made
+
+
+class Group:
+    """One command's."""
+
+    def __init__(self, directories: Mapping[str, Path], totals: Totals) -> None:
+        self._directories = directories
+        self._distinct = [*dict.fromkeys(directories.values())]
+        self._totals = totals
+        self.memory: Final = "memory" in directories
+
+    def make(self) -> None:
+        """Make it, with its limits. Raises OSError."""
+        for directory in self._distinct:
+            directory.mkdir()
+        self._limit("pids", {"pids.max": self._totals.processes})
+        if self.memory:
+            versions = {"memory.max": self._totals.memory, "memory.limit_in_bytes": self._totals.memory}
+            # What would be swapped out, so that memory without end is never used up; and all are killed, not one.
+            others = {"memory.swap.max": 0, "memory.memsw.limit_in_bytes": self._totals.memory, "memory.oom.group": 1}
+            self._limit("memory", versions | others)
+
+    def add(self, pid: int) -> None:
+        """Take in a process, and with it all that it will start. Raises OSError."""
+        for directory in self._distinct:
+            (directory / "cgroup.procs").write_text(f"{pid}")
+
+    def excess(self) -> str:
+        """What the kernel has refused, or killed processes for; empty: nothing."""
+        if self.memory and self._count("memory", "oom_kill", ("memory.events", "memory.oom_control")):
+            return f"it took more than {self._totals.memory} bytes of memory"
+        if self._count("pids", "max", ("pids.events",)):
+            return f"it wanted more than {self._totals.processes} processes"
+        return ""
+
+    def remove(self) -> None:
+        """Remove it when all that was in it has ended; the kernel may need a moment to notice. Blocks for a second."""
+        for directory in self._distinct:
+            for _ in range(_TRIES):
+                try:
+                    directory.rmdir()
+                except FileNotFoundError:
+                    break
+                except OSError:
+                    time.sleep(_PAUSE_S)
+                else:
+                    break
+
+    def _limit(self, controller: str, values: Mapping[str, int]) -> None:
+        """Of the files of both versions, those of this one. Raises OSError, also if there is none."""
+        directory = self._directories[controller]
+        there = {name: value for name, value in values.items() if (directory / name).exists()}
+        if not there:
+            raise FileNotFoundError(2, "the kernel gives the group no limits", f"{directory}")
+        for name, value in there.items():
+            (directory / name).write_text(f"{value}")
+
+    def _count(self, controller: str, event: str, files: tuple[str, ...]) -> int:
+        for name in files:
+            with suppress(FileNotFoundError):
+                return int(dict(_EVENTS.findall((self._directories[controller] / name).read_text())).get(event, 0))
+        return 0
+
+
+def find_parents() -> Iterator[Parents]:
+    """Where groups might be made, the best place first. Whether they really can be shows when one is made."""
+    mounts = [*_mounts()]
+    paths = dict(_own_paths())
+    if unified := next((mount for mount in mounts if mount.kind == "cgroup2"), None):
+        own = unified.directory_of(paths.get("", "/"))
+        above = [one for one in own.parents if one.is_relative_to(unified.point)] or [own]
+        _enable(above[0])
+        yield from (Parents(dict.fromkeys(enabled, one)) for one in above if (enabled := _enabled(one)))
+    legacy = {
+        controller: mount.directory_of(paths[controller])
+        for controller in _WANTED
+        for mount in mounts
+        if mount.kind == "cgroup" and controller in mount.options and controller in paths
+    }
+    if "pids" in legacy:
+        yield Parents(legacy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Mount:
+    """A hierarchy: which part of it is shown where."""
+
+    kind: str
+    root: str
+    point: Path
+    options: tuple[str, ...]
+
+    def directory_of(self, path: str) -> Path:
+        """Of a group, as /proc names it."""
+        shown = path.removeprefix(self.root) if self.root != "/" else path
+        return self.point / shown.strip("/")
+
+
+def _mounts() -> Iterator[_Mount]:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        first, _, last = line.partition(" - ")
+        kind, _, options = last.split(" ", 2)
+        if kind in {"cgroup", "cgroup2"}:
+            root, point = first.split(" ")[3:5]
+            yield _Mount(kind, root, Path(point), tuple(options.split(",")))
+
+
+def _own_paths() -> Iterator[tuple[str, str]]:
+    """The group that we are in, by controller; by the empty name that of version 2."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        yield from ((controller, path) for controller in controllers.split(","))
+
+
+def _enable(directory: Path) -> None:
+    """Let groups in a directory of version 2 have limits. It does not matter where it is not ours to say."""
+    with suppress(OSError):
+        (directory / "cgroup.subtree_control").write_text("+memory +pids")
+
+
+def _enabled(directory: Path) -> tuple[str, ...]:
+    """The controllers that groups in a directory of version 2 have."""
+    with suppress(OSError):
+        names = (directory / "cgroup.subtree_control").read_text().split()
+        return tuple(name for name in _WANTED if name in names) if "pids" in names else ()
+    return ()
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what others have left behind."""
+    for left in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > _LEFT_S:
+                left.rmdir()

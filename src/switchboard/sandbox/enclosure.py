@@ -1,0 +1,132 @@
+"""What is inside a sandbox, as the arguments of bubblewrap (`bwrap`). Pure.
+
+`run.py` calls it. In: what there is on this machine, and the workspace; out: an argument vector. Everything that is
+inside is named here; of the machine there are programs, libraries and certificates, to read only. A name that somebody
+chose is always the value of an option that takes one, and the command stands behind `--`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from switchboard.ports.sandbox import SandboxRules
+
+WORKSPACE: Final = "/workspace"
+"""Where a command finds the workspace, and begins."""
+PROGRAMS: Final = ("/usr",)
+LINKED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+"""Links into /usr on most systems, directories on others."""
+CONFIGURATION: Final = (
+    "/etc/alternatives",
+    "/etc/ld.so.cache",
+    "/etc/ssl/certs",
+    "/etc/pki/ca-trust/extracted",
+    "/etc/pki/tls/certs",
+)
+SHOWN_OF_PROC: Final = frozenset(
+    {
+        "cpuinfo",
+        "filesystems",
+        "loadavg",
+        "meminfo",
+        "mounts",
+        "net",
+        "self",
+        "stat",
+        "thread-self",
+        "uptime",
+        "version",
+    }
+)
+"""What programs ask for. The rest of /proc can be settings of the machine, which one that root started could change."""
+ENVIRONMENT: Final = {
+    "HOME": WORKSPACE,
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "TERM": "dumb",
+    "TMPDIR": "/tmp",  # noqa: S108 (the one inside)
+    "USER": "butler",
+}
+USER: Final = 1000
+FILES: Final = {
+    "/etc/passwd": f"butler:x:{USER}:{USER}::{WORKSPACE}:/bin/sh\n",
+    "/etc/group": f"butler:x:{USER}:\n",
+    "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
+    "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+}
+"""Small files that programs read, in place of the machine's."""
+# Output and errors are one text, in the order of writing.
+# Where memory is short on the machine, the kernel kills a command before anything of ours.
+_SHELL: Final = ("/bin/sh", "-c", 'echo 900 >/proc/self/oom_score_adj; exec /bin/sh -c "$1" 2>&1', "sh")
+_SHARED_PART: Final = 4
+"""Of the memory that files may take, a fourth is for /dev/shm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What there is outside: `linked` are links with their targets, `bound` is shown as it is."""
+
+    bwrap: str
+    """Where it is."""
+    linked: Mapping[str, str]
+    bound: tuple[str, ...]
+    proc_files: tuple[str, ...]
+    """Names of files in /proc that are not shown; then those of directories."""
+    proc_directories: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptors:
+    """Open files for bwrap: the filter of system calls, each of `FILES`, where it tells the process inside, and where
+    this process waits for a byte before it starts the command."""
+
+    syscalls: int
+    files: Mapping[str, int]
+    told: int
+    released: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """All of them."""
+        return (self.syscalls, *self.files.values(), self.told, self.released)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one command gets: a workspace, an absolute path that may take `disk` bytes; the rest as the rules say."""
+
+    workspace: Path
+    rules: SandboxRules
+    disk: int
+
+
+def arguments(machine: Machine, room: Room, opened: Descriptors, command: str) -> tuple[str, ...]:
+    """The argument vector of a shell command."""
+    tmpfs = room.rules.tmpfs
+    shared = tmpfs // _SHARED_PART
+    return (
+        machine.bwrap,
+        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
+        *("--cap-drop", "ALL", "--uid", f"{USER}", "--gid", f"{USER}", "--hostname", "sandbox"),
+        *("--seccomp", f"{opened.syscalls}", "--info-fd", f"{opened.told}", "--block-fd", f"{opened.released}"),
+        *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
+        *(word for path in machine.bound for word in ("--ro-bind", path, path)),
+        *(word for path, target in machine.linked.items() for word in ("--symlink", target, path)),
+        *(word for path in _covered(machine, room.rules.hidden) for word in ("--size", "4096", "--tmpfs", path)),
+        *(word for path, number in opened.files.items() for word in ("--ro-bind-data", f"{number}", path)),
+        *("--proc", "/proc"),
+        *(word for name in machine.proc_directories for word in ("--size", "4096", "--tmpfs", f"/proc/{name}")),
+        *(word for name in machine.proc_files for word in ("--ro-bind", "/dev/null", f"/proc/{name}")),
+        *("--dev", "/dev", "--size", f"{shared}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
+        *("--size", f"{tmpfs - shared}", "--tmpfs", "/tmp"),  # noqa: S108
+        *("--bind", f"{room.workspace}", WORKSPACE, "--chdir", WORKSPACE, "--remount-ro", "/", "--", *_SHELL, command),
+    )
+
+
+def _covered(machine: Machine, hidden: Iterable[Path]) -> list[str]:
+    """Directories of ours that are below what is shown."""
+    return [f"{one}" for one in hidden if any(one.is_relative_to(path) for path in machine.bound)]

@@ -1,0 +1,47 @@
+"""The limits of a command, which the kernel keeps from its first instruction on.
+
+`watchdog.py` sets them while bwrap waits to start the command. What a thread of ours looks after, it looks after as
+well: it needs time of a processor, which thousands of processes would not leave it. Next: `cgroups.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from typing import Final
+
+from switchboard.sandbox.cgroups import Group, Parents, Totals
+
+_LESS_IMPORTANT: Final = 5
+"""Added to the niceness of commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What all processes of a command may take together, and bytes of the workspace on disk."""
+
+    totals: Totals
+    disk: int
+
+
+def hold(pid: int, allowed: Allowed, parents: Parents | None) -> Group | None:
+    """Limit a process and all that it will start: in a control group, if there are parents. Raises OSError.
+
+    Of a plain user the kernel counts the processes in each namespace of users, of which a command has one; of root it
+    counts them in control groups only.
+    """
+    _limit(pid, resource.RLIMIT_NPROC, allowed.totals.processes)
+    _limit(pid, resource.RLIMIT_FSIZE, allowed.disk)
+    _limit(pid, resource.RLIMIT_CORE, 0)
+    if parents is None or not parents.memory:
+        _limit(pid, resource.RLIMIT_DATA, allowed.totals.memory)
+    os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + _LESS_IMPORTANT)
+    return parents.group(allowed.totals, pid) if parents else None
+
+
+def _limit(pid: int, which: int, most: int) -> None:
+    """Or less, where we have no more ourselves."""
+    _, ours = resource.prlimit(pid, which)
+    value = most if ours == resource.RLIM_INFINITY else min(most, ours)
+    resource.prlimit(pid, which, (value, value))

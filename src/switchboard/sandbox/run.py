@@ -1,0 +1,227 @@
+"""A shell command in a sandbox, from start to end; or the reason why there is no sandbox on this machine.
+
+The tool `execute_command` and `switchboard doctor` call it. In: a command, a workspace; out: what it wrote, how it
+ended. Whether bubblewrap works here is found out by running it, once. Next: `enclosure.py`, `watchdog.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Final
+
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.sandbox import syscalls
+from switchboard.sandbox.cgroups import Parents, Totals, find_parents
+from switchboard.sandbox.enclosure import (
+    CONFIGURATION,
+    FILES,
+    LINKED,
+    PROGRAMS,
+    SHOWN_OF_PROC,
+    Descriptors,
+    Machine,
+    Room,
+    arguments,
+)
+from switchboard.sandbox.limits import Allowed
+from switchboard.sandbox.watchdog import UNLIMITED, Lines, Watchdog
+from switchboard.transport.programs import Ended, Program, run_program
+
+MOST_OUTPUT: Final = 8 * 1024**2
+"""Bytes that a command may write; one that writes more is ended."""
+_PROBE_S: Final = 10.0
+_GONE_S: Final = 10.0
+"""How long the kernel may take to end what was killed."""
+_PROBE: Final = """
+echo it works; exec 2>/dev/null
+(for i in 1 2 3 4 5 6 7 8 9 10; do sleep 30 & done) && echo without limit
+"""
+"""It wants more processes than it may have, but not many."""
+_PROBE_PROCESSES: Final = 8
+_WORKS: Final = b"it works\n"
+_WITHOUT: Final = b"without limit\n"
+_HAD_MORE: Final = f"it had more than {_PROBE_PROCESSES} processes"
+_NOT_COUNTED: Final = "the kernel does not limit the processes of this user"
+_ROOT_NOT_COUNTED: Final = "the kernel limits the processes of root in control groups only, and none can be made here"
+
+
+class NoSandbox(Exception):
+    """Why a command cannot be run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended: `killed` says why it was, or is empty; `status` is that of a shell."""
+
+    output: bytes
+    status: int
+    killed: str = ""
+
+
+class Sandbox:
+    """Runs commands within these rules."""
+
+    def __init__(self, rules: SandboxRules) -> None:
+        self._rules = rules
+        self._machine: Machine | None = None
+        self._parents: Parents | None = None
+        self._lacking: str | None = None
+        self._probing = asyncio.Lock()
+
+    async def lacking(self) -> str:
+        """Why there is no sandbox here; empty if there is one. The first call finds out, by running a command."""
+        async with self._probing:
+            if self._lacking is None:
+                self._lacking = await self._probed()
+        return self._lacking
+
+    @property
+    def limits(self) -> str:
+        """Who keeps which limits, in words; when `lacking` has found out."""
+        processes, memory = f"{self._rules.processes} processes", f"{self._rules.memory // 1024**2} MiB of memory"
+        if self._parents is None:
+            return f"the kernel allows {processes} and each {memory}; a watchdog allows all of them together no more"
+        if not self._parents.memory:
+            return f"a control group allows {processes}, a watchdog {memory}"
+        return f"a control group allows {processes} and {memory}"
+
+    async def run(self, command: str, workspace: Path, disk: int, deadline: float | None = None) -> Done:
+        """Run a command; the workspace may take `disk` bytes. Nothing of it lives on. Raises `NoSandbox`, OSError.
+
+        Raises ValueError for a command with a NUL. `deadline` in seconds; cancelled, it kills everything.
+        """
+        if lacking := await self.lacking():
+            raise NoSandbox(lacking)
+        return await self._run(command, self._room(workspace, disk), deadline)
+
+    def _room(self, workspace: Path, disk: int) -> Room:
+        """With real directories; made if it is not there. Raises `NoSandbox` for one with something to be hidden."""
+        workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
+        real = workspace.resolve(strict=True)
+        hidden = tuple([one.resolve() for one in self._rules.hidden])
+        if real == Path("/") or any(one.is_relative_to(real) for one in hidden):
+            raise NoSandbox(f"the workspace {real} holds more than files of the butler: give it a directory of its own")
+        return Room(real, replace(self._rules, hidden=hidden), disk)
+
+    async def _probed(self) -> str:
+        if sys.platform != "linux":
+            return "there is a sandbox on Linux only"
+        if os.uname().machine != syscalls.MACHINE:
+            return f"there is a sandbox on {syscalls.MACHINE} only, not on {os.uname().machine}"
+        if (bwrap := shutil.which("bwrap")) is None:
+            return "bubblewrap (bwrap) is not installed"
+        self._machine = _machine(bwrap)
+        flaw = _ROOT_NOT_COUNTED
+        with tempfile.TemporaryDirectory() as empty:
+            room = self._room(Path(empty), 1024**2)
+            room = replace(room, rules=replace(room.rules, processes=_PROBE_PROCESSES))
+            for self._parents in (*find_parents(), *(() if _is_root() else (None,))):
+                if not (flaw := await self._flaw(room)):
+                    break
+        return f"{_ROOT_NOT_COUNTED} ({flaw})" if UNLIMITED in flaw and _is_root() else flaw
+
+    async def _flaw(self, room: Room) -> str:
+        """Why commands cannot be run within these limits; empty: they can."""
+        try:
+            done = await self._run(_PROBE, room, _PROBE_S)
+        except OSError as error:
+            return f"bubblewrap cannot be started: {error.strerror}"
+        if done.output.endswith(_WITHOUT) or done.killed == _HAD_MORE:
+            return _NOT_COUNTED
+        return "" if done.output == _WORKS else f"bubblewrap does not work here: {done.killed or 'no output'}"
+
+    async def _run(self, command: str, room: Room, deadline: float | None) -> Done:
+        assert self._machine is not None  # noqa: S101 (it was probed)
+        allowed = Allowed(Totals(room.rules.memory, room.rules.processes), room.disk)
+        with ExitStack() as opened:
+            told, ours = _pipe(opened)
+            gate = opened.enter_context(_gate())
+            numbers = _descriptors(opened, ours.fileno(), gate)
+            argv = arguments(self._machine, room, numbers, command)
+            program = Program(argv, {}, "/", b"", deadline, MOST_OUTPUT, keep=numbers.numbers, started=ours.close)
+            watchdog = Watchdog(Lines(told.fileno(), gate), room.workspace, allowed, self._parents)
+            watchdog.start()
+            try:
+                ended = await run_program(program, grace=0.0)
+            finally:
+                ours.close()
+                watchdog.stop()
+                async with asyncio.timeout(_GONE_S):
+                    await watchdog.over.wait()
+        return _done(ended, watchdog.why)
+
+
+def _done(ended: Ended, why: str) -> Done:
+    done = Done(ended.output, ended.status)
+    if why:
+        return replace(done, killed=why)
+    if ended.late:
+        return replace(done, killed="its time was up")
+    if ended.too_much:
+        return replace(done, killed=f"it wrote more than {MOST_OUTPUT} bytes")
+    return replace(done, killed=ended.errors.strip()) if ended.errors.startswith("bwrap: ") else done
+
+
+def _machine(bwrap: str) -> Machine:
+    """What there is here. Raises OSError."""
+    linked = {path: f"{Path(path).readlink()}" for path in LINKED if Path(path).is_symlink()}
+    there = [path for path in (*PROGRAMS, *LINKED, *CONFIGURATION) if path not in linked and Path(path).exists()]
+    rest = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and entry.name not in SHOWN_OF_PROC]
+    return Machine(
+        bwrap,
+        linked,
+        tuple(there),
+        tuple(sorted(entry.name for entry in rest if entry.is_file(follow_symlinks=False))),
+        tuple(sorted(entry.name for entry in rest if entry.is_dir(follow_symlinks=False))),
+    )
+
+
+def _pipe(opened: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
+    """Its two ends."""
+    read, write = os.pipe()
+    return opened.enter_context(os.fdopen(read, "rb", 0)), opened.enter_context(os.fdopen(write, "wb", 0))
+
+
+@contextmanager
+def _gate() -> Iterator[int]:
+    """The descriptor of a pipe, to write and to read: who waits there goes on by a byte, and not because we die."""
+    read, write = os.pipe()
+    try:
+        both = os.open(f"/proc/self/fd/{read}", os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(read)
+        os.close(write)
+    try:
+        yield both
+    finally:
+        os.close(both)
+
+
+def _descriptors(opened: ExitStack, told: int, released: int) -> Descriptors:
+    files = {path: opened.enter_context(_holding(text.encode())) for path, text in FILES.items()}
+    return Descriptors(opened.enter_context(_holding(syscalls.program())), files, told, released)
+
+
+def _is_root() -> bool:
+    """Whether we are root of this machine, whatever a container may call it."""
+    return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
+
+
+@contextmanager
+def _holding(data: bytes) -> Iterator[int]:
+    """The descriptor of a file in memory, at its beginning."""
+    number = os.memfd_create("for bwrap")
+    try:
+        os.write(number, data)
+        os.lseek(number, 0, os.SEEK_SET)
+        yield number
+    finally:
+        os.close(number)

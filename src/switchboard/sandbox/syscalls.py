@@ -1,0 +1,134 @@
+"""What the kernel refuses to programs in a sandbox, as a filter of system calls (seccomp) in its machine code. Pure.
+
+`run.py` hands it to bwrap. Refused is memory that belongs to no process, which the watchdog would not see; files that
+run with their owner's rights, for the owner may be root; and parts of the kernel that a command has no need of.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+MACHINE: Final = "x86_64"
+"""The one whose numbers these are, as `os.uname` calls it."""
+_ARCHITECTURE: Final = 0xC000003E
+_FOREIGN: Final = 0x40000000
+"""Numbers from here on are those of another set of calls (x32)."""
+_OTHER_USERS_RIGHTS: Final = 0o6000
+_NEW_NAMESPACES: Final = 0x7E020080
+"""CLONE_NEWUSER, NEWNS, NEWPID, NEWNET, NEWIPC, NEWUTS, NEWCGROUP, NEWTIME."""
+
+UNKNOWN: Final = {
+    "clone3": 435,  # its flags are in memory, which a filter cannot read; the C library takes clone then
+    "io_uring_enter": 426,
+    "io_uring_register": 427,
+    "io_uring_setup": 425,
+    "memfd_create": 319,
+    "memfd_secret": 447,
+    "openat2": 437,  # likewise
+}
+"""Answered as if the kernel did not have them."""
+FORBIDDEN: Final = {
+    "acct": 163,
+    "add_key": 248,
+    "bpf": 321,
+    "delete_module": 176,
+    "finit_module": 313,
+    "fsconfig": 431,
+    "fsmount": 432,
+    "fsopen": 430,
+    "fspick": 433,
+    "init_module": 175,
+    "kexec_file_load": 320,
+    "kexec_load": 246,
+    "keyctl": 250,
+    "mount": 165,
+    "mount_setattr": 442,
+    "move_mount": 429,
+    "mq_open": 240,
+    "msgget": 68,
+    "open_by_handle_at": 304,
+    "open_tree": 428,
+    "perf_event_open": 298,
+    "pivot_root": 155,
+    "process_vm_readv": 310,
+    "process_vm_writev": 311,
+    "ptrace": 101,
+    "quotactl": 179,
+    "reboot": 169,
+    "request_key": 249,
+    "semget": 64,
+    "setns": 308,
+    "shmget": 29,
+    "swapoff": 168,
+    "swapon": 167,
+    "syslog": 103,
+    "umount2": 166,
+    "unshare": 272,
+    "userfaultfd": 323,
+    "vmsplice": 278,
+}
+"""Refused, whatever the arguments."""
+WITH_BITS: Final = {
+    "chmod": (90, 1, _OTHER_USERS_RIGHTS),
+    "clone": (56, 0, _NEW_NAMESPACES),
+    "creat": (85, 1, _OTHER_USERS_RIGHTS),
+    "fchmod": (91, 1, _OTHER_USERS_RIGHTS),
+    "fchmodat": (268, 2, _OTHER_USERS_RIGHTS),
+    "fchmodat2": (452, 2, _OTHER_USERS_RIGHTS),
+    "mknod": (133, 1, _OTHER_USERS_RIGHTS),
+    "mknodat": (259, 2, _OTHER_USERS_RIGHTS),
+    "open": (2, 2, _OTHER_USERS_RIGHTS),
+    "openat": (257, 3, _OTHER_USERS_RIGHTS),
+}
+"""Refused if an argument (the number of the call, that of the argument) has one of these bits."""
+
+_LOAD: Final = 0x20
+_IF_EQUAL: Final = 0x15
+_IF_AT_LEAST: Final = 0x35
+_IF_BITS: Final = 0x45
+_RETURN: Final = 0x06
+_ALLOW: Final = 0x7FFF0000
+_ERROR: Final = 0x00050000
+_AT_NUMBER: Final = 0
+_AT_ARCHITECTURE: Final = 4
+_AT_ARGUMENTS: Final = 16
+
+
+def program() -> bytes:
+    """The filter, as bwrap reads it."""
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions())
+
+
+_Instruction = tuple[int, int, int, int]
+"""What to do, how many to skip if so and if not, and the value."""
+
+
+def _instructions() -> Iterator[_Instruction]:
+    yield (_LOAD, 0, 0, _AT_ARCHITECTURE)
+    yield (_IF_EQUAL, 1, 0, _ARCHITECTURE)
+    yield _refuse(errno.ENOSYS)
+    yield (_LOAD, 0, 0, _AT_NUMBER)
+    yield (_IF_AT_LEAST, 0, 1, _FOREIGN)
+    yield _refuse(errno.ENOSYS)
+    yield from _refused(UNKNOWN, errno.ENOSYS)
+    yield from _refused(FORBIDDEN, errno.EPERM)
+    for number, argument, bits in WITH_BITS.values():
+        yield (_IF_EQUAL, 0, 4, number)
+        yield (_LOAD, 0, 0, _AT_ARGUMENTS + 8 * argument)
+        yield (_IF_BITS, 0, 1, bits)
+        yield _refuse(errno.EPERM)
+        yield (_LOAD, 0, 0, _AT_NUMBER)
+    yield (_RETURN, 0, 0, _ALLOW)
+
+
+def _refused(numbers: Mapping[str, int], error: int) -> Iterator[_Instruction]:
+    for number in numbers.values():
+        yield (_IF_EQUAL, 0, 1, number)
+        yield _refuse(error)
+
+
+def _refuse(error: int) -> _Instruction:
+    return (_RETURN, 0, 0, _ERROR | error)

@@ -1,0 +1,299 @@
+"""One sandbox from its start to its end: its limits are set, then the command is let go, then it is looked at.
+
+`run.py` starts a watchdog for each command. The kernel keeps the limits (`limits.py`); what it cannot count is looked
+at here every 200 ms, and a command that takes too much is killed with all that it has started: the workspace on disk
+and, without a control group, memory of all processes together. Between two looks it can take more than it may; what it
+takes of memory is given back when it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import select
+import signal
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from switchboard.sandbox.cgroups import Group, Parents, Totals
+from switchboard.sandbox.limits import Allowed, hold
+
+PERIOD_S: Final = 0.2
+UNLIMITED: Final = "its limits could not be set"
+MOST_ENTRIES: Final = 100_000
+"""Files and directories that a workspace may hold."""
+_DEEPEST: Final = 64
+_RESCAN_S: Final = 2.0
+_SLACK: Final = 1024**2
+_MUCH: Final = 16 * 1024**2
+"""Bytes by which a disk may fill before the workspace is looked through again."""
+_MANY: Final = 10_000
+_CHILD: Final = re.compile(rb'"child-pid"\s*:\s*(\d+)')
+_FIELD: Final = re.compile(rb"^(VmRSS|VmSwap|Threads):\s*(\d+)", re.MULTILINE)
+_SHARE: Final = re.compile(rb"^(?:Pss|SwapPss):\s*(\d+)", re.MULTILINE)
+
+
+class _Excess(Exception):
+    """What was too much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """To and from bwrap: the descriptor in which it says what its process is, and the one that lets this go on."""
+
+    told: int
+    release: int
+
+
+class Watchdog:
+    """Watches one sandbox from its start; `why` says what it was killed for, else it is empty.
+
+    `over` is set when nothing in there lives. `parents`: where control groups can be made, if they can.
+    """
+
+    def __init__(self, lines: Lines, workspace: Path, allowed: Allowed, parents: Parents | None) -> None:
+        self._lines = lines
+        self._disk = _Disk(workspace, allowed.disk)
+        self._allowed = allowed
+        self._parents = parents
+        self._loop = asyncio.get_running_loop()
+        self._stopping = threading.Event()
+        self.over = asyncio.Event()
+        self.why = ""
+
+    def start(self) -> None:
+        """Raises RuntimeError where there can be no more threads."""
+        threading.Thread(target=self._watch, name="watches a sandbox", daemon=True).start()
+
+    def stop(self) -> None:
+        """Kill what is still there."""
+        self._stopping.set()
+
+    def _watch(self) -> None:
+        try:
+            found = _CHILD.search(_all_of(self._lines.told))
+            if found:
+                with suppress(ProcessLookupError):
+                    self._watch_process(int(found[1]))
+        finally:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.over.set)
+
+    def _watch_process(self, pid: int) -> None:
+        """The first process inside, which waits: when it has ended, so have all."""
+        process = os.pidfd_open(pid)
+        try:
+            self._hold_and_watch(pid, process)
+        except ProcessLookupError:  # bwrap has failed, and says why
+            pass
+        except OSError as error:
+            self.why = f"{UNLIMITED}: {error.strerror}"
+        finally:
+            _kill(process)
+            os.close(process)
+
+    def _hold_and_watch(self, pid: int, process: int) -> None:
+        group = hold(pid, self._allowed, self._parents)
+        try:
+            os.write(self._lines.release, b"!")
+            self._watch_held(_Taken(pid, group, self._allowed.totals), process)
+        finally:
+            _kill(process)
+            if group:
+                self.why = self.why or group.excess()
+                group.remove()
+
+    def _watch_held(self, taken: _Taken, process: int) -> None:
+        ended = select.poll()
+        ended.register(process, select.POLLIN)
+        while not ended.poll(0) and not self._stopping.is_set() and not self._exceeds(taken):
+            self._wait(ended)
+
+    def _wait(self, ended: select.poll) -> None:
+        until = time.monotonic() + PERIOD_S
+        while not ended.poll(10) and not self._stopping.is_set() and time.monotonic() < until:
+            pass
+
+    def _exceeds(self, taken: _Taken) -> bool:
+        try:
+            taken.check()
+            self._disk.check(taken.pid, self._allowed.totals.processes)
+        except _Excess as excess:
+            self.why = str(excess)
+        return bool(self.why)
+
+
+def _kill(process: int) -> None:
+    """What a descriptor stands for, and wait until it has ended, and with it all that is inside."""
+    with suppress(ProcessLookupError):
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    ended = select.poll()
+    ended.register(process, select.POLLIN)
+    ended.poll()
+
+
+class _Taken:
+    """What a process and all below it take together: the kernel tells it of those in a control group."""
+
+    def __init__(self, pid: int, group: Group | None, totals: Totals) -> None:
+        self.pid = pid
+        self._group = group
+        self._totals = totals
+        self._was_full = False
+
+    def check(self) -> None:
+        """Raises `_Excess`."""
+        if self._group and (excess := self._group.excess()):
+            raise _Excess(excess)
+        if not (self._group and self._group.memory):
+            self._check_processes([*_family(self.pid, self._totals.processes)])
+
+    def _check_processes(self, pids: list[int]) -> None:
+        memory = tasks = 0
+        for pid in pids:
+            fields = dict(_FIELD.findall(_read(f"/proc/{pid}/status")))
+            memory += 1024 * (int(fields.get(b"VmRSS", 0)) + int(fields.get(b"VmSwap", 0)))
+            tasks += int(fields.get(b"Threads", 0))
+        if tasks > self._totals.processes:
+            raise _Excess(f"it had more than {self._totals.processes} processes")
+        full = tasks == self._totals.processes
+        if full and self._was_full:  # it would take time of the processors in vain
+            raise _Excess(f"it wanted more than {self._totals.processes} processes")
+        self._was_full = full
+        # What processes share was counted for each of them. To ask for their shares takes longer.
+        if memory > self._totals.memory and _shares(pids) > self._totals.memory:
+            raise _Excess(f"it took more than {self._totals.memory} bytes of memory")
+
+
+def _family(pid: int, most: int) -> Iterator[int]:
+    """A process and all below it. Raises `_Excess`."""
+    waiting, seen = [pid], {pid}
+    while waiting:
+        yield (one := waiting.pop())
+        for task in _names(f"/proc/{one}/task"):
+            below = {int(child) for child in _read(f"/proc/{one}/task/{task}/children").split()} - seen
+            waiting += below
+            seen |= below
+        if len(seen) > most:
+            raise _Excess(f"it had more than {most} processes")
+
+
+def _shares(pids: list[int]) -> int:
+    kib = (int(share) for pid in pids for share in _SHARE.findall(_read(f"/proc/{pid}/smaps_rollup")))
+    return 1024 * sum(kib)
+
+
+class _Disk:
+    """The workspace, looked through when its disk has filled by much, or after a while."""
+
+    def __init__(self, workspace: Path, most: int) -> None:
+        self._workspace = workspace
+        self._most = most
+        self._first = True
+        self._due = 0.0
+        self._room = 0
+        self._free = (0, 0)
+
+    def check(self, pid: int, processes: int) -> None:
+        """`pid` and the processes below it may have removed files open. Raises `_Excess`."""
+        free, names = self._now()
+        filled = self._free[0] - free >= max(self._room // 2, _MUCH) or self._free[1] - names >= _MANY
+        if not (filled or self._first or time.monotonic() >= self._due):
+            return
+        began = time.monotonic()
+        used = _used(self._workspace, self._first) + _unnamed([*_family(pid, processes)], self._workspace)
+        # A workspace that is full already can still be tidied.
+        self._most = max(self._most, used + _SLACK) if self._first else self._most
+        self._first, self._room, self._free = False, self._most - used, (free, names)
+        self._due = time.monotonic() + max(_RESCAN_S, 20 * (time.monotonic() - began))
+        if self._room < 0:
+            raise _Excess(f"the workspace took more than {self._most} bytes")
+
+    def _now(self) -> tuple[int, int]:
+        found = os.statvfs(self._workspace)
+        return found.f_bfree * found.f_frsize, found.f_ffree
+
+
+def _used(workspace: Path, lenient: bool) -> int:
+    """Bytes on disk; a file with several names counts once. Raises `_Excess` for too many entries."""
+    seen: set[tuple[int, int]] = set()
+    total = 0
+    for count, status in enumerate(_statuses(workspace, _DEEPEST), 1):
+        if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
+            seen.add((status.st_dev, status.st_ino))
+            total += status.st_blocks * 512
+        if count > MOST_ENTRIES and not lenient:
+            raise _Excess(f"the workspace had more than {MOST_ENTRIES} files and directories")
+    return total
+
+
+def _statuses(directory: Path, depth: int) -> Iterator[os.stat_result]:
+    try:
+        at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    yield from _below(at, depth)
+
+
+def _below(at: int, depth: int) -> Iterator[os.stat_result]:
+    """What is in an open directory, which is closed then. Links are not followed."""
+    try:
+        with os.scandir(at) as found:
+            for entry in found:
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    yield status
+                    if stat.S_ISDIR(status.st_mode):
+                        yield from _inside(at, entry.name, depth)
+    finally:
+        os.close(at)
+
+
+def _inside(at: int, name: str, depth: int) -> Iterator[os.stat_result]:
+    if not depth:
+        raise _Excess(f"the workspace had more than {_DEEPEST} directories inside each other")
+    yield from _below(
+        os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at), depth - 1
+    )
+
+
+def _unnamed(pids: list[int], workspace: Path) -> int:
+    """Bytes of files on that disk that were removed and are still open."""
+    device = workspace.stat().st_dev
+    seen: dict[int, int] = {}
+    for pid in pids:
+        for number in _names(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                status = Path(f"/proc/{pid}/fd/{number}").stat()
+                if status.st_dev == device and stat.S_ISREG(status.st_mode) and status.st_nlink == 0:
+                    seen[status.st_ino] = status.st_blocks * 512
+    return sum(seen.values())
+
+
+def _all_of(pipe: int) -> bytes:
+    """What is written until the other end is closed."""
+    data = b""
+    while piece := os.read(pipe, 4096):
+        data += piece
+    return data
+
+
+def _names(directory: str) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(directory)]
+    except OSError:  # it has ended
+        return []
+
+
+def _read(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError:  # it has ended
+        return b""

@@ -1,0 +1,74 @@
+"""The tool `execute_command`: one shell command in the workspace, in a sandbox.
+
+`registry.py` builds it. What happens inside is limited by `sandbox/`; what comes out was written by programs, so
+characters that steer a terminal are shown as `\\x1b` and the like.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchboard.core.visible import escaped
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.sandbox.run import Done, NoSandbox, Sandbox
+
+MOST_SHOWN: Final = 30_000
+"""Characters of the output that a model sees."""
+_LONGEST: Final = 32_000
+
+EXECUTE_COMMAND: Final = ToolSpec(
+    "execute_command",
+    "Run one shell command (sh) in the workspace, in a sandbox without network. Returns its exit code and its output."
+    " It has no input and no terminal. When it ends, nothing of it goes on running, and only files in the workspace"
+    " remain.",
+    {
+        "type": "object",
+        "properties": {
+            "command": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": _LONGEST,
+                "description": "Such as: sort notes.txt | uniq -c",
+            }
+        },
+        "required": ["command"],
+        "additionalProperties": False,
+    },
+    "effectful",
+    "medium",
+    most=MOST_SHOWN,
+)
+
+
+class ExecuteCommand:
+    """See the port."""
+
+    spec: Final = EXECUTE_COMMAND
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    async def lacking(self) -> str:
+        """Why there is no sandbox here."""
+        return await self._sandbox.lacking()
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        """The exit code and the output; not `ok` unless the code is 0."""
+        command = str(arguments["command"])
+        try:
+            command.encode()
+            done = await self._sandbox.run(command, scope.workspace, scope.quota)
+        except NoSandbox as none:
+            return ToolOutcome(f"the command was not run: {none}", ok=False)
+        except ValueError:
+            return ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
+        except OSError as error:
+            return ToolOutcome(f"the command could not be started: {error.strerror}", ok=False)
+        return _told(done)
+
+
+def _told(done: Done) -> ToolOutcome:
+    head = f"the command was killed: {done.killed}" if done.killed else f"exit code {done.status}"
+    text = escaped(f"{head}\n{done.output.decode('utf-8', 'replace')}".rstrip("\n"))
+    return ToolOutcome(text, ok=not done.killed and done.status == 0)
