@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _REPEATED = re.compile(
-    r"cat |switchboard (agents list|messages|explain|dlq (list|show)|doctor|outbox list|lanes list|memory list)\b"
+    r"cat |switchboard (agents list|channels$|messages|explain|dlq (list|show)|doctor|(outbox|lanes|memory) list)\b"
 )
 """What only looks, and may have looked too early."""
 _READY = "listens on"
@@ -45,6 +45,8 @@ class Walkthrough:
     def __init__(self, name: str, place: Path) -> None:
         self._name, self._place = name, place
         self._ids: dict[str, str] = {}
+        self._begun = 0
+        """How many commands run on, or did."""
         self._port = _free_port()
         bin_directory = str(Path(EXECUTABLE).parent)
         env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
@@ -64,6 +66,8 @@ class Walkthrough:
         """Type a command and look at what it prints; what only looks is tried again for a while."""
         if step.command == "switchboard up":
             return self._match(step, self._up())
+        if step.command.endswith(" &"):
+            return self._match(step, self._begin(self._here(step.command), "\n"))
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -73,15 +77,21 @@ class Walkthrough:
                     raise
 
     def _up(self) -> str:
-        log = self._place / "up.log"
-        log.touch()
-        self._type(f"switchboard up >{log} 2>{self._place}/up.err & echo $! >{self._place}/pid")
-        deadline = time.monotonic() + DEADLINE
-        while "Try it" not in (said := log.read_text(encoding="utf-8")):
-            assert time.monotonic() < deadline, (self._place / "up.err").read_text(encoding="utf-8")
-            self._type("sleep 0.1")
+        said = self._begin("switchboard up &", "Try it")
         [url] = re.findall(rf"{_READY} (\S+)", said)
         self._type(f"export SWITCHBOARD_URL={url}")
+        return said
+
+    def _begin(self, command: str, last: str) -> str:
+        """Type what runs on; what it says, up to this word."""
+        self._begun += 1
+        log, errors = self._place / f"{self._begun}.log", self._place / f"{self._begun}.err"
+        log.touch()
+        self._type(f"{command.removesuffix(' &')} >{log} 2>{errors} &")
+        deadline = time.monotonic() + DEADLINE
+        while last not in (said := log.read_text(encoding="utf-8")):
+            assert time.monotonic() < deadline, errors.read_text(encoding="utf-8")
+            self._type("sleep 0.1")
         return said
 
     def _type(self, command: str) -> str:
@@ -137,8 +147,7 @@ class Walkthrough:
 
     def close(self) -> None:
         """Shut the server down cleanly, then the shell."""
-        pid = self._place / "pid"
-        if pid.exists():
+        if self._begun:
             self._type("kill $(jobs -p); wait")
         os.killpg(self._shell.pid, signal.SIGKILL)
         self._shell.communicate()

@@ -266,12 +266,24 @@ def test_what_explain_is_asked_wrongly(cli: Cli) -> None:
 
 
 def test_wrong_contacts_events_and_accounts_are_told_where_the_right_ones_are(cli: Cli) -> None:
-    assert (
-        "'77' is no id: give the whole id of a contact, as `switchboard pairing list`"
-        in (cli.run("pairing", "approve", "77")[2])
-    )
-    assert "whole id of an event, as `switchboard quarantine list`" in cli.run("quarantine", "show", "nope")[2]
+    assert "'77' is no id: give the id of a contact, or" in cli.run("pairing", "approve", "77")[2]
+    assert "(at least 4), as `switchboard quarantine list`" in cli.run("quarantine", "show", "nope")[2]
+    assert "no contact has an id that begins with 0000" in cli.run("pairing", "approve", "0000")[2]
+    assert "no event in quarantine has an id that begins with 0000" in cli.run("quarantine", "show", "0000")[2]
     assert "such as telegram/bot:123456, as `switchboard channels`" in cli.run("pairing", "code", "telegram")[2]
+
+
+def test_contacts_and_events_in_quarantine_are_known_by_the_beginning_of_their_ids(cli: Cli) -> None:
+    contact = cli.json("pairing", "allow", "telegram/bot:house", "5488")["contact_id"]
+    assert cli.json("pairing", "show", contact[:8])["identity"] == "5488"
+    assert "is the id of a contact, not of a message" in cli.run("messages", "show", contact[:8])[2]
+    assert cli.json("pairing", "revoke", contact[:8])["contact_id"] == contact
+    event = {"channel": "telegram", "endpoint": "bot:house", "event_id": "7", "reason": "no text", "raw": "eA=="}
+    put = ask(lambda c: c.post("/v1/quarantine", event))["quarantine_id"]
+    assert cli.json("quarantine", "show", put[:-1])["event_id"] == "7"
+    assert f"{put}: its connector" in cli.says("quarantine", "replay", put[:-1])
+    assert f"{put}: discarded" in cli.says("quarantine", "discard", put[:-1])
+    assert "no event in quarantine" in cli.run("quarantine", "show", put[:-1])[2]
 
 
 def test_connectors_are_listed_as_they_reported_themselves(cli: Cli) -> None:

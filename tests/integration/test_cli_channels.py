@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from typer import BadParameter
 
+from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
-from switchboard.app.settings import Settings
+from switchboard.app.settings import EmailSettings, Settings
 from switchboard.cli.channels.adding import KeptSecret, settings_of, signed_in, write_account
 from switchboard.cli.channels.connecting import Wanted, connect_new
 from switchboard.cli.channels.standing import print_next
@@ -249,9 +250,10 @@ def test_the_servers_of_usual_providers_are_known_and_what_is_given_goes_first()
     known = settings_of(manifest, ["address=ann@GoogleMail.com"], ask=False).model_dump()
     assert (known["imap"]["host"], known["imap"]["port"]) == ("imap.gmail.com", 993)
     assert (known["smtp"]["host"], known["smtp"]["tls"]) == ("smtp.gmail.com", "tls")
-    own = ("smtp.host=relay.example.org", "smtp.port=587", "smtp.tls=starttls")
+    own = ("smtp.host=relay.example.org", "smtp.port=587")
     given = settings_of(manifest, ["address=ann@web.de", *own], ask=False).model_dump()
     assert (given["imap"]["host"], given["smtp"]["host"]) == ("imap.web.de", "relay.example.org")
+    assert (given["imap"]["tls"], given["smtp"]["tls"]) == ("tls", "starttls")
     with pytest.raises(BadParameter, match="imap"):
         settings_of(manifest, ["address=ann@example.org"], ask=False)
 
@@ -296,6 +298,33 @@ def test_who_adds_a_mailbox_hears_which_server_must_be_trusted(capsys: pytest.Ca
     said = capsys.readouterr().out
     assert f'[email.trusted_servers]\n  "{OWN}" = ["mx.example.org"]' in said
     assert "every mail is held" in said
+
+
+@pytest.mark.parametrize(
+    ("strangers", "trusted", "warned"),
+    [
+        ("listed", {}, True),
+        ("listed", {"other@home.example": ("mx.home.example",)}, True),
+        ("listed", {OWN: ("mx.home.example",)}, False),
+        ("pair", {"*": ("mx.home.example",)}, False),
+        ("open", {}, False),
+    ],
+)
+def test_doctor_tells_of_a_mailbox_whose_senders_nobody_vouches_for(
+    settings: Settings, strangers: str, trusted: dict[str, tuple[str, ...]], warned: bool
+) -> None:
+    (settings.channels_dir / "desk.toml").write_text(
+        f'channel = "email"\nendpoint = "email/{OWN}"\nstrangers = "{strangers}"\nsecrets.password.file = "pw"\n'
+        f'[settings]\naddress = "{OWN}"\nimap = {{host = "i.example", port = 993}}\n'
+        'smtp = {host = "s.example", port = 465}\n'
+    )
+    secret = settings.channels_dir / "pw"
+    secret.touch(mode=0o600)
+    secret.write_text(PASSWORD)
+    found = check_machine(settings.model_copy(update={"email": EmailSettings(trusted_servers=trusted)}))
+    [finding] = [one for one in found if one.name.startswith("account")]
+    assert finding.status == ("warning" if warned else "ok")
+    assert (f'[email.trusted_servers] "{OWN}" = ["mx.example.org"]' in finding.remedy) == warned
 
 
 def test_only_what_is_posted_to_gets_an_address(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import SILENT
-from switchboard.ports.connector import Later
+from switchboard.ports.connector import Later, Uncertain
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard, in_no_time, passes
 from switchboard.testing.connectors.platform import CAPABILITIES
-from switchboard.testing.connectors.running import connector, scripted, texts, until
+from switchboard.testing.connectors.running import connector, listening, scripted, texts, until
 
 TYPING = replace(CAPABILITIES, typing_s=5.0)
 SLOW = replace(CAPABILITIES, receive_window_s=60.0)
@@ -155,6 +155,46 @@ def test_a_silent_platform_is_not_healthy_the_connection_is_made_again_and_then_
             assert state(switchboard) == "stopped"
 
     in_no_time(main())
+
+
+def test_since_when_a_platform_takes_no_replies_is_told_until_it_takes_one() -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(handling=Handling(start="all", on_uncertain="ask")), scripted()
+        await platform.says("t", "hello")
+        async with connector(platform.configured, switchboard):
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            platform.outcomes = [Later(60.0, "nobody listens"), Uncertain("no answer")]
+            first = switchboard.reply(switchboard.accepted[0], "hi")
+            await passes(5.0)
+            assert (state(switchboard), switchboard.outcome(first)) == ("degraded", "")
+            since, _, why = switchboard.heartbeats[-1]["error_message"].partition(": ")
+            assert why == "replies wait: nobody listens"
+            await passes(60.0)
+            assert (state(switchboard), switchboard.outcome(first)) == ("degraded", "uncertain")
+            assert switchboard.heartbeats[-1]["error_message"] == f"{since}: no answer", "since the first"
+            switchboard.reply(switchboard.accepted[0], "again")
+            await passes(5.0)
+            assert (state(switchboard), switchboard.heartbeats[-1]["error_message"]) == ("healthy", None)
+
+    in_no_time(main())
+
+
+def test_one_line_of_the_log_tells_that_an_account_is_connected_lost_and_back() -> None:
+    async def main() -> list[str]:
+        platform = ScriptedPlatform()
+        with listening() as logged:
+            async with connector(platform.configured, scripted()):
+                await passes(120.0)
+                async with platform.away():
+                    await passes(300.0)
+                await passes(120.0)
+                return [line for line in logged() if "connected" in line]
+
+    connected, lost, back = in_no_time(main())
+    assert "'account connected'" in connected
+    assert "'account not connected'" in lost
+    assert "'why'" in lost
+    assert back == connected
 
 
 def test_how_far_an_account_is_behind_is_told_when_it_begins_and_when_it_ends() -> None:

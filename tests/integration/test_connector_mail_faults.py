@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ import pytest
 from switchboard.connectors.email import channel
 from switchboard.connectors.email.manifest import MANIFEST
 from switchboard.connectors.email.settings import Settings
+from switchboard.connectors.kernel import sending
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.ports.connector import Account
@@ -26,6 +28,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 
 MANY: Final = 50_000
+NOW: Final = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
 
 
 @pytest.fixture
@@ -155,7 +158,13 @@ async def test_a_mail_that_a_silent_server_may_have_is_not_sent_again_and_others
 ) -> None:
     monkeypatch.setattr(channel, "_ANSWERED_S", 2.0)
     monkeypatch.setattr(channel, "_WRITTEN_S", 1.0)
+    monkeypatch.setattr(sending, "_ANSWER_S", 0.5)
     switchboard = scripted()
+
+    async def says(why: str) -> bool:
+        beat = switchboard.heartbeats[-1]
+        return beat["state"] == "degraded" and bool(re.fullmatch(f"since {NOW}: {why}", beat["error_message"]))
+
     async with silent_smtp(b".\r\n") as (connections, port):
         account = configured(dovecot, smtp={"host": "127.0.0.1", "port": port, "tls": "none"}, sent_copy="never")
         async with connector(account, switchboard):
@@ -166,8 +175,10 @@ async def test_a_mail_that_a_silent_server_may_have_is_not_sent_again_and_others
             await eventually(lambda: holds(len(connections) == 1))
             await asyncio.to_thread(dovecot.deliver, mail("m2"))
             await eventually(lambda: holds(len(switchboard.accepted) == 2))
+            await eventually(lambda: says("e-mail has not said what becomes of a reply"))
             assert not switchboard.outcome(first), "meanwhile the server is still waited for"
             await eventually(lambda: holds(switchboard.outcome(first) == "uncertain"))
+            await eventually(lambda: says("the SMTP server got the whole mail and did not answer"))
         async with connector(account, switchboard):  # nor does another process
             await asyncio.to_thread(dovecot.deliver, mail("m3"))
             await eventually(lambda: holds(len(switchboard.accepted) == 3))

@@ -19,12 +19,10 @@ from switchboard.cli.output import Json, clean
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
 RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]
-Kind = Literal["message", "dead_letter", "reply", "rule"]
+Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event"]
 _LISTED: Final = {
     "fact": "memory list",
     "summary": "memory list --summaries",
-    "contact": "pairing list",
-    "event": "quarantine list",
 }
 _BEGINNING = re.compile(r"[0-9a-fA-F-]{4,36}")
 _T = TypeVar("_T")
@@ -44,6 +42,8 @@ _WORDS: Final[Mapping[str, _Words]] = {
     "dead_letter": _Words("dead letter", "dlq list", "dlq show"),
     "reply": _Words("reply", "outbox list", "outbox show"),
     "rule": _Words("rule", "rules list", "rules show"),
+    "contact": _Words("contact", "pairing list", "pairing show"),
+    "event": _Words("event in quarantine", "quarantine list", "quarantine show"),
 }
 
 
@@ -52,21 +52,20 @@ def check_id(given: str, kind: Kind) -> str:
     if not _BEGINNING.fullmatch(given):
         words = _WORDS[kind]
         raise typer.BadParameter(
-            f"{given!r} is no id: give the id of a {words.name}, or its first characters (at least 4), as "
+            f"{given!r} is no id: give the id of {_a(words)}, or its first characters (at least 4), as "
             f"`switchboard {words.listed}` shows them",
             param_hint="ID",
         )
     return given
 
 
-def whole_id(kind: Literal["fact", "summary", "contact", "event"], given: str) -> UUID:
+def whole_id(kind: Literal["fact", "summary"], given: str) -> UUID:
     """An id of what is looked up by its whole id only. Usage error for anything else."""
     try:
         return UUID(given)
     except ValueError:
-        article = "an" if kind == "event" else "a"
         raise typer.BadParameter(
-            f"{given!r} is no id: give the whole id of {article} {kind}, as `switchboard {_LISTED[kind]}` shows it",
+            f"{given!r} is no id: give the whole id of a {kind}, as `switchboard {_LISTED[kind]}` shows it",
             param_hint="ID",
         ) from None
 
@@ -123,6 +122,11 @@ def _say_what_it_is(kind: Kind, matches: list[Json]) -> None:
             other = one["kind"] != "message" and one["request_id"]
             about = f"; its message: `switchboard explain {one['request_id']}`" if other else ""
             raise NotFound(
-                f"{clean(one['id'])} is the id of a {words.name}, not of a {_WORDS[kind].name}: "
+                f"{clean(one['id'])} is the id of {_a(words)}, not of {_a(_WORDS[kind])}: "
                 f"`switchboard {words.shown} {one['id']}`{about}"
             )
+
+
+def _a(words: _Words) -> str:
+    """With its article."""
+    return f"{'an' if words.name.startswith('e') else 'a'} {words.name}"

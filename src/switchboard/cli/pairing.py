@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
 import typer
 
-from switchboard.cli.client import ask
-from switchboard.cli.ids import whole_id
-from switchboard.cli.output import AsJson, Cursor, clean, details, one_of, show, show_page, state, table, when
+from switchboard.cli.client import Client, ask
+from switchboard.cli.ids import ask_about
+from switchboard.cli.output import AsJson, Cursor, Json, clean, details, one_of, show, show_page, state, table, when
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 
-ContactId = Annotated[
-    UUID,
-    typer.Argument(
-        help="The contact's id, as `pairing list` shows it.", metavar="ID", parser=partial(whole_id, "contact")
-    ),
-]
+ContactId = Annotated[str, typer.Argument(help="The contact's id, or the beginning of it.", metavar="ID")]
 Account = Annotated[
     str, typer.Argument(help="Channel and endpoint, such as telegram/bot:123456, as `channels` shows them.")
 ]
@@ -56,8 +50,7 @@ def list_contacts(
 @app.command("show")
 def show_contact(contact_id: ContactId, *, as_json: AsJson = False) -> None:
     """Show one contact."""
-    contacts = ask(lambda client: client.whole("/v1/pairing", "contacts"))["contacts"]
-    found = one_of(contacts, "contact_id", str(contact_id), "contact")
+    found = ask_about("contact", contact_id, _contact)
     rows = ((name.replace("_", " "), when(v) if name.endswith("_at") else v) for name, v in found.items())
     show(found, details(rows), as_json=as_json)
 
@@ -65,7 +58,7 @@ def show_contact(contact_id: ContactId, *, as_json: AsJson = False) -> None:
 @app.command("approve")
 def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
     """Approve a sender, and release their held messages in order."""
-    answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/approve", {}))
+    answer = _decide(contact_id, "approve")
     files = (
         "; files that came with them were not fetched: if there were any, ask for them again"
         if answer["messages"]
@@ -77,14 +70,14 @@ def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
 @app.command("deny")
 def deny(contact_id: ContactId, *, as_json: AsJson = False) -> None:
     """Forget a sender's held messages, and refuse later ones."""
-    answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/deny", {}))
+    answer = _decide(contact_id, "deny")
     show(answer, f"denied; messages forgotten: {answer['messages']}", as_json=as_json)
 
 
 @app.command("revoke")
 def revoke(contact_id: ContactId, *, as_json: AsJson = False) -> None:
     """Make an approved or denied sender a stranger again."""
-    answer = ask(lambda client: client.post(f"/v1/pairing/{contact_id}/revoke", {}))
+    answer = _decide(contact_id, "revoke")
     show(answer, "a stranger again; the next message is held", as_json=as_json)
 
 
@@ -110,6 +103,15 @@ def code(account: Account, *, as_json: AsJson = False) -> None:
     if found["strangers"] != "pair":
         told += f"\nit has no effect yet: strangers is {found['strangers']} for {clean(account)}, not pair"
     show(found, told, as_json=as_json)
+
+
+def _decide(contact_id: str, how: str) -> Json:
+    return ask_about("contact", contact_id, lambda client, found: client.post(f"/v1/pairing/{found}/{how}", {}))
+
+
+async def _contact(client: Client, contact_id: UUID) -> Json:
+    contacts = (await client.whole("/v1/pairing", "contacts"))["contacts"]
+    return one_of(contacts, "contact_id", str(contact_id), "contact")
 
 
 def _parts(account: str) -> dict[str, str]:

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from functools import partial
 from typing import Annotated
-from uuid import UUID
 
 import typer
 from rich.text import Text
 
 from switchboard.cli.client import ask
-from switchboard.cli.ids import whole_id
+from switchboard.cli.ids import ask_about
 from switchboard.cli.output import AsJson, Cursor, clean, details, one_line, show, show_page, table, when
 
 app = typer.Typer(
     help="Events that could not be made into messages: list, show, replay or discard them.", no_args_is_help=True
 )
 
-QuarantineId = Annotated[
-    UUID,
-    typer.Argument(
-        help="The event's id, as `quarantine list` shows it.", metavar="ID", parser=partial(whole_id, "event")
-    ),
-]
+QuarantineId = Annotated[str, typer.Argument(help="The event's id, or the beginning of it.", metavar="ID")]
 
 
 @app.command("list")
@@ -57,7 +50,7 @@ def list_events(
 @app.command("show")
 def show_event(quarantine_id: QuarantineId, *, as_json: AsJson = False) -> None:
     """Show one event as the platform sent it, and why it could not be taken."""
-    event = ask(lambda client: client.get(f"/v1/quarantine/{quarantine_id}"))
+    event = ask_about("event", quarantine_id, lambda client, found: client.get(f"/v1/quarantine/{found}"))
     names = ("quarantine_id", "channel", "endpoint", "event_id", "reason", "size_bytes", "replay")
     rows: list[tuple[str, object]] = [(name, event[name]) for name in names]
     raw = b64decode(event["raw"]).decode(errors="replace")
@@ -67,12 +60,12 @@ def show_event(quarantine_id: QuarantineId, *, as_json: AsJson = False) -> None:
 @app.command("replay")
 def replay_event(quarantine_id: QuarantineId, *, as_json: AsJson = False) -> None:
     """Let the connector of its account submit an event again."""
-    answer = ask(lambda client: client.post(f"/v1/quarantine/{quarantine_id}/replay", {}))
-    show(answer, f"{quarantine_id}: its connector will submit it again", as_json=as_json)
+    answer = ask_about("event", quarantine_id, lambda client, one: client.post(f"/v1/quarantine/{one}/replay", {}))
+    show(answer, f"{clean(answer['quarantine_id'])}: its connector will submit it again", as_json=as_json)
 
 
 @app.command("discard")
 def discard_event(quarantine_id: QuarantineId, *, as_json: AsJson = False) -> None:
     """Remove an event from quarantine for good."""
-    answer = ask(lambda client: client.delete(f"/v1/quarantine/{quarantine_id}"))
-    show(answer, f"{quarantine_id}: discarded", as_json=as_json)
+    answer = ask_about("event", quarantine_id, lambda client, found: client.delete(f"/v1/quarantine/{found}"))
+    show(answer, f"{clean(answer['quarantine_id'])}: discarded", as_json=as_json)

@@ -263,9 +263,9 @@ class SopRules:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something whose id begins as asked; `request_id` is the message it belongs to."""
+    """Something whose id begins as asked; `request_id` is the message it belongs to. An event is one in quarantine."""
 
-    kind: Literal["message", "dead_letter", "reply", "rule"]
+    kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event"]
     id: UUID
     request_id: UUID | None
 

@@ -128,9 +128,9 @@ def _team_files(settings: Settings) -> list[Finding]:
 
 
 def _accounts(settings: Settings) -> list[Finding]:
-    """Accounts of channels: wrong files, unknown channels, secrets that cannot be read."""
+    """Accounts of channels: wrong files, unknown channels, secrets that cannot be read, mail nobody vouches for."""
     files = sorted(settings.channels_dir.glob("*.toml"))
-    found = [finding for file in files if (finding := _account(file)) is not None]
+    found = [finding for file in files if (finding := _account(file) or _mailbox(file, settings)) is not None]
     good = Finding("accounts", "ok", f"{_many(len(files), 'account')} in {settings.channels_dir}")
     return found[:_MANY] or ([good] if files else [])
 
@@ -144,6 +144,22 @@ def _account(file: Path) -> Finding | None:
     if pause_file(file).exists():
         return Finding("account", "warning", f"{file.stem} is paused", f"switchboard channels resume {file.stem}")
     return None
+
+
+def _mailbox(file: Path, settings: Settings) -> Finding | None:
+    """Where senders count only if a mail server vouches for them, and none is believed."""
+    said = declared(file, read_ours)
+    channel, _, address = (said.endpoint or "").partition("/")
+    policy = said.strangers or settings.policies.get((channel, address), "open")
+    servers = settings.email.trusted_servers
+    if channel != "email" or policy == "open" or servers.get(address) or servers.get("*"):
+        return None
+    detail = f"{file.stem}: no mail server is trusted to say who wrote, so every mail is held and nobody is answered"
+    remedy = (
+        f"name the server with which Authentication-Results of your mails begins, in {FILE_NAME}, and restart: "
+        f'[email.trusted_servers] "{address}" = ["mx.example.org"]'
+    )
+    return Finding("account", "warning", detail, remedy)
 
 
 def _seed(settings: Settings) -> Seed | str | None:

@@ -9,14 +9,17 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import Final
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
-from switchboard.cli.channels.tokens import token_file
+from switchboard.cli.channels.tokens import served_accounts, token_file
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, NoServer, clean, errors, out, program, when
 from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
 from switchboard.domain.errors import ConfigurationError
+
+_RUNS_ON: Final = "; until that is mended, the account runs on as it was"
 
 
 def known_accounts(settings: Settings) -> Mapping[str, Declared]:
@@ -45,7 +48,9 @@ async def _known(client: Client) -> Json:
     contacts = (await client.whole("/v1/pairing", "contacts"))["contacts"]
     quarantined = (await client.whole("/v1/quarantine", "events"))["events"]
     waiting = (await client.get("/v1/outbox", {"state": "pending", "limit": 500}))["replies"]
+    served = served_accounts(await client.whole("/v1/tokens", "tokens"))
     return {
+        "served": {name: _key(one) for name, one in served.items()},
         # The process that serves the account, else the one that was last heard of, comes last.
         "connectors": {_key(one): one for one in sorted(connectors, key=_serves)},
         "standing_by": _sum((_key(one), 1) for one in connectors if one["state"] == "standby" and _is_online(one)),
@@ -57,10 +62,11 @@ async def _known(client: Client) -> Json:
 
 def _account(settings: Settings, name: str, known: Json | None) -> Json:
     file = settings.channels_dir / f"{name}.toml"
-    channel, account, problem = "", None, None
+    account = known["served"].get(name) if known else None
+    channel, problem = (account or "").partition("/")[0], None
     try:
         said = declared(file, read_ours)
-        channel, account = said.channel, said.endpoint or _kept(settings, name, said.channel)
+        channel, account = said.channel, said.endpoint or account or _kept(settings, name, said.channel)
         configured(file, read_ours)
     except ConfigurationError as error:
         problem = error.message
@@ -74,8 +80,10 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
         for key in ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
     }
     last_error = beat["error_message"] if beat and state != "paused" else None
+    runs_on = _RUNS_ON if beat and _is_online(beat) and beat["serving"] else ""
+    wrong = f"{problem}{runs_on}" if problem else None
     return (
-        {"name": name, "channel": channel, "account": account, "state": state, "error": problem or last_error}
+        {"name": name, "channel": channel, "account": account, "state": state, "error": wrong or last_error}
         | counted
         | last
     )

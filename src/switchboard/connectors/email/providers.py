@@ -7,18 +7,17 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonObject
 
-_STARTTLS: Final = 587
 _HOSTS: Final[Mapping[str, tuple[str, str, int]]] = {
     "aol.com": ("imap.aol.com", "smtp.aol.com", 465),
     "fastmail.com": ("imap.fastmail.com", "smtp.fastmail.com", 465),
     "gmail.com": ("imap.gmail.com", "smtp.gmail.com", 465),
-    "gmx.com": ("imap.gmx.com", "mail.gmx.com", _STARTTLS),
-    "gmx.net": ("imap.gmx.net", "mail.gmx.net", _STARTTLS),
-    "icloud.com": ("imap.mail.me.com", "smtp.mail.me.com", _STARTTLS),
+    "gmx.com": ("imap.gmx.com", "mail.gmx.com", 587),
+    "gmx.net": ("imap.gmx.net", "mail.gmx.net", 587),
+    "icloud.com": ("imap.mail.me.com", "smtp.mail.me.com", 587),
     "mailbox.org": ("imap.mailbox.org", "smtp.mailbox.org", 465),
-    "outlook.com": ("outlook.office365.com", "smtp-mail.outlook.com", _STARTTLS),
+    "outlook.com": ("outlook.office365.com", "smtp-mail.outlook.com", 587),
     "posteo.de": ("posteo.de", "posteo.de", 465),
-    "web.de": ("imap.web.de", "smtp.web.de", _STARTTLS),
+    "web.de": ("imap.web.de", "smtp.web.de", 587),
     "yahoo.com": ("imap.mail.yahoo.com", "smtp.mail.yahoo.com", 465),
 }
 _SAME: Final = {
@@ -43,5 +42,4 @@ def usual_servers(given: JsonObject) -> JsonObject:
     if found is None:
         return {}
     imap, smtp, port = found
-    tls = "starttls" if port == _STARTTLS else "tls"
-    return {"imap": {"host": imap, "port": 993}, "smtp": {"host": smtp, "port": port, "tls": tls}}
+    return {"imap": {"host": imap, "port": 993}, "smtp": {"host": smtp, "port": port}}

@@ -78,6 +78,8 @@ class Runner:
     _forget_cursor: bool = False
     _beaten: float = float("-inf")
     """When the last heartbeat was sent."""
+    _told: str | None = None
+    """What the log last said of the connection: why there is none; empty: there is one."""
 
     def __post_init__(self) -> None:
         self.health = Health(self.clock, self.configured.manifest.capabilities.receive_window_s)
@@ -110,6 +112,7 @@ class Runner:
                 raise error
             case SignInRefused():
                 self.health.failed(error.message)
+                self._told = error.message
                 log.error("sign-in refused", account=self.configured.account.name, why=error.message)
                 return _SIGN_IN_AGAIN_S
             case CursorRefused():
@@ -227,10 +230,10 @@ class Runner:
                 typist.told(lease.answering, asked)
 
     async def _report(self, api: Api) -> None:
-        """Every two minutes, and whenever the state changes, or it begins or ends to be behind."""
+        """Every two minutes, and whenever the state or its reason changes, or it begins or ends to be behind."""
         reported = None
         while True:
-            about = self.health.state, (self.health.lag_s(datetime.now(UTC)) or 0.0) > _BEHIND_S
+            about = self.health.state, self.health.why, (self.health.lag_s(datetime.now(UTC)) or 0.0) > _BEHIND_S
             if about != reported or self.clock() - self._beaten >= _BEAT_S:
                 with suppress(Unreachable):
                     await self._beat(api)
@@ -250,6 +253,8 @@ class Runner:
         while (silent := self.health.silent_s()) <= most:
             if self.health.heard > start:
                 self._failures = self._silences = 0
+            if self.health.arrived > start:
+                self._tell("")
             await asyncio.sleep(min(_LOOK_S, most / 4))
         self._silences += 1
         raise _Silent(f"nothing came for {silent:.0f} s")
@@ -257,9 +262,20 @@ class Runner:
     def _broken(self, why: str, pause: float) -> float:
         self._failures += 1
         self.health.trouble("receiving", why)
-        log.warning("connection ended", account=self.configured.account.name, why=why)
+        self._tell(why)
         doubled: float = pause * 2 ** min(self._failures - 1, 10)
         return min(doubled, _LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
+
+    def _tell(self, why: str) -> None:
+        """One line of the log when the account is connected, and one when it is not any more, or for another reason."""
+        before, self._told = self._told, why
+        if why == before:
+            return
+        told = log.bind(account=self.configured.account.name, endpoint=self._endpoint)
+        if why:
+            told.warning("account not connected", why=why)
+        else:
+            told.info("account connected")
 
     async def _pause(self, seconds: float, stop: asyncio.Event) -> None:
         """Wait, and go on telling how we are."""

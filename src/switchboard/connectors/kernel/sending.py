@@ -12,6 +12,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from math import inf, isfinite
 from typing import Final, NoReturn
@@ -44,6 +45,9 @@ LEASE_S: Final = 60.0
 RENEW_S: Final = 20.0
 REQUEST_S: Final = SEND_S
 """Nothing is sent unless more than this is left of the lease, which is renewed while files are sent."""
+_ANSWER_S: Final = 10.0
+"""After which the account says that the platform does not answer; a part with files has as much longer as it may take.
+"""
 _PAUSE_S: Final = 0.5
 _HOLD_S: Final = 15.0
 """For longer than this a reply is given back: an intent is taken back with it, and is no doubt after a crash."""
@@ -128,6 +132,8 @@ class Sender:
     _pauses: int = 0
     _slowed: dict[str, float] = field(default_factory=dict)
     """To whom replies wait for the brake, and until when."""
+    _unanswered: datetime | None = None
+    """Since when the platform has not taken, or refused, anything that it was given."""
 
     def __post_init__(self) -> None:
         self._limiter = Limiter(self.capabilities)
@@ -301,17 +307,41 @@ class Sender:
         if held.until - began <= REQUEST_S:
             raise Overtaken("too little is left of the lease to send a part")
         point("connector_intended")
-        try:
-            async with asyncio.timeout(part.patience_s):
-                outcome = await self._sent(held, index, part)
-        except Exception as error:
-            outcome = Uncertain(f"{type(error).__name__}: {error}")
+        outcome = await self._answer(held, index, part)
         point("connector_sent")
         if isinstance(outcome, Uncertain):
             held.doubts.setdefault(index, began)
             if self._knows_key(held, index):  # then the same part again is no second one
                 return Later(_KEY_AGAIN_S, outcome.reason)
         return outcome
+
+    async def _answer(self, held: _Held, index: int, part: Part) -> Outcome:
+        """What the platform says; the account tells if it says nothing."""
+        asked, late = datetime.now(UTC), part.patience_s - SEND_S + _ANSWER_S
+        told = f"{self.platform} has not said what becomes of a reply"
+        silent = asyncio.get_running_loop().call_later(late, self._unheard, asked, told)
+        try:
+            async with asyncio.timeout(part.patience_s):
+                outcome = await self._sent(held, index, part)
+        except Exception as error:
+            outcome = Uncertain(f"{type(error).__name__}: {error}")
+        finally:
+            silent.cancel()
+        match outcome:
+            case Uncertain(reason):
+                self._unheard(asked, reason)
+            case Sent() | Refused():
+                self._heard()
+        return outcome
+
+    def _unheard(self, since: datetime, why: str) -> None:
+        """The account says since when, until the platform answers again."""
+        self._unanswered = self._unanswered or since
+        self.health.trouble("sending", f"since {self._unanswered:%Y-%m-%d %H:%M:%S} UTC: {why}")
+
+    def _heard(self) -> None:
+        self._unanswered = None
+        self.health.well("sending")
 
     async def _sent(self, held: _Held, index: int, part: Part) -> Outcome:
         """What the session says; the lease is renewed while it sends files. Raises Overtaken when it is lost."""
@@ -389,6 +419,7 @@ class Sender:
         if index in held.doubts and held.put_off_s > _HOLD_DOUBT_S:
             raise _LeftToLease(later.reason)
         if index not in held.doubts and held.put_off_s > _HOLD_S:
+            self._unheard(datetime.now(UTC), f"replies wait: {later.reason}")
             raise _GivenBack(later.seconds, later.reason)
         await self._wait(held, later.seconds, later.reason)
 
@@ -431,6 +462,7 @@ class Sender:
         if self._knows_key(held, index):
             return await self._attempt(held, index, part)
         if self.capabilities.idempotency != "none" and (found := await self._found(held, index, part)):
+            self._heard()
             await self._record(held, index, found)
             return found
         self.health.counters["uncertain"] += 1

@@ -283,7 +283,7 @@ class MessagePage(Answer):
 
 
 class FoundIds(Answer):
-    """Messages, dead letters, replies and rules whose ids begin as asked."""
+    """Messages, dead letters, replies, rules, contacts, and events in quarantine, whose ids begin as asked."""
 
     matches: list[Found]
 

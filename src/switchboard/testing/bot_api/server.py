@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -69,6 +69,7 @@ class BotApi(Loopback):
     """Telegram's side of a bot. `api.people` are those who write to it, `api.calls` is what the bot has called.
 
     `limits`: 429 as Telegram gives it, by `clock` (seconds since 1970). `tokens` are valid; take one out to revoke it.
+    `more` are routes beside those of Telegram.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class BotApi(Loopback):
         limits: bool = False,
         clock: Callable[[], float] = time.time,
         port: int = 0,
+        more: Sequence[Route] = (),
     ) -> None:
         methods = ["GET", "POST"]
         super().__init__(
@@ -86,6 +88,7 @@ class BotApi(Loopback):
                 routes=[
                     Route("/bot{token}/{method}", _Endpoint(self), methods=methods),
                     Route("/file/bot{token}/{path:path}", self._download),
+                    *more,
                 ]
             ),
             port=port,

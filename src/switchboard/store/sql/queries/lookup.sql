@@ -6,4 +6,8 @@ union all
 union all
 (select 'reply', outbox_id, request_id from outbox where outbox_id between $1 and $2 order by outbox_id limit $3)
 union all
-(select 'rule', rule_id, null from rule where rule_id between $1 and $2 order by rule_id limit $3);
+(select 'rule', rule_id, null from rule where rule_id between $1 and $2 order by rule_id limit $3)
+union all
+(select 'contact', contact_id, null from contact where contact_id between $1 and $2 order by contact_id limit $3)
+union all
+(select 'event', quarantine_id, null from quarantine where quarantine_id between $1 and $2 order by quarantine_id limit $3);
