@@ -10,11 +10,12 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 HOME = Path(__file__).parents[1]
 DOCUMENTS = tuple(sorted([*HOME.glob("*.md"), *HOME.glob("docs/**/*.md"), *HOME.glob("examples/**/*.md")]))
 
-_FENCE = re.compile(r"^(?:<!-- ([^\n]*) -->\n)?```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(r"^( *)(?:<!-- ([^\n]*) -->\n\1)?```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"(executed|file): (\S+)")
 _LINK = re.compile(r"(?<!!)\[[^]]*]\(([^)\s]+)\)")
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -43,9 +44,9 @@ class Step:
 def blocks(document: Path) -> list[Block]:
     """The fenced blocks of a document, in order."""
     found = []
-    for comment, language, text in _FENCE.findall(document.read_text(encoding="utf-8")):
+    for _, comment, language, text in _FENCE.findall(document.read_text(encoding="utf-8")):
         mark = _MARK.fullmatch(comment.strip())
-        found.append(Block(document, language, text, *(mark.groups() if mark else ())))
+        found.append(Block(document, language, dedent(text), *(mark.groups() if mark else ())))
     return found
 
 
@@ -103,6 +104,7 @@ def steps(block: Block) -> list[Step]:
 def command_lines() -> list[tuple[Path, str]]:
     """Every command of the documents, in blocks and in backticks."""
     found = [(block.document, step.command) for block in all_blocks("console") for step in steps(block)]
+    found += [(block.document, line) for block in all_blocks("sh") for line in block.text.splitlines()]
     for document in DOCUMENTS:
         spans = _SPAN.findall(prose(document))
         found += [(document, span) for span in spans if span.startswith(("switchboard ", "make "))]

@@ -115,7 +115,7 @@ class Walkthrough:
 
     def here(self, text: str) -> str:
         """With the directory of this run, and a port that is free for what runs beside Switchboard."""
-        text = re.sub(r'(127\.0\.0\.1(?::|", ))8471', rf"\g<1>{self._port}", text)
+        text = re.sub(r'(127\.0\.0\.1(?::|", )|--port )8471', rf"\g<1>{self._port}", text)
         return text.replace(f"~/switchboard-{self._name}", str(self._place))
 
     def _match(self, step: Step, printed: str) -> None:

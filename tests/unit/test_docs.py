@@ -57,7 +57,7 @@ def _problems(arguments: list[str]) -> Iterator[str]:
     """What `--help` does not know of these arguments."""
     command: Any = (root := typer.main.get_command(build([])))
     for word in takewhile(lambda word: word != "--", arguments):
-        if word.startswith("-"):
+        if word.startswith("-") and word != "-":
             name = word.partition("=")[0]
             shown = {option for p in command.params if not getattr(p, "hidden", False) for option in p.opts}
             if name not in shown | {"--help", "-h"}:

@@ -137,9 +137,10 @@ class TelegramSession(Session):
         since = _Cursor.read(cursor).since
         self._offset, self._given = 0, []
         again, longest = _AGAIN_S
+        wait_s = 0  # the first time, so that it is known at once whether Telegram answers
         while True:
-            waiting = bool(self._given)
-            updates = await self._poll(0 if waiting else self._settings.poll_s)
+            updates = await self._poll(0 if self._given else wait_s)
+            wait_s = self._settings.poll_s
             new = [one for one in updates if _id(one) not in self._given]
             self._given += [found for one in new if (found := _id(one)) is not None]
             self._confirmed.clear()
