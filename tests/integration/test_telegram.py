@@ -175,7 +175,10 @@ async def test_an_older_update_id_is_new_all_the_same() -> None:
 
 async def test_a_round_trip_without_news_is_a_sign_of_life() -> None:
     async with BotApi() as api, session_of(api, poll_s=1) as session:
-        assert await anext(session.receive(None)) == Batch((), None)
+        batches = session.receive(None)
+        assert [await anext(batches), await anext(batches)] == [Batch((), None)] * 2
+        polls = api.called("getUpdates")
+    assert [call.params.number("timeout") for call in polls] == [0, 1], "the first tells at once that Telegram answers"
 
 
 async def test_odd_updates_stand_in_nobodys_way() -> None:
