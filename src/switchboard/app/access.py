@@ -54,6 +54,7 @@ _OPERATOR_FORM = re.compile(r"sb_o_[A-Za-z0-9_-]{43}")
 
 Action = Literal[
     "ingest",
+    "chat",
     "messages",
     "raw",
     "blobs",
@@ -95,6 +96,7 @@ _SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
 
 SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "ingest": _CONNECTOR,
+    "chat": _CONNECTOR,
     "messages": _CONNECTOR,
     "raw": _CONNECTOR | _AGENT,
     "blobs": _CONNECTOR,

@@ -122,6 +122,12 @@ class TurnSettings(_Group):
     reply_file_bytes: Count = 52_428_800
 
 
+class GatewaySettings(_Group):
+    """`origins`: pages that may connect besides those of the server itself, such as `https://chat.example.org`."""
+
+    origins: tuple[Annotated[str, Field(pattern=r"^https?://[^\s/?#]+$")], ...] = ()
+
+
 class LivenessSettings(_Group):
     """Seconds without a sign of life after which a remote butler is stale, and after which it is quarantined."""
 
@@ -317,6 +323,7 @@ class Settings(BaseSettings):
     log_level: str = "info"
     accept: AcceptSettings = AcceptSettings()
     blobs: BlobSettings = BlobSettings()
+    gateway: GatewaySettings = GatewaySettings()
     worker: WorkerGroup = WorkerGroup()
     turn: TurnSettings = TurnSettings()
     liveness: LivenessSettings = LivenessSettings()

@@ -156,6 +156,8 @@ class Channel:
     """Whether replies may be posted to a URL that the settings give for an endpoint."""
     personal: bool = False
     """Whether a reply reaches only the sender if a message does not say what kind of chat it is from."""
+    alone: bool = False
+    """Whether each endpoint has one sender, who is called as the endpoint is: nobody else writes there."""
 
     @property
     def tells_automatic(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from switchboard import __version__
@@ -29,6 +29,7 @@ from switchboard.server.http import (
     audit,
     blobs,
     dead_letters,
+    gateway,
     health,
     hooks,
     ingest,
@@ -54,6 +55,8 @@ from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.server import McpEndpoint
+from switchboard.server.ws.door import PATH as GATEWAY
+from switchboard.server.ws.door import Door, without_upgrade
 
 _DESCRIPTION: Final = (
     "A self-hosted message switchboard for AI agents. All routes except the public ones require a bearer token. "
@@ -74,7 +77,7 @@ _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
 _CONNECTORS: Final = (blobs, outbox, accounts, quarantine, hooks)
 _BEFORE_RULES: Final = (messages, streams, *_CONNECTORS, ledger, dead_letters, rule_history, replays)
-PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing, plans)
+PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing, plans, gateway)
 
 
 class Api(FastAPI):
@@ -119,18 +122,20 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
         telemetry={"metrics": False, "logs": False},  # we have our own; looking for theirs costs every request
     )
     app.services = services
-    _add_routes(app, mcp)
+    _add_routes(app, mcp, Door(services))
     set_gate(app, services, {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct})
     install_errors(app)
     return app
 
 
-def _add_routes(app: Api, mcp: McpEndpoint) -> None:
+def _add_routes(app: Api, mcp: McpEndpoint, door: Door) -> None:
     for part in (*PARTS, ingest):
         app.router.routes.extend(part.router.routes)
     app.router.routes.extend(page_routes(app.openapi))
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
+    app.router.routes.append(WebSocketRoute(GATEWAY, door.serve))
+    app.router.routes.append(Route(GATEWAY, without_upgrade, methods=["GET"], include_in_schema=False))
 
 
 def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:

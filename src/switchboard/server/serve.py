@@ -20,6 +20,7 @@ from switchboard.app.runtime import Switchboard
 from switchboard.server.app import create_app
 from switchboard.server.connections import Connections, connection_limit
 from switchboard.server.listener import BACKLOG
+from switchboard.server.ws.protocol import HEARTBEAT_S, GatewaySocket
 
 log = structlog.get_logger(__name__)
 
@@ -47,6 +48,10 @@ async def run_server(
         config = uvicorn.Config(
             app,
             http=_protocol(),
+            ws=GatewaySocket,
+            ws_ping_interval=HEARTBEAT_S,
+            ws_ping_timeout=HEARTBEAT_S,
+            ws_per_message_deflate=False,  # it costs memory for each client, and secrets may be guessed from sizes
             log_config=None,
             access_log=False,
             lifespan="on",

@@ -1,7 +1,8 @@
 """Which turns a person wants to end.
 
-Called by `journey/accept.py` for the command `/stop`, by `app/messages/views.py` for one message, and by
-`journey/stopping.py`, which tells the turns. Each function is one transaction.
+Called by `journey/accept.py` for the command `/stop`, by `app/messages/views.py` for one message, by
+`app/messages/chat.py` for a conversation, and by `journey/stopping.py`, which tells the turns. Each function is one
+transaction.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from switchboard.domain.ledger import Item, LaneKey
+from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.store.database import Database, query
 
@@ -25,6 +27,12 @@ async def stop_message(database: Database, request_id: UUID) -> list[Stopped]:
 async def stop_earlier(database: Database, commands: Sequence[UUID]) -> list[Stopped]:
     """What runs for messages before each, of the same sender in the same conversation, is to end; which."""
     return [(row["lane"], row["seq"]) for row in await database.rows(query("stopping.earlier"), commands)]
+
+
+async def stop_conversation(database: Database, conversation: Conversation) -> list[Stopped]:
+    """What runs in a conversation is to end; which."""
+    rows = await database.rows(query("stopping.conversation"), conversation)
+    return [(row["lane"], row["seq"]) for row in rows]
 
 
 async def stopped_by(database: Database, command: UUID) -> list[SystemId]:

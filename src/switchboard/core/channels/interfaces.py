@@ -1,4 +1,4 @@
-"""Our own interfaces: API, command line, MCP and dashboard. The sender reads the reply where it wrote."""
+"""Our own interfaces: API, gateway, command line, MCP and dashboard. The sender reads the reply where it wrote."""
 
 from __future__ import annotations
 
@@ -19,5 +19,6 @@ CHANNELS: Final = (
     _DASHBOARD,
     _CLI,
     replace(_CLI, name="api", providers=frozenset({"internal", "http"}), callbacks=True),
+    replace(_CLI, name="gateway", alone=True),
     replace(_DASHBOARD, name="mcp", providers=frozenset({"internal", "mcp"})),
 )

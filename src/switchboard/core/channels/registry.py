@@ -60,14 +60,17 @@ class Channels(dict[str, Channel]):
     def of(self, envelope: Envelope) -> Channel:
         """The channel of this envelope, after checking that the provider is one of the channel's.
 
-        Raises InvalidInput with the code `unknown_channel` (field `source.channel`) or `invalid_source_provider` (field
-        `source.provider`); the message names the valid values.
+        Raises InvalidInput with the code `unknown_channel` (field `source.channel`), `invalid_source_provider` (field
+        `source.provider`) or `foreign_sender` (field `sender.identity`); the message names the valid values.
         """
         name, provider = envelope.source.channel, envelope.source.provider
         channel = self.known(name, "source.channel")
         if provider not in channel.providers:
             message = f"channel {name!r} is provided by {or_list(channel.providers)}, not by {provider!r}"
             raise InvalidInput(message, code="invalid_source_provider", field="source.provider")
+        if channel.alone and envelope.sender.identity != envelope.source.endpoint_identity:
+            message = f"the sender of a message of {name!r} must have the name of its endpoint"
+            raise InvalidInput(message, code="foreign_sender", field="sender.identity")
         return channel
 
     def known(self, name: str, field: str) -> Channel:

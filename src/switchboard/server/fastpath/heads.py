@@ -68,6 +68,15 @@ class BoundedHttp(HttpToolsProtocol):
             self._connections.closed(self)
         super().connection_lost(exc)
 
+    def handle_websocket_upgrade(self) -> None:
+        """What follows is the gateway's, which counts its own connections."""
+        self._stop_timer()
+        self._in_head = self._in_body = False
+        self._unread = 0
+        if self._connections is not None:
+            self._connections.closed(self)
+        super().handle_websocket_upgrade()
+
     def data_received(self, data: bytes) -> None:
         self._unread += len(data)
         super().data_received(data)

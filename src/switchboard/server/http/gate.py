@@ -23,11 +23,14 @@ from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.domain.errors import TooLarge
 from switchboard.server.connections import Connections
 from switchboard.server.http.errors import response_to
-from switchboard.server.http.hosts import Hosts
+from switchboard.server.http.hosts import Hosts, UnknownHost
 
-_PUBLISHED: Final = ("ingest.v1", "route.v1", "route_response.v1", "pipeline.v1", "route_decision.v1")
+_PUBLISHED: Final = (
+    *("ingest.v1", "route.v1", "route_response.v1", "pipeline.v1", "route_decision.v1"),
+    "gateway.v1",
+)
 _SCHEMAS: Final = (f"/schemas/{name}.json" for name in _PUBLISHED)
-PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", *_SCHEMAS})
+PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", "/v1/ws", *_SCHEMAS})
 """What needs no token."""
 LINKS: Final = "/v1/files/"
 """A link is its own token."""
@@ -111,8 +114,8 @@ class Gate:
         self._requests = count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket":  # there is no such interface, and none may open without a token
-            await send({"type": "websocket.close", "code": 1008})
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
             return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -130,6 +133,17 @@ class Gate:
                 await self._app(scope, receive, send)  # the server passes on no more than was announced
             else:
                 await self._limited(scope, receive, send, caller, limit)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Its token comes in the first frame, which the gateway asks for."""
+        bind_contextvars(http_request=f"{self._process}-{next(self._requests)}")
+        try:
+            for host in (value for name, value in scope["headers"] if name == b"host"):
+                self._hosts.check(host)
+        except UnknownHost as error:
+            await response_to(error)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send, caller: str, limit: int) -> None:
         async with AsyncExitStack() as until_answered:

@@ -20,6 +20,7 @@ from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.blobs import BlobService
+from switchboard.app.messages.chat import ChatService
 from switchboard.app.messages.connectors import ConnectorService
 from switchboard.app.messages.hook_accounts import HookAccounts
 from switchboard.app.messages.hooks import HookService
@@ -57,6 +58,7 @@ class Services:
     hooks: HookService
     views: Views
     streams: StreamService
+    chats: ChatService
     remote_agents: RemoteAgentService
     records: RuleRecords
     replays: Replays
@@ -101,6 +103,7 @@ class Services:
             ),
             views,
             StreamService(runtime, views),
+            ChatService(runtime, access, intake, views),
             RemoteAgentService(runtime, access),
             records,
             replays,

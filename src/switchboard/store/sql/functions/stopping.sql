@@ -38,6 +38,24 @@ language sql as $$
         returning lane, seq;
 $$;
 
+-- The turns that run or wait for an event in a conversation are to end. What has not begun stays.
+create or replace function stop_conversation(_conversation uuid) returns table (lane uuid, seq bigint)
+language sql as $$
+    delete from stopped where at < clock_timestamp() - interval '1 day';
+    insert into stopped (lane, seq)
+        select distinct d.lane, d.seq
+        from member b
+        join lane l on l.key = lane_key('turn', b.system_id, _conversation)
+        cross join lateral (
+            select l.next_seq where l.state = 'running' or l.attempts > 0 or l.delayed
+            union all
+            select p.seq from parked p where p.lane = l.key and p.due_at is null
+        ) as begun (seq)
+        join delivery d on d.lane = l.key and d.seq = begun.seq and d.state = 'pending'
+        on conflict do nothing
+        returning lane, seq;
+$$;
+
 -- Lanes that wait for another attempt at an item that is to end need not wait any longer, and neither need parked items for
 -- their events. False: there are none.
 create or replace function wake_stopped(_lane uuid[]) returns boolean

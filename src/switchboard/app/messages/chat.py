@@ -1,0 +1,231 @@
+"""The gateway's use cases: for whom a connection speaks, a message, its outcome, the history, the end of what runs.
+
+`server/ws/` calls `ChatService` with the caller's `Principal`; what is told while an answer is written comes from
+`stream.py`. A conversation is (channel, endpoint, session); on the channel `gateway` the endpoint is the caller.
+Next: `intake.py`, which takes the message as it takes any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from switchboard.app.access import Access, Principal
+from switchboard.app.cursors import uuid_cursor
+from switchboard.app.messages.intake import Accepted, Intake
+from switchboard.app.messages.views import Replies, ReplyView, Views
+from switchboard.app.runtime import Runtime
+from switchboard.core.identity import conversation
+from switchboard.domain.envelope import SCHEMA_VERSION, Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.errors import Forbidden, InvalidInput, NotFound
+from switchboard.domain.ledger import ReplyFile
+from switchboard.domain.message import Conversation
+from switchboard.journey.stopping import announce
+from switchboard.store import chats
+from switchboard.store.chats import End
+from switchboard.store.dead_letters import dead_letters_of
+from switchboard.store.stopping import stop_conversation
+
+CHANNEL: Final = "gateway"
+PAGE_BYTES: Final = 786_432
+"""Most bytes of a page of history."""
+_CUT: Final = 1000
+"""Characters that are left of a text of a page that would be too large with one message."""
+_LLM_ENGINES: Final = frozenset({"model", "trio"})
+_FAILURES: Final = frozenset({"target_unavailable", "retry_exhausted", "outcome_unknown"})
+_WHY: Final[Mapping[str, str]] = {
+    "held": "the message is kept until an operator lets its sender in, or releases it",
+    "cancelled": "the message was cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Speaker:
+    """For whom a connection speaks."""
+
+    channel: str
+    endpoint: str
+    sender: str
+
+
+@dataclass(frozen=True, slots=True)
+class WholeReply:
+    """A reply is whole: what was told of it by then is its text."""
+
+    system_id: str
+    outbox_id: UUID
+    files: Sequence[ReplyFile]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """What models have used for an answer, all butlers together."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer. `content`: the last reply of each butler, with a blank line between them; null: too long for a frame.
+
+    `model` is the last one that was asked, "" if none was; `stop_reason` that of the last turn.
+    """
+
+    request_id: UUID
+    state: str
+    content: str | None
+    model: str
+    usage: TokenUsage
+    stop_reason: str
+    replies: Sequence[WholeReply]
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Nobody could answer. `code`: `LLM_ERROR` where a model is to blame, else the category of the dead letter."""
+
+    state: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A message and the replies to it. `key`: what it was sent with. `cut`: texts are cut, as it is too large."""
+
+    request_id: UUID
+    key: str | None
+    text: str
+    received_at: datetime
+    state: str
+    replies: Sequence[ReplyView]
+    cut: bool = False
+
+
+class ChatService:
+    """Talks for a caller."""
+
+    def __init__(self, runtime: Runtime, access: Access, intake: Intake, views: Views) -> None:
+        self._runtime = runtime
+        self._database = runtime.database
+        self._access = access
+        self._intake = intake
+        self._views = views
+
+    async def speaker(self, caller: Principal, wanted: Speaker | None) -> Speaker:
+        """For whom the caller may speak: itself, an operator for others as well. Raises Forbidden, InvalidInput."""
+        await self._access.check(caller, "chat")
+        if wanted is None:
+            name = caller.name if caller.role == "operator" else caller.endpoint or ""
+            await self._access.check_endpoint(caller, "chat", CHANNEL, name)
+            return Speaker(CHANNEL, name, name)
+        if caller.role != "operator":
+            await self._access.refused(caller, "chat", {"channel": wanted.channel, "endpoint": wanted.endpoint})
+            raise Forbidden("only an operator's connection speaks for others: leave it out", field="speaker")
+        channel = self._runtime.channels.known(wanted.channel, "speaker.channel")
+        if channel.replies != "interface":
+            raise InvalidInput(
+                f"replies to {channel.name} leave by its connector; a chat can be api, cli or gateway",
+                field="speaker.channel",
+            )
+        return wanted
+
+    async def send(self, caller: Principal, speaker: Speaker, session: str, text: str, key: str) -> Accepted:
+        """Store a message; the same key is the same message. Raises what `Intake.message` raises."""
+        now = datetime.now(UTC)
+        envelope = _envelope(speaker, session, Payload(normalized_text=text), key, now)
+        return await self._intake.message(caller, msgspec.json.encode(envelope))
+
+    async def outcome(self, request_id: UUID, replies: Replies) -> Outcome | NoAnswer:
+        """What has become of a message that is settled. Raises Unavailable."""
+        ends = await chats.ends(self._database, request_id)
+        if replies.state not in {"answered", "declined"}:
+            return await self._failure(request_id, replies.state, ends)
+        usage = [used for end in ends for used in end.usage]
+        texts = {reply.system_id: reply.text for reply in replies.replies}
+        return Outcome(
+            request_id,
+            replies.state,
+            "\n\n".join(texts.values()),
+            usage[-1].model if usage else "",
+            TokenUsage(sum(one.input_tokens for one in usage), sum(one.output_tokens for one in usage)),
+            next((end.stop_reason for end in reversed(ends) if end.stop_reason), "end"),
+            [WholeReply(one.system_id, one.outbox_id, one.files) for one in replies.replies],
+        )
+
+    async def _failure(self, request_id: UUID, state: str, ends: Iterable[End]) -> NoAnswer:
+        dead = await dead_letters_of(self._database, request_id)
+        if not dead:
+            return NoAnswer(state, state, _WHY.get(state, f"there is no answer: the message is {state}"))
+        last = dead[-1]
+        blamed = last.category in _FAILURES and any(end.engine in _LLM_ENGINES for end in ends)
+        return NoAnswer(state, "LLM_ERROR" if blamed else last.category, last.reason)
+
+    async def history(
+        self, speaker: Speaker, session: str, *, limit: int, cursor: str | None
+    ) -> tuple[list[Exchange], str | None]:
+        """A page of a session, newest first, and the cursor of the next. Raises InvalidInput, Unavailable."""
+        before = None if cursor is None else uuid_cursor(cursor)
+        written = await chats.page(self._database, self._conversation(speaker, session), limit, before)
+        replies: dict[UUID, list[ReplyView]] = {}
+        for one in await chats.replies(self._database, [message.request_id for message in written]):
+            view = ReplyView(one.outbox_id, one.system_id, one.text, one.files, one.state, one.created_at)
+            replies.setdefault(one.request_id, []).append(view)
+        page = within(
+            PAGE_BYTES,
+            [
+                Exchange(m.request_id, m.key, m.text, m.received_at, m.state, replies.get(m.request_id, ()))
+                for m in written
+            ],
+        )
+        more = len(page) < len(written) or len(written) == limit
+        return page, str(page[-1].request_id) if page and more else None
+
+    async def abort(self, caller: Principal, speaker: Speaker, session: str, request_id: UUID | None) -> int:
+        """End what runs in a session, or one message of it; how many turns. Raises NotFound, Unavailable."""
+        where = self._conversation(speaker, session)
+        if request_id is not None:
+            if (await self._views.own(caller, request_id)).conversation != where:
+                raise NotFound(f"there is no message {request_id} in this session", field="request_id")
+            return (await self._views.stop(caller, request_id)).stopped
+        stopped = await stop_conversation(self._database, where)
+        await announce(self._database, self._runtime.notifier, stopped)
+        return len(stopped)
+
+    def _conversation(self, speaker: Speaker, session: str) -> Conversation:
+        envelope = _envelope(speaker, session, Payload(normalized_text=""), "-", datetime.now(UTC))
+        return conversation(envelope, self._runtime.channels[speaker.channel])
+
+
+def _envelope(speaker: Speaker, session: str, payload: Payload, key: str, now: datetime) -> Envelope:
+    return Envelope(
+        schema_version=SCHEMA_VERSION,
+        source=Source(channel=speaker.channel, provider="internal", endpoint_identity=speaker.endpoint),
+        event=Event(external_event_id=key, external_thread_id=session, observed_at=now),
+        sender=Sender(identity=speaker.sender),
+        payload=payload,
+        control=Control(idempotency_key=key, policy_tier="interactive"),
+    )
+
+
+def within(most: int, page: Sequence[Exchange]) -> list[Exchange]:
+    """As many of the first as have at most so many bytes; at least one, whose texts are cut if it alone has more."""
+    kept: list[Exchange] = []
+    for exchange in page:
+        size = len(msgspec.json.encode(exchange))
+        if size > most and kept:
+            break
+        kept.append(exchange if size <= most else _shortened(exchange))
+        most -= size
+    return kept
+
+
+def _shortened(exchange: Exchange) -> Exchange:
+    replies = [replace(one, text=one.text[:_CUT], files=one.files[:10]) for one in exchange.replies]
+    return replace(exchange, text=exchange.text[:_CUT], replies=replies, cut=True)

@@ -1,0 +1,408 @@
+"""One connection of the gateway: requests come in, answers and events go out.
+
+`door.py` makes a `Connection` of a socket whose token is good. Requests are carried out one after the other, so that
+messages are stored in their order; each answer that is waited for has a task. Nothing is read ahead, and nothing is
+told ahead of what the client takes. Next: `app/messages/chat.py`, `streams.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+import structlog
+from pydantic import ValidationError
+from starlette.websockets import WebSocket
+
+from switchboard.app.access import Principal
+from switchboard.app.messages.chat import NoAnswer, Outcome, Speaker, WholeReply
+from switchboard.app.messages.intake import ErrorDetail, refused
+from switchboard.app.messages.stream import Event, Reset, TextDelta, ToolUse, Waiting
+from switchboard.app.messages.views import Replies, ReplyView
+from switchboard.core.words import near, or_list
+from switchboard.domain.errors import (
+    InvalidInput,
+    NotJson,
+    Overloaded,
+    SwitchboardError,
+    Unauthenticated,
+    Unavailable,
+)
+from switchboard.server.contracts.gateway import (
+    METHODS,
+    Aborted,
+    AbortParams,
+    ErrorFrame,
+    EventFrame,
+    EventName,
+    Failed,
+    Frame,
+    HistoryPage,
+    HistoryParams,
+    Payload,
+    PingParams,
+    Pong,
+    RequestFrame,
+    ResultFrame,
+    Resumed,
+    ResumeParams,
+    SendParams,
+    Sent,
+    Told,
+)
+from switchboard.server.contracts.messages import Body
+from switchboard.server.contracts.problems import first_problem
+from switchboard.server.http.services import Services
+from switchboard.server.ws.protocol import FRAME_BYTES
+from switchboard.server.ws.streams import ChatStream, ChatStreams
+
+log = structlog.get_logger(__name__)
+
+SLOW_S: Final = 20.0
+"""Seconds within which a client must take what was sent before."""
+_AGAIN_S: Final = 0.5
+"""Pause while the database is away."""
+_LONGEST_S: Final = 3600.0
+_REST: Final = 4096
+"""Bytes of a frame around its outcome."""
+_PIECE: Final = 131_072
+"""Characters of a delta: as JSON they fit a frame, whatever they are."""
+_T = TypeVar("_T", bound=Body)
+
+
+class Gone(Exception):
+    """There is nobody any more to whom anything could be sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is connected, and for whom it speaks. `authorization` is looked at again and again: tokens are revoked."""
+
+    principal: Principal
+    speaker: Speaker
+    authorization: str
+
+
+class Outgoing:
+    """The way to the client: one frame after the other, and the next when there is room for it."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+        self._sending = asyncio.Lock()
+
+    async def send(self, frame: Frame) -> None:
+        """Raises Gone. A client that does not take what it is sent is cut off."""
+        text = msgspec.json.encode(frame).decode()
+        async with self._sending:
+            try:
+                async with asyncio.timeout(SLOW_S):
+                    await self._socket.send({"type": "websocket.send", "text": text})
+            except TimeoutError:
+                log.info("a client of the gateway was too slow")
+                self._socket.scope["state"]["connection"].abort()
+                raise Gone from None
+            except (RuntimeError, OSError) as error:  # closed by now
+                raise Gone from error
+
+    async def fail(self, request_id: str | None, error: SwitchboardError) -> None:
+        """Answer a request with what is wrong. Raises Gone."""
+        await self.send(ErrorFrame(request_id, _detail(error)))
+
+    async def close(self, code: int, reason: str) -> None:
+        """Raises Gone."""
+        await self._socket.close(code, reason)
+
+
+def read_request(text: str) -> RequestFrame:
+    """The request in a frame. Raises InvalidInput, NotJson."""
+    try:
+        return RequestFrame.model_validate_json(text)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        if problems[0]["type"] == "json_invalid":
+            raise NotJson(f"a frame must be one JSON object: {problems[0]['ctx']['error']}") from None
+        raise first_problem(problems, 0, RequestFrame.model_fields) from None
+
+
+def read_params(kind: type[_T], request: RequestFrame) -> _T:
+    """The parameters of a request. Raises InvalidInput."""
+    try:
+        return kind.model_validate(request.params)
+    except ValidationError as error:
+        problem = first_problem(error.errors(include_url=False), 0, kind.model_fields)
+        raise InvalidInput(problem.message, code=problem.code, field=f"params.{problem.field}") from None
+
+
+def unknown_method(name: str) -> InvalidInput:
+    """The error for a method that is not there."""
+    meant = near(name, METHODS)
+    hint = f"did you mean {or_list(meant)}?" if meant else f"there are {or_list(list(METHODS))}"
+    return InvalidInput(f"there is no method {name!r}; {hint}", code="unknown_method", field="method")
+
+
+class Connection:
+    """One client."""
+
+    def __init__(self, parts: Services, streams: ChatStreams, socket: WebSocket, out: Outgoing, caller: Caller) -> None:
+        self._parts = parts
+        self._streams = streams
+        self._socket = socket
+        self._out = out
+        self._caller = caller
+        self._gone = asyncio.Event()
+        self._answering: set[asyncio.Task[None]] = set()
+        self._methods: Mapping[str, Callable[[RequestFrame], Awaitable[None]]] = {
+            "chat.send": self._send,
+            "chat.resume": self._resume,
+            "chat.abort": self._abort,
+            "chat.history": self._history,
+            "ping": self._ping,
+        }
+
+    async def run(self) -> None:
+        """Until the client goes, or has to."""
+        try:
+            while (text := await self._next()) is not None:
+                await self._carry_out(text)
+        except Gone:
+            pass
+        finally:
+            self._gone.set()
+            for task in self._answering:
+                task.cancel()
+            await asyncio.gather(*self._answering, return_exceptions=True)
+
+    async def _next(self) -> str | None:
+        message = await self._socket.receive()
+        if message["type"] == "websocket.disconnect":
+            return None
+        if (text := message.get("text")) is None:
+            await self._out.close(1003, "frames are text: one JSON object each")
+            return None
+        return cast(str, text)
+
+    def _method(self, name: str) -> Callable[[RequestFrame], Awaitable[None]]:
+        """Raises InvalidInput."""
+        if name not in self._methods:
+            raise unknown_method(name)
+        return self._methods[name]
+
+    async def _carry_out(self, text: str) -> None:
+        request: RequestFrame | None = None
+        try:
+            request = read_request(text)
+            await self._parts.access.authenticate(self._caller.authorization)
+            await self._method(request.method)(request)
+        except Unauthenticated as error:
+            await self._out.fail(request.id if request else None, error)
+            await self._out.close(1008, error.message)
+            raise Gone from None
+        except SwitchboardError as error:
+            await self._out.fail(request.id if request else None, error)
+        except Gone:
+            raise
+        except Exception:
+            log.exception("unexpected error in a request to the gateway")
+            await self._out.fail(request.id if request else None, _unexpected())
+
+    # The methods ------------------------------------------------------------------------------------------------------
+
+    async def _ping(self, request: RequestFrame) -> None:
+        read_params(PingParams, request)
+        await self._answer(request, Pong(datetime.now(UTC)))
+
+    async def _history(self, request: RequestFrame) -> None:
+        asked = read_params(HistoryParams, request)
+        page = await self._parts.chats.history(
+            self._caller.speaker, asked.session, limit=asked.limit, cursor=asked.cursor
+        )
+        await self._answer(request, HistoryPage(*page))
+
+    async def _abort(self, request: RequestFrame) -> None:
+        asked = read_params(AbortParams, request)
+        stopped = await self._parts.chats.abort(
+            self._caller.principal, self._caller.speaker, asked.session, asked.request_id
+        )
+        await self._answer(request, Aborted(stopped))
+
+    async def _send(self, request: RequestFrame) -> None:
+        """The message is stored before anything is answered, and its place is taken before it is stored."""
+        asked = read_params(SendParams, request)
+        with ExitStack() as held:
+            held.enter_context(self._place())
+            accepted = await self._parts.chats.send(
+                self._caller.principal, self._caller.speaker, asked.session, asked.text, asked.key
+            )
+            if not asked.stream:
+                self._start(self._answered(request, accepted.request_id), held.pop_all())
+                return
+            stream = self._streams.open(self._caller.speaker, accepted.request_id)
+            await self._answer(request, Sent(accepted.request_id, accepted.duplicate, stream.stream))
+            stream.reader = self._start(self._told(stream), held.pop_all())
+
+    async def _resume(self, request: RequestFrame) -> None:
+        asked = read_params(ResumeParams, request)
+        stream = self._streams.find(self._caller.speaker, asked.stream)
+        if stream is None or not stream.go_back(asked.seq):
+            await self._answer(request, Resumed(resumed=False))
+            return
+        with ExitStack() as held:
+            held.enter_context(self._place())
+            if stream.reader is not None:
+                stream.reader.cancel()
+            await self._answer(request, Resumed(resumed=True))
+            if not stream.ended:
+                stream.reader = self._start(self._told(stream), held.pop_all())
+
+    def _place(self) -> AbstractContextManager[None]:
+        return self._parts.streams.place(self._caller.principal)
+
+    async def _answer(self, request: RequestFrame, payload: Payload) -> None:
+        await self._out.send(ResultFrame(request.id, payload))
+
+    # What is waited for -----------------------------------------------------------------------------------------------
+
+    def _start(self, work: Coroutine[None, None, None], held: ExitStack) -> asyncio.Task[None]:
+        """Beside the requests. What is `held` is given back when it has ended, however that was."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._answering.discard(task)
+            held.close()
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("unexpected error in an answer of the gateway", exc_info=error)
+
+        task = asyncio.create_task(work)
+        self._answering.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    async def _answered(self, request: RequestFrame, request_id: UUID) -> None:
+        """The answer to `chat.send` that is told whole."""
+        with suppress(Gone):
+            try:
+                outcome = await self._outcome(request_id, _nothing, lambda: None)
+            except SwitchboardError as error:
+                await self._out.fail(request.id, error)
+                return
+            if isinstance(outcome.result, NoAnswer):
+                await self._out.fail(request.id, _failure(outcome.result))
+            else:
+                await self._answer(request, fitting(outcome.result))
+
+    async def _told(self, stream: ChatStream) -> None:
+        """The events of a stream up to its end."""
+
+        async def tell(event: Event) -> None:
+            pieces = list(events_of(event))
+            for name, told in pieces[:-1]:
+                await self._event(stream, name, told, "")
+            for name, told in pieces[-1:]:
+                await self._event(stream, name, told, event.id)
+
+        with suppress(Gone):
+            try:
+                outcome = await self._outcome(stream.request_id, tell, lambda: stream.place)
+            except SwitchboardError as error:
+                await self._end(stream, Failed(stream.request_id, "unknown", error.code, error.message), "")
+                return
+            match outcome.result:
+                case NoAnswer(state, code, message):
+                    await self._end(stream, Failed(stream.request_id, state, code, message), outcome.place)
+                case result:
+                    await self._end(stream, fitting(result), outcome.place)
+
+    async def _end(self, stream: ChatStream, told: Outcome | Failed, place: str) -> None:
+        stream.ended = True
+        await self._event(stream, "chat.error" if isinstance(told, Failed) else "chat.done", told, place)
+
+    async def _event(self, stream: ChatStream, name: EventName, told: Told, place: str) -> None:
+        self._streams.touch(stream)
+        await self._out.send(EventFrame(name, told, stream.stream, stream.number(place)))
+
+    async def _outcome(
+        self, request_id: UUID, tell: Callable[[Event], Awaitable[None]], place: Callable[[], str | None]
+    ) -> _Settled:
+        """What becomes of a message; `tell` is given each event from `place` on. Raises Gone, NotFound.
+
+        While the database is away this waits, and goes on where it was.
+        """
+        principal = self._caller.principal
+        while True:
+            try:
+                stream = await self._parts.streams.open(principal, request_id, place())
+                async with aclosing(stream.follow(self._gone, _LONGEST_S, self._allowed)) as events:
+                    async for event in events:
+                        if isinstance(event.data, Replies):
+                            return _Settled(await self._parts.chats.outcome(request_id, event.data), event.id)
+                        await tell(event)
+                if not await self._allowed():
+                    await self._out.close(1008, "the token is not valid any more")
+                    raise Gone
+            except Unavailable:
+                await asyncio.sleep(_AGAIN_S)
+            if self._gone.is_set():
+                raise Gone
+
+    async def _allowed(self) -> bool:
+        """Whether the token is still good."""
+        try:
+            await self._parts.access.authenticate(self._caller.authorization)
+        except Unauthenticated:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Settled:
+    """What became of a message, and the place after that."""
+
+    result: Outcome | NoAnswer
+    place: str
+
+
+async def _nothing(_: Event) -> None:
+    pass
+
+
+def events_of(event: Event) -> Iterator[tuple[EventName, Told]]:
+    """An event of a stream as it is told here: a long delta in pieces, a reply without its text, a ping not at all."""
+    match event.data:
+        case TextDelta(system_id, attempt, step, offset, text):
+            for start in range(0, max(len(text), 1), _PIECE):
+                yield "chat.delta", TextDelta(system_id, attempt, step, offset + start, text[start : start + _PIECE])
+        case ToolUse() as told:
+            yield "chat.tool", told
+        case Reset() as told:
+            yield "chat.reset", told
+        case Waiting() as told:
+            yield "chat.waiting", told
+        case ReplyView() as reply:
+            yield "chat.reply", WholeReply(reply.system_id, reply.outbox_id, reply.files)
+
+
+def fitting(outcome: Outcome) -> Outcome:
+    """The outcome as it fits a frame: without a text that is too long."""
+    if len(msgspec.json.encode(outcome)) <= FRAME_BYTES - _REST:
+        return outcome
+    return replace(outcome, content=None)
+
+
+def _detail(error: SwitchboardError) -> ErrorDetail:
+    detail = refused(error).error
+    if isinstance(error, Overloaded) and detail.details is None:
+        return msgspec.structs.replace(detail, details={"retry_after_s": error.retry_after})
+    return detail
+
+
+def _failure(result: NoAnswer) -> SwitchboardError:
+    return SwitchboardError(result.message, code=result.code)
+
+
+def _unexpected() -> SwitchboardError:
+    return SwitchboardError("internal error; see the server's log")

@@ -1,0 +1,149 @@
+"""`/v1/ws`, where a client of the gateway comes in: its origin, its first frame, its token.
+
+`app.py` mounts it behind the gate, which has looked at the name that the client calls us. In: a WebSocket that is not
+accepted yet; out: a `Connection`, or a close code and a reason. Next: `connection.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from switchboard.app.messages.chat import Speaker
+from switchboard.app.settings import Settings
+from switchboard.domain.errors import Forbidden, InvalidInput, SwitchboardError, Unauthenticated, Unavailable
+from switchboard.server.connections import Connections
+from switchboard.server.contracts.gateway import PROTOCOL, ConnectParams, RequestFrame, ResultFrame, Welcome
+from switchboard.server.http.errors import error_response
+from switchboard.server.http.services import Services
+from switchboard.server.ws.connection import Caller, Connection, Gone, Outgoing, read_params, read_request
+from switchboard.server.ws.protocol import FRAME_BYTES, HEARTBEAT_S
+from switchboard.server.ws.streams import KEEP_S, ChatStreams
+
+log = structlog.get_logger(__name__)
+
+PATH: Final = "/v1/ws"
+FIRST_S: Final = 10.0
+"""Seconds within which the first frame must come."""
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class UpgradeRequired(SwitchboardError):
+    """It was asked for without a WebSocket."""
+
+    status = 426
+    code = "upgrade_required"
+
+
+async def without_upgrade(_: Request) -> Response:
+    """What a client is told whose WebSocket has become a plain request on its way."""
+    response = error_response(
+        UpgradeRequired("this is a WebSocket: a proxy in between must pass the headers Upgrade and Connection on")
+    )
+    response.headers["upgrade"] = "websocket"
+    return response
+
+
+class Door:
+    """The endpoint."""
+
+    def __init__(self, parts: Services) -> None:
+        self._parts = parts
+        self._streams = ChatStreams(time.monotonic)
+        self._origins = allowed_origins(parts.switchboard.runtime.settings)
+
+    async def serve(self, socket: WebSocket) -> None:
+        """Serve one client from its handshake to its end."""
+        try:
+            self._check(socket)
+        except SwitchboardError as error:
+            await socket.send_denial_response(error_response(error))
+            return
+        await socket.accept()
+        out = Outgoing(socket)
+        try:
+            caller = await self._first(socket, out)
+        except Gone:
+            return
+        if caller is not None:
+            await Connection(self._parts, self._streams, socket, out, caller).run()
+
+    def _check(self, socket: WebSocket) -> None:
+        """Raises Forbidden for a page of another site, InvalidInput for what may be a token in the URL."""
+        if socket.scope["query_string"]:
+            raise InvalidInput("there is nothing to be said in the URL: the token goes into the first frame")
+        origin = socket.headers.get("origin")
+        if origin is not None and origin_of(origin) not in {*self._origins, *_own(socket)}:
+            raise Forbidden(
+                f"pages of {origin[:200]!r} may not connect; if they should, add it to the setting gateway.origins",
+                code="foreign_origin",
+            )
+
+    async def _first(self, socket: WebSocket, out: Outgoing) -> Caller | None:
+        """Whoever the first frame shows; None: the connection is closed."""
+        request: RequestFrame | None = None
+        try:
+            async with asyncio.timeout(FIRST_S):
+                message = await socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return None
+            request = read_request(message.get("text") or "")
+            caller = await self._caller(request, socket)
+            await out.send(ResultFrame(request.id, self._welcome(caller)))
+        except TimeoutError:
+            await out.close(1008, f"the first frame must come within {FIRST_S:.0f} seconds")
+            return None
+        except SwitchboardError as error:
+            await out.fail(request.id if request else None, error)
+            await out.close(1013 if isinstance(error, Unavailable) else 1008, error.code)
+            return None
+        return caller
+
+    async def _caller(self, request: RequestFrame, socket: WebSocket) -> Caller:
+        if request.method != "connect":
+            raise Unauthenticated("the first request must be connect, with a token")
+        params = read_params(ConnectParams, request)
+        authorization = f"Bearer {params.token}"
+        principal = await self._parts.access.authenticate(authorization)
+        given = params.speaker
+        wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
+        speaker = await self._parts.chats.speaker(principal, wanted)
+        state = socket.scope["state"]
+        connections: Connections | None = state.get("connections")
+        if connections is not None:
+            connections.admitted(state["connection"], operator=principal.role == "operator")
+        state["connection"].admit()
+        return Caller(principal, speaker, authorization)
+
+    def _welcome(self, caller: Caller) -> Welcome:
+        return Welcome(PROTOCOL, caller.principal.name, caller.speaker, FRAME_BYTES, HEARTBEAT_S, KEEP_S)
+
+
+def allowed_origins(settings: Settings) -> frozenset[str]:
+    """The origins of pages that may connect, besides that of the server itself."""
+    named = (*settings.gateway.origins, *((settings.public_url,) if settings.public_url else ()))
+    return frozenset(origin for one in named if (origin := origin_of(one)))
+
+
+def origin_of(url: str) -> str:
+    """Scheme, name and port in one form; "" for what has none, such as `null`."""
+    try:
+        parts = urlsplit(url.strip().lower())
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.hostname}:{port}" if parts.scheme and parts.hostname else ""
+
+
+def _own(socket: WebSocket) -> Collection[str]:
+    """By the name that the client calls us; behind a proxy it may be https though we do not see that."""
+    host = socket.headers.get("host", "")
+    return [origin for scheme in _PORTS if (origin := origin_of(f"{scheme}://{host}"))]

@@ -1,0 +1,81 @@
+"""Conversations as the gateway shows them: what was written, what came back, and how the turns ended.
+
+Called by `app/messages/chat.py`; reads only. Next: `store/stopping.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from switchboard.domain.ledger import ReplyFile
+from switchboard.domain.message import Conversation
+from switchboard.ports.engine import ModelUsage
+from switchboard.store.database import Database, decoded, query, rows_as
+
+_LAST: Final = UUID(int=2**128 - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message. `key`: what it was sent with, so that its sender knows it again."""
+
+    request_id: UUID
+    text: str
+    key: str | None
+    received_at: datetime
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """A reply to it."""
+
+    request_id: UUID
+    outbox_id: UUID
+    system_id: str
+    text: str
+    files: Sequence[ReplyFile]
+    state: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How the latest turn of a butler for a message ended: its state, and what its last attempt tells."""
+
+    system_id: str
+    state: str
+    engine: str | None
+    stop_reason: str | None
+    usage: Sequence[ModelUsage]
+
+
+async def page(database: Database, conversation: Conversation, limit: int, before: UUID | None = None) -> list[Written]:
+    """Messages of a conversation, newest first; `before` is the last one of the page before."""
+    return rows_as(Written, await database.rows(query("chats.page"), conversation, before or _LAST, limit))
+
+
+async def replies(database: Database, request_ids: Sequence[UUID]) -> list[Replied]:
+    """The replies to messages, oldest first."""
+    rows = await database.rows(query("chats.replies"), list(request_ids))
+    return rows_as(Replied, [{**row, "files": _files(row["files"])} for row in rows])
+
+
+async def ends(database: Database, request_id: UUID) -> list[End]:
+    """How the turns of a message have ended."""
+    rows = await database.rows(query("chats.ends"), request_id)
+    return rows_as(End, [{**row, "usage": _usage(row["usage"])} for row in rows])
+
+
+def _files(value: object) -> Sequence[ReplyFile]:
+    return msgspec.convert(decoded(value) or [], tuple[ReplyFile, ...])
+
+
+def _usage(value: object) -> Sequence[ModelUsage]:
+    return msgspec.convert(decoded(value) or [], tuple[ModelUsage, ...])
