@@ -7,18 +7,19 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
-import jsonschema
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from switchboard.server.contracts.gateway import gateway_schema
 from tests.waiting import SOON
 
-_FRAMES: Final = jsonschema.Draft202012Validator(gateway_schema())
+# jsonschema has no type stubs.
+_FRAMES: Final[Any] = import_module("jsonschema").Draft202012Validator(gateway_schema())
 Frame = Mapping[str, Any]
 
 
