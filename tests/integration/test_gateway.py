@@ -615,14 +615,16 @@ async def test_connections_that_are_cut_leave_nothing(database_url: str, tmp_pat
                 await one.frame()
             opened.transport.abort()
 
-    async with a_server(database_url, tmp_path, Writing(upper)) as server:
-        held = list[int]()
-        for _ in range(2):
-            for _ in range(10):
-                await asyncio.gather(*(life(server) for _ in range(10)))
-            await eventually(lambda: _settled(server))
-            held.append(_held())
-        assert held[1] <= held[0] + 3
+    with capture_logs() as logs:
+        async with a_server(database_url, tmp_path, Writing(upper)) as server:
+            held = list[int]()
+            for _ in range(2):
+                for _ in range(10):
+                    await asyncio.gather(*(life(server) for _ in range(10)))
+                await eventually(lambda: _settled(server))
+                held.append(_held())
+            assert held[1] <= held[0] + 3
+    assert not [entry for entry in logs if entry["log_level"] in {"warning", "error"}]
 
 
 def _held() -> int:

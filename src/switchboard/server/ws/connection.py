@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 import structlog
 from pydantic import ValidationError
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.chat import NoAnswer, Outcome, Speaker, WholeReply
@@ -73,6 +73,8 @@ _REST: Final = 4096
 """Bytes of a frame around its outcome."""
 _PIECE: Final = 131_072
 """Characters of a delta: as JSON they fit a frame, whatever they are."""
+_CLOSED: Final = (WebSocketDisconnect, RuntimeError)
+"""What Starlette raises when the client has gone, and after we have closed."""
 _T = TypeVar("_T", bound=Body)
 
 
@@ -107,7 +109,7 @@ class Outgoing:
                 log.info("a client of the gateway was too slow")
                 self._socket.scope["state"]["connection"].abort()
                 raise Gone from None
-            except (RuntimeError, OSError) as error:  # closed by now
+            except _CLOSED as error:
                 raise Gone from error
 
     async def fail(self, request_id: str | None, error: SwitchboardError) -> None:
@@ -116,7 +118,10 @@ class Outgoing:
 
     async def close(self, code: int, reason: str) -> None:
         """Raises Gone."""
-        await self._socket.close(code, reason)
+        try:
+            await self._socket.close(code, reason)
+        except _CLOSED as error:
+            raise Gone from error
 
 
 def read_request(text: str) -> RequestFrame:
