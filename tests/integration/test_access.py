@@ -379,7 +379,7 @@ async def test_the_table_above_has_every_route(server: Opened) -> None:
         "/hooks/{account}",
         *(
             f"/schemas/{name}.json"
-            for name in ("ingest.v1", "route.v1", "route_response.v1", "pipeline.v1", "route_decision.v1")
+            for name in ("ingest.v1", "gateway.v1", "route.v1", "route_response.v1", "pipeline.v1", "route_decision.v1")
         ),
     }
     known = {(method.upper(), path.count("/")) for path in paths if path not in public for method in paths[path]}

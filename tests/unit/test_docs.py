@@ -300,7 +300,7 @@ def test_what_the_table_calls_public_needs_no_token(openapi: Mapping[str, Any]) 
 
 
 def test_every_path_of_the_documents_exists(openapi: Mapping[str, Any]) -> None:
-    paths = {*openapi["paths"], "/docs", "/openapi.json", "/mcp"}
+    paths = {*openapi["paths"], "/docs", "/openapi.json", "/mcp", "/v1/ws"}
     patterns = [re.compile(re.sub(r"\\{\w+\\}", r"[^/]+", re.escape(path))) for path in paths]
     used = {path for d in DOCUMENTS for path in re.findall(r"(?<![\w/.])(/v1/[^\s\"'`?|)]*)", d.read_text())}
     used |= {

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from pydantic import Field, StringConstraints, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
 
 from switchboard.app.messages.chat import Exchange, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail
@@ -228,17 +229,26 @@ Frame = ResultFrame | ErrorFrame | EventFrame
 def gateway_schema() -> JsonObject:
     """The JSON Schema of every frame."""
     results = tuple(dict.fromkeys(chain(*RESULTS.values())))
-    written = {kind: TypeAdapter(kind) for kind in (ErrorInfo, *results, *EVENTS.values())}
-    asked = [(kind, "validation", TypeAdapter(kind)) for kind in METHODS.values()]
-    refs, rest = TypeAdapter.json_schemas(
-        [*asked, *((kind, "serialization", adapter) for kind, adapter in written.items())], ref_template=_REF
-    )
-    of = {kind: schema for (kind, _), schema in refs.items()}
+    wanted: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+        *((kind.__name__, "validation", TypeAdapter(kind)) for kind in METHODS.values()),
+        *(
+            (kind.__name__, "serialization", TypeAdapter(kind))
+            for kind in dict.fromkeys((ErrorInfo, *results, *EVENTS.values()))
+        ),
+    ]
+    refs, rest = TypeAdapter.json_schemas(wanted, ref_template=_REF)
+    of = {name: schema for (name, _), schema in refs.items()}
     frames = {
-        "Request": [_frame("req", id=_ID, method={"const": name}, params=of[kind]) for name, kind in METHODS.items()],
-        "Result": [_frame("res", id=_ID, ok={"const": True}, payload={"anyOf": [of[kind] for kind in results]})],
-        "Error": [_frame("res", id={"type": ["string", "null"]}, ok={"const": False}, error=of[ErrorInfo])],
-        "Event": [_frame("event", event={"const": name}, payload=of[kind], **_PLACE) for name, kind in EVENTS.items()],
+        "Request": [
+            _frame("req", id=_ID, method={"const": name}, params=of[kind.__name__]) for name, kind in METHODS.items()
+        ],
+        "Result": [
+            _frame("res", id=_ID, ok={"const": True}, payload={"anyOf": [of[kind.__name__] for kind in results]})
+        ],
+        "Error": [_frame("res", id={"type": ["string", "null"]}, ok={"const": False}, error=of["ErrorInfo"])],
+        "Event": [
+            _frame("event", event={"const": name}, payload=of[kind.__name__], **_PLACE) for name, kind in EVENTS.items()
+        ],
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
