@@ -544,7 +544,8 @@ async def test_a_token_waits_for_so_many_answers_and_stores_no_more(
     server: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchboard.app.messages.stream.MOST_STREAMS", 2)
-    async with client(server.url, server.token) as one:
+    nobody_works_for = {"channel": "api", "endpoint": "e", "sender": "s"}
+    async with client(server.url, server.token, nobody_works_for) as one:
         for n in range(2):
             await one.ask("chat.send", session="s", text=str(n), key=str(n))
         error = await one.refused("chat.send", session="s", text="x", key="x")
