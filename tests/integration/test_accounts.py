@@ -15,7 +15,7 @@ import pytest
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
 from switchboard.core.strangers import Contact
 from switchboard.domain.errors import AccountHeld, Conflict
-from switchboard.domain.ledger import OutboxPart
+from switchboard.domain.ledger import OutboxPart, PartState
 from switchboard.domain.routing import Move
 from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
@@ -136,6 +136,30 @@ async def test_replies_of_a_process_that_was_killed_are_free_for_the_same_instan
         again = await parts.replies.pull(replace(pull, account_lease=second.lease))
         assert late == (None if freed else "intent")
         assert [(one.text, [part.state for part in one.parts]) for one in again] == [("hello", ["uncertain"])] * freed
+
+
+async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_kill_leaves_no_doubt(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("hello"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        first = await lease_account(parts.database, "telegram", "bot:house", "a")
+        pull = PullRequest("telegram", "bot:house", account_lease=first.lease)
+        [reply] = await parts.replies.pull(pull)
+
+        async def says(part: int, state: PartState) -> PartState | None:
+            row = OutboxPart(part=part, of=3, state=state)
+            return await outbox.record_part(parts.database, reply.outbox_id, reply.lease, row)
+
+        assert [await says(0, "intent"), await says(0, "sent"), await says(0, "later")] == ["intent", "sent", "sent"]
+        assert [await says(1, "intent"), await says(1, "later"), await says(2, "later")] == ["intent", "later", "later"]
+        second = await lease_account(parts.database, "telegram", "bot:house", "a", restarted=True)
+        await outbox.expire_leases(parts.database)
+        [again] = await parts.replies.pull(replace(pull, account_lease=second.lease))
+        assert [(one.part, one.state) for one in again.parts] == [(0, "sent")]
+        assert await says(1, "later") is None, "the lease has ended"
 
 
 @pytest.mark.parametrize(("size", "status"), [(65_536, 200), (65_537, 422)])
@@ -276,6 +300,24 @@ async def test_each_process_of_an_account_is_shown_and_one_that_stands_by_overwr
     await server.lab.database.run("update connector set last_seen_at = now() - interval '11 minutes'")
     await beats(server, "c", "starting")
     assert await shown(server) == [("c", "starting", "online", False)], "and what was not heard of for long"
+
+
+async def test_a_token_cannot_fill_the_list_of_processes(server: Opened) -> None:
+    await leased(server, "house")
+    for n in range(16):
+        await beats(server, f"p{n}", "standby")
+    one_more = {**ACCOUNT, "instance_id": "one more", "state": "standby"}
+    refused = await server.http.post("/v1/connectors/heartbeat", json=one_more)
+    assert (*code(refused), refused.json()["error"]["field"]) == (429, "too_many_instances", "instance_id")
+    assert refused.headers["retry-after"] == "600"
+    await beats(server, "p3", "healthy")
+    await beats(server, "house", "healthy")
+    assert len(await shown(server)) == 17, "those that are known go on, and so does the one that serves the account"
+    assert code(await server.http.post("/v1/connectors/heartbeat", json=one_more)) == (429, "too_many_instances")
+
+    await beats(server, "p0", "stopped")
+    await beats(server, "p1", "stopped")
+    assert (await server.http.post("/v1/connectors/heartbeat", json=one_more)).is_success
 
 
 async def test_since_when_an_account_is_so_and_how_far_it_is_behind(server: Opened) -> None:

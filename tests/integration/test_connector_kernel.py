@@ -161,6 +161,35 @@ async def test_later_is_obeyed_and_costs_nothing() -> None:
     assert sum(request.endswith("/receipt") for request in switchboard.requests) == 1
 
 
+async def test_a_kill_while_a_part_waits_for_the_platform_leaves_no_doubt() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    await platform.says("t", "hello")
+    platform.outcomes = [Later(10.0)]
+    async with connector(platform.configured, switchboard) as first:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+        await until(lambda: not platform.outcomes and not switchboard.parts(outbox_id), "its intent is taken back")
+        await first.killed()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    assert (switchboard.outcome(outbox_id), [part.text for part in platform.posts]) == ("sent", ["hi"])
+
+
+async def test_a_part_that_may_have_been_sent_stays_in_doubt_while_it_waits() -> None:
+    platform, switchboard = ScriptedPlatform(replace(CAPABILITIES, on_uncertain="resend_marked")), scripted()
+    await platform.says("t", "hello")
+    platform.outcomes = [Uncertain("silence"), Later(10.0)]
+    async with connector(platform.configured, switchboard) as first:
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+        await until(lambda: not platform.outcomes, "it waits")
+        await first.killed()
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    assert all(REPEAT_NOTE in part.text for part in platform.posts)
+    assert switchboard.outcome(outbox_id) == "sent"
+
+
 @pytest.mark.parametrize(
     ("idempotency", "on_uncertain", "sent", "expected"),
     [

@@ -150,6 +150,21 @@ class BlobQuota(Overloaded):
         super().__init__(f"{limit}; nothing was stored, and it may be uploaded later", retry_after=3600)
 
 
+class TooManyInstances(Overloaded):
+    """As many processes of this account report as may; one that is silent is forgotten."""
+
+    code = "too_many_instances"
+
+    def __init__(self, most: int, forgotten_after: float) -> None:
+        super().__init__(
+            f"{most} processes of this account report already; give a process the instance_id that it had before, "
+            f"or wait: one that is silent for {forgotten_after:.0f} s is forgotten",
+            retry_after=forgotten_after,
+        )
+        self.field = "instance_id"
+        self.details = {"retry_after_s": forgotten_after}
+
+
 class ConfigurationError(SwitchboardError):
     """Something in the installation is wrong; the message says where and how to fix it."""
 

@@ -25,7 +25,7 @@ Flow = int
 
 FailureClass = Literal["validation", "routing", "target_unavailable", "timeout", "overload", "internal"]
 """The kind of a butler's failure; remote butlers use the same words."""
-PartState = Literal["intent", "sent", "refused", "uncertain"]
+PartState = Literal["intent", "sent", "refused", "uncertain", "later"]
 OutboxState = Literal["pending", "sending", "sent", "uncertain", "failed", "dead"]
 TurnOutcome = Literal[
     "answered", "declined", "refused", "failed", "lost", "unknown", "fenced", "expired", "routed", "parked"
@@ -85,7 +85,8 @@ class OutboxRow:
 
 @dataclass(frozen=True, slots=True)
 class OutboxPart:
-    """A part of a reply, from 0 to `of` - 1. `intent`: it may be on its way; nothing is known of a part without a row.
+    """A part of a reply, from 0 to `of` - 1. `intent`: it may be on its way; `later`: it is not, and
+    must wait; nothing is known of a part without a row.
 
     `key`: the idempotency key under which the platform knows it. `age_s`: seconds since its state was
     recorded, or since it was first begun.

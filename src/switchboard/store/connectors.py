@@ -9,11 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from switchboard.domain.errors import TooManyInstances
 from switchboard.domain.shown import Connector, ConnectorState
 from switchboard.store.database import Database, query, rows_as, seconds
 
 INTERVAL_S: Final = 120
 """Seconds between two heartbeats; twice that without one is stale, five times offline."""
+
+INSTANCES: Final = 16
+"""Processes of one account that may report at a time, beside the one that serves it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,14 @@ class Heartbeat:
 
 
 async def heartbeat(database: Database, beat: Heartbeat) -> None:
-    """Keep the newest heartbeat of its process."""
-    await database.run(
+    """Keep the newest heartbeat of its process. Raises TooManyInstances."""
+    kept = await database.value(
         query("connectors.heartbeat"),
         *(beat.channel, beat.endpoint, beat.instance_id, beat.version, beat.state, beat.error_message),
-        *(dict(beat.counters), None if beat.lag_s is None else seconds(beat.lag_s), seconds(INTERVAL_S)),
+        *(dict(beat.counters), None if beat.lag_s is None else seconds(beat.lag_s), seconds(INTERVAL_S), INSTANCES),
     )
+    if not kept:
+        raise TooManyInstances(INSTANCES, 5.0 * INTERVAL_S)
 
 
 async def list_connectors(

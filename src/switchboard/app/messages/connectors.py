@@ -116,7 +116,7 @@ class ConnectorService:
         await self._replies.resend(outbox_id)
 
     async def heartbeat(self, caller: Principal, beat: Heartbeat) -> None:
-        """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden."""
+        """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden, TooManyInstances."""
         await self._access.check_endpoint(caller, "heartbeat", beat.channel, beat.endpoint)
         await connectors.heartbeat(self._database, beat)
 

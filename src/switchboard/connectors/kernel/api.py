@@ -38,7 +38,7 @@ _LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
 ConnectorState = Literal["starting", "healthy", "degraded", "failed", "standby", "stopped"]
-PartState = Literal["intent", "sent", "refused"]
+PartState = Literal["intent", "sent", "refused", "later"]
 
 
 class Unreachable(SwitchboardError):

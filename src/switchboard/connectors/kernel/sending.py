@@ -421,7 +421,16 @@ class Sender:
         if index not in held.doubts and held.put_off_s > _HOLD_S:
             self._unheard(datetime.now(UTC), f"replies wait: {later.reason}")
             raise _GivenBack(later.seconds, later.reason)
+        if index not in held.doubts:
+            await self._take_back(held, index)
         await self._wait(held, later.seconds, later.reason)
+
+    async def _take_back(self, held: _Held, index: int) -> None:
+        """The platform says that it did not take the part, so that a crash while it waits leaves no doubt."""
+        began = self.clock()
+        with suppress(Unreachable):  # then the intent stays, and is renewed
+            await self.api.part(held.reply, index, len(held.parts), "later")
+            held.until, held.intended = began + LEASE_S, None
 
     def _braked(self, reply: Reply) -> None:
         """What was begun goes on."""

@@ -151,12 +151,15 @@ class ReceiptBody(Body):
 
 
 class PartBody(Body):
-    """What becomes of a part of a reply: `intent` before it is sent, then `sent` or `refused`; parts count from 0."""
+    """What becomes of a part of a reply: `intent` before it is sent, then `sent` or `refused`; parts count from 0.
+
+    `later`: the platform did not take it, and is to be asked again; the intent is taken back.
+    """
 
     lease: Number
     part: Annotated[int, Field(ge=0, lt=1000)]
     of: Annotated[int, Field(ge=1, le=1000)]
-    state: Literal["intent", "sent", "refused"]
+    state: Literal["intent", "sent", "refused", "later"]
     key: Word | None = None
     platform_message_id: Word | None = None
     error: Words | None = None

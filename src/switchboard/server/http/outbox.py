@@ -84,10 +84,11 @@ async def resend(parts: Parts, outbox_id: UUID) -> Response:
 
 
 @router.post(
-    "/connectors/heartbeat", **operation("send_connector_heartbeat", "Send a connector's heartbeat", HeartbeatAnswer)
+    "/connectors/heartbeat",
+    **operation("send_connector_heartbeat", "Send a connector's heartbeat", HeartbeatAnswer, 429),
 )
 async def heartbeat(caller: Beating, parts: Parts, body: HeartbeatBody) -> Response:
-    """Send the next one after `interval_s` seconds."""
+    """Send the next one after `interval_s` seconds. 429 `too_many_instances` if 16 other processes report already."""
     await parts.connectors.heartbeat(caller, beat(body))
     return answer({"status": "ok", "interval_s": INTERVAL_S})
 

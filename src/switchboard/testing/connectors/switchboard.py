@@ -375,7 +375,11 @@ class ScriptedSwitchboard:
         if body.get("platform_message_id") == "":
             return 422, _error("invalid_value")
         outgoing.until = self._clock() + _LEASE_S
-        if parts.get(body["part"], {}).get("state") != "sent":
+        known = parts.get(body["part"], {}).get("state")
+        if body["state"] == "later" and known in {"intent", None}:
+            parts.pop(body["part"], None)
+            return 200, {"state": "later", "lease_s": _LEASE_S}
+        if known != "sent":
             parts[body["part"]] = {"age_s": 0.0, **body}
         return 200, {"state": parts[body["part"]]["state"], "lease_s": _LEASE_S}
 

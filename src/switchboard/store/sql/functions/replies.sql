@@ -24,7 +24,7 @@ begin
 end $$;
 
 -- Record a part of a reply that is leased, and renew the lease; nobody may begin to send under a lease that has run out. Returns
--- the state the part is in now: one that was sent stays so. Null when the lease is not the holder's any more.
+-- the state the part is in now: one that was sent stays so. `later`: the platform did not take it, so its intent is taken back. Null when the lease is not the holder's any more.
 create or replace function record_part(
     _outbox_id uuid, _epoch bigint, _part integer, _parts integer, _state text, _key text, _platform_message_id text,
     _error text, _lease interval
@@ -43,8 +43,9 @@ begin
     if not found then
         return null;
     end if;
+    delete from outbox_part p where p.outbox_id = _outbox_id and p.part = _part and p.state = 'intent' and _state = 'later';
     insert into outbox_part as p (outbox_id, part, parts, lane, state, key, platform_message_id, error)
-        values (_outbox_id, _part, _parts, _lane, _state, _key, _platform_message_id, _error)
+        select _outbox_id, _part, _parts, _lane, _state, _key, _platform_message_id, _error where _state <> 'later'
         on conflict (outbox_id, part) do update set
             parts = excluded.parts, state = excluded.state, key = coalesce(excluded.key, p.key),
             platform_message_id = excluded.platform_message_id, error = excluded.error,
@@ -52,7 +53,7 @@ begin
             at = case when excluded.state = 'intent' then p.at else clock_timestamp() end
             where p.state <> 'sent';
     update lane l set lease_until = greatest(l.lease_until, clock_timestamp() + _lease) where l.key = _lane;
-    return (select p.state from outbox_part p where p.outbox_id = _outbox_id and p.part = _part);
+    return coalesce((select p.state from outbox_part p where p.outbox_id = _outbox_id and p.part = _part), 'later');
 end $$;
 
 -- Settle one send: a receipt with the outcome; a retryable one goes back into the lane until its attempts are used up, and one

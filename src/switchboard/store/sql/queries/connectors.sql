@@ -1,15 +1,21 @@
 -- name: heartbeat
--- One that has ended, or that nobody has heard of for long, is forgotten when another one of its account reports.
+-- One that has ended, or that nobody has heard of for long, is forgotten when another one of its account reports. No row: as
+-- many of the account as may report do so already ($10, and the one that holds the lease).
 with gone as (
     delete from connector c where c.channel = $1 and c.endpoint = $2 and c.instance_id <> $3
         and (c.state = 'stopped' or c.last_seen_at < clock_timestamp() - 5 * $9::interval)
 )
 insert into connector as c (channel, endpoint, instance_id, version, state, error_message, counters, behind_since)
-values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp() - $8::interval)
+select $1, $2, $3, $4, $5, $6, $7, clock_timestamp() - $8::interval
+where exists (select from connector c where c.channel = $1 and c.endpoint = $2 and c.instance_id = $3)
+   or (select count(*) from connector c
+       where c.channel = $1 and c.endpoint = $2 and c.state <> 'stopped' and c.last_seen_at >= clock_timestamp() - 5 * $9::interval)
+      < $10::integer + (select count(*) from connector_account a where a.channel = $1 and a.endpoint = $2 and a.instance_id = $3)
 on conflict (channel, endpoint, instance_id) do update set version = excluded.version,
     state = excluded.state, error_message = excluded.error_message, counters = excluded.counters,
     since = case when c.state = excluded.state then c.since else clock_timestamp() end,
-    behind_since = excluded.behind_since, last_seen_at = clock_timestamp();
+    behind_since = excluded.behind_since, last_seen_at = clock_timestamp()
+returning true;
 
 -- name: list
 -- The one that holds the lease serves its account; where nobody ever leased it, each does.
