@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -212,6 +213,71 @@ async def test_quotas(server: Opened, tmp_path: Path) -> None:
     with pytest.raises(BlobQuota, match="a day"):
         await service.upload(CONNECTOR, body(b"y" * 1000), "")
     await service.upload(OTHER, body(b"y" * 1000), "")
-    with pytest.raises(BlobQuota, match="all blobs"):
+    with pytest.raises(BlobQuota, match="all files together"):
         await service.upload(Principal("operator", "o"), body(b"z" * 501), "")
     assert await server.lab.count("select count(*) from blob") == 2
+
+
+async def test_an_account_cannot_use_up_the_room_of_the_others(server: Opened, tmp_path: Path) -> None:
+    limits = BlobSettings(endpoint_bytes=1500, endpoint_bytes_per_day=0, total_bytes=3000)
+    service = BlobService(server.lab.database, server.access, Settings(data_dir=tmp_path, blobs=limits))
+    await service.upload(CONNECTOR, body(b"x" * 1000), "")
+    with pytest.raises(BlobQuota, match="the files of this endpoint may take 1500 bytes"):
+        await service.upload(CONNECTOR, body(b"y" * 1000), "")
+    assert [await service.room(who) for who in (CONNECTOR, OTHER)] == [500, 1500]
+    await service.upload(OTHER, body(b"y" * 1000), "")
+
+    await server.lab.database.run("update blob_upload set uploaded_at = uploaded_at - interval '25 hours'")
+    assert await service.room(CONNECTOR) == 1000, "what no message names is not kept of it"
+
+
+async def everything(server: Opened, service: BlobService, who: Principal, content: bytes, kind: str) -> list[object]:
+    """What the holder of a token sees of an upload, and of the bytes that it writes."""
+    header = await server.token_for(replace(who, name=f"{who.name} {content[:9].hex()}"))
+    up = await server.http.post("/v1/blobs", content=content, headers={**header, "content-type": kind})
+    down = await server.http.get(f"/v1/blobs/{up.json()['blob']}", headers=header)
+    told = {name: value for name, value in up.json().items() if name != "blob"}
+    return [up.status_code, told, down.headers["content-type"], await service.room(who)]
+
+
+async def test_nobody_can_tell_whether_others_have_the_same_file(server: Opened, tmp_path: Path) -> None:
+    limits = BlobSettings(total_bytes=3_000_000)
+    service = BlobService(server.lab.database, server.access, Settings(data_dir=tmp_path, blobs=limits))
+    known, fresh = b"a,b" * PIECE_BYTES, b"b,a" * PIECE_BYTES
+    await upload(server, known, {**await server.token_for(CONNECTOR), "content-type": "text/csv"})
+
+    async def written() -> int:
+        sql = (
+            "select count(*) from blob_piece where xmin::text = (select max(xmin::text::bigint) from blob_piece)::text"
+        )
+        return await server.lab.count(sql)
+
+    seen = []
+    for content, n in ((known, 1), (fresh, 2)):
+        prober = replace(OTHER, endpoint=f"bot:{n}")
+        seen.append([*(await everything(server, service, prober, content, "text/markdown")), await written()])
+    room = [one.pop(3) for one in seen]
+    assert seen[0] == seen[1]
+    assert room[0] - room[1] == len(fresh), "each copy counts"
+    assert seen[0][2] == "text/markdown"
+
+    await server.lab.database.run("update blob_upload set uploaded_at = uploaded_at - interval '25 hours'")
+    for content, n in ((known, 1), (fresh, 2)):
+        header = await server.token_for(replace(OTHER, name=f"later {n}", endpoint=f"bot:{n}"))
+        name = sha256(content).hexdigest()
+        assert (await server.http.get(f"/v1/blobs/{name}", headers=header)).status_code == 404
+        answer = await server.http.post("/v1/ingest", json=with_file(name, f"bot:{n}"), headers=header)
+        assert refusal(answer)[:2] == (422, "unknown_blob")
+    await blobs.forget(server.lab.database, timedelta(days=1), 20)
+    assert await server.lab.count("select count(*) from blob_upload where endpoint <> 'bot:house'") == 0
+
+
+async def test_what_a_message_has_stays_of_its_endpoint(server: Opened) -> None:
+    header = await server.token_for(CONNECTOR)
+    name = await upload(server, b"a,b", {**header, "content-type": "text/csv"})
+    assert (await server.submit(with_file(name))).is_success
+    await server.lab.database.run("update blob_upload set uploaded_at = uploaded_at - interval '25 hours'")
+    await server.lab.database.run("update blob set used_at = used_at - interval '25 hours'")
+    assert await blobs.forget(server.lab.database, timedelta(days=1), 20) == 0
+    back = await server.http.get(f"/v1/blobs/{name}", headers=header)
+    assert (back.content, back.headers["content-type"]) == (b"a,b", "text/csv")

@@ -75,13 +75,15 @@ class AcceptSettings(_Group):
 
 
 class BlobSettings(_Group):
-    """Bytes of a file, of what an endpoint uploads in a day, and of all files; 0 for no limit of the last two.
+    """Bytes of a file, of what an endpoint uploads in a day, of all that is kept of it, and of all files; but for the
+    first, 0 is no limit.
 
     `link_url`: where butlers reach the server to fetch files; None: where it listens.
     """
 
     file_bytes: Count = 104_857_600
     endpoint_bytes_per_day: Limit = 1_073_741_824
+    endpoint_bytes: Limit = 5_368_709_120
     total_bytes: Limit = 10_737_418_240
     link_url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$")] | None = None
 

@@ -24,17 +24,18 @@ class StoredBlob:
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
-    """A blob as it is entered. `new`: its bytes are still to be written; `media_type` is that of its first upload."""
+class Noted:
+    """Whether somebody stores this blob for the first time, and as what: as they said then."""
 
-    new: bool
+    first: bool
     media_type: str
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Bytes: uploaded by an endpoint within a day, and of all blobs."""
+    """Bytes: uploaded by an endpoint within a day, kept of it, and of everybody; copies count as often as they came."""
 
+    today: int
     endpoint: int
     total: int
 
@@ -67,18 +68,18 @@ class PieceStore:
 async def used(database: Database, channel: str, endpoint: str) -> Used:
     """How much there is already."""
     found = row_as(Used, await database.row(query("blobs.used"), channel, endpoint))
-    return found or Used(0, 0)
+    return found or Used(0, 0, 0)
 
 
-async def claim(transaction: Database, blob: bytes, about: StoredBlob) -> Claimed:
-    """Enter a blob. Another upload of it waits for the transaction."""
-    found = row_as(Claimed, await transaction.row(query("blobs.claim"), blob, about.size_bytes, about.media_type))
-    return found or Claimed(True, about.media_type)
+async def claim(transaction: Database, blob: bytes, about: StoredBlob) -> bool:
+    """Enter a blob, and whether it is new. Another upload of it waits for the transaction."""
+    return bool(await transaction.value(query("blobs.claim"), blob, about.size_bytes, about.media_type))
 
 
-async def note_upload(transaction: Database, blob: bytes, size_bytes: int, channel: str, endpoint: str) -> None:
-    """From now on messages of this endpoint may name it."""
-    await transaction.run(query("blobs.uploaded"), blob, channel, endpoint, size_bytes)
+async def note_upload(transaction: Database, blob: bytes, about: StoredBlob, *, channel: str, endpoint: str) -> Noted:
+    """For a day, and as long as a message of this endpoint has it, messages of this endpoint may name it."""
+    values = (blob, about.size_bytes, about.media_type, channel, endpoint)
+    return row_as(Noted, await transaction.row(query("blobs.uploaded"), *values)) or Noted(True, about.media_type)
 
 
 async def name(
@@ -94,9 +95,12 @@ async def refer(transaction: Database, references: Iterable[tuple[bytes, Request
     await transaction.run(query("blobs.refer"), *arrays(references, 2))
 
 
-async def note_made(transaction: Database, blob: bytes, request_id: UUID, system_id: str) -> None:
+async def note_made(
+    transaction: Database, blob: bytes, about: StoredBlob, *, request_id: UUID, system_id: str
+) -> Noted:
     """From now on an answer of this butler to this message may have it."""
-    await transaction.run(query("blobs.made"), blob, request_id, system_id)
+    values = (blob, about.size_bytes, about.media_type, request_id, system_id)
+    return row_as(Noted, await transaction.row(query("blobs.made"), *values)) or Noted(True, about.media_type)
 
 
 async def count_made(database: Database, request_id: UUID, system_id: str) -> int:
@@ -120,6 +124,11 @@ async def sendable(
 async def find(database: Database, blob: bytes) -> StoredBlob | None:
     """The blob, if there is one."""
     return row_as(StoredBlob, await database.row(query("blobs.find_all"), blob))
+
+
+async def find_bytes(database: Database, blob: bytes) -> StoredBlob | None:
+    """The same for those who are not told what anybody called it."""
+    return row_as(StoredBlob, await database.row(query("blobs.find_bytes"), blob))
 
 
 async def find_of_endpoint(database: Database, blob: bytes, channel: str, endpoint: str) -> StoredBlob | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import AsyncIterable, AsyncIterator
+from functools import partial
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,7 +19,7 @@ from switchboard.core.reply_files import reply_name, size_text
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.ports.engine import Turn
-from switchboard.store.blobs import Claimed, PieceStore, count_made, note_made, used
+from switchboard.store.blobs import PieceStore, count_made, note_made, used
 from switchboard.store.database import Database
 from switchboard.store.spool import Limit, Spooled, enter, spooled
 
@@ -98,29 +99,32 @@ class StoredFiles:
 
     async def _kept(self, turn: Turn, name: str, given: Spooled) -> Attachment:
         async with self._database.transaction() as one:
-            entered = await enter_made(one, given, Maker(turn.request_id, turn.member.system_id), self._total)
+            media_type = await enter_made(one, given, Maker(turn.request_id, turn.member.system_id), self._total)
         return Attachment(
-            media_type=entered.media_type,
+            media_type=media_type,
             filename=name,
             size_bytes=given.size_bytes,
             storage_ref=f"{PREFIX}{given.blob.hex()}",
         )
 
 
-async def enter_made(transaction: Database, given: Spooled, maker: Maker, total: int) -> Claimed:
-    """Store a file for an answer, unless its bytes are there. `total`: of all blobs. Raises BlobQuota."""
+async def enter_made(transaction: Database, given: Spooled, maker: Maker, total: int) -> str:
+    """Store a file for an answer; returns its media type. `total`: as of `check_room`. Raises BlobQuota."""
     await check_room(transaction, given.size_bytes, total)
     if await count_made(transaction, *maker) >= MOST_MADE:
         raise BlobQuota(f"a butler may store {MOST_MADE} files for its answer to one message")
-    entered = await enter(transaction, given)
-    await note_made(transaction, given.blob, *maker)
-    return entered
+    return await enter(transaction, given, partial(note_made, request_id=maker.request_id, system_id=maker.system_id))
 
 
 async def check_room(database: Database, size_bytes: int, total: int) -> None:
-    """Raises BlobQuota unless there is room for so many bytes more among all blobs."""
+    """Raises BlobQuota unless there is room for so many bytes more among `total` of everybody."""
     if 0 < total < (await used(database, "", "")).total + size_bytes:
-        raise BlobQuota(f"all blobs together may take {total} bytes")
+        raise BlobQuota(all_may_take(total))
+
+
+def all_may_take(total: int) -> str:
+    """The limit in words."""
+    return f"all files together may take {total} bytes"
 
 
 async def blob_of_link(database: Database, token: str) -> bytes | None:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import errno
 import tempfile
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Protocol
 
 from switchboard.core.blobs import HEAD_BYTES, Sniffed, sniff
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.ports.blobs import BlobStore
-from switchboard.store.blobs import Claimed, PieceStore, StoredBlob, claim
+from switchboard.store.blobs import Noted, PieceStore, StoredBlob, claim
 from switchboard.store.database import Database
 
 PIECE_BYTES: Final = 262_144
@@ -41,12 +41,13 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """A whole file, and what it is."""
+    """A whole file, and what it is. `kind`: its media type by its bytes alone."""
 
     file: IO[bytes]
     blob: bytes
     size_bytes: int
     sniffed: Sniffed
+    kind: str
 
 
 @asynccontextmanager
@@ -63,16 +64,26 @@ async def spooled(
             digest.update(piece)
             await asyncio.to_thread(file.write, piece)
         await asyncio.to_thread(file.seek, 0)
-        yield Spooled(file, digest.digest(), size, sniff(head, claimed))
+        yield Spooled(file, digest.digest(), size, sniff(head, claimed), sniff(head, "").media_type)
 
 
-async def enter(transaction: Database, given: Spooled) -> Claimed:
-    """Store it, unless its bytes are there; another upload of them waits for the transaction."""
-    entered = await claim(transaction, given.blob, StoredBlob(given.size_bytes, given.sniffed.media_type))
-    if entered.new:
+class Note(Protocol):
+    """Notes who stores a blob, within the transaction."""
+
+    def __call__(self, transaction: Database, blob: bytes, about: StoredBlob, /) -> Awaitable[Noted]: ...
+
+
+async def enter(transaction: Database, given: Spooled, note: Note) -> str:
+    """Store it for somebody; returns its media type as they know it. Another upload of it waits for the transaction.
+
+    What they store for the first time is written though others have it: neither the answer nor the time tells.
+    """
+    new = await claim(transaction, given.blob, StoredBlob(given.size_bytes, given.kind))
+    noted = await note(transaction, given.blob, StoredBlob(given.size_bytes, given.sniffed.media_type))
+    if new or noted.first:
         store: BlobStore = PieceStore(transaction)
         await store.write(given.blob, _pieces(given.file))
-    return entered
+    return noted.media_type
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -18,9 +19,9 @@ from switchboard.core.blobs import blob_of
 from switchboard.domain.errors import BlobQuota, NotFound
 from switchboard.store import blobs as store
 from switchboard.store import outbox
-from switchboard.store.blobs import PieceStore, StoredBlob
+from switchboard.store.blobs import PieceStore, StoredBlob, Used
 from switchboard.store.database import Database
-from switchboard.store.files import Maker, blob_of_link, check_room, enter_made, maker_of_link
+from switchboard.store.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
 from switchboard.store.spool import Limit, Spooled, enter, spooled
 
 _ARRIVING: Final = 32
@@ -67,7 +68,10 @@ class BlobService:
     async def upload(
         self, caller: Principal, body: AsyncIterable[bytes], claimed: str, announced: int | None = None
     ) -> Uploaded:
-        """Store a file; the same bytes twice are one blob. Raises TooLarge, BlobQuota, Unavailable."""
+        """Store a file; the same bytes twice are one blob, which nobody can tell.
+
+        Raises TooLarge, BlobQuota, Unavailable.
+        """
         self._limit.check(announced or 0)
         await self._check_quota(caller, announced or 0)
         async with self._place(_owner(caller)), spooled(body, claimed, self._limit, self._directory) as given:
@@ -82,21 +86,18 @@ class BlobService:
 
     async def room(self, caller: Principal) -> int:
         """Bytes that the next file of this caller may have."""
-        used, limits = await store.used(self._database, *_owner(caller)), self._limits
-        rooms = [limits.file_bytes]
-        if limits.endpoint_bytes_per_day and caller.role != "operator":
-            rooms.append(limits.endpoint_bytes_per_day - used.endpoint)
-        if limits.total_bytes:
-            rooms.append(limits.total_bytes - used.total)
+        used = await store.used(self._database, *_owner(caller))
+        rooms = [self._limits.file_bytes]
+        rooms += [most - taken for most, taken, _ in self._quotas(caller, used)]
         return max(0, min(rooms))
 
     async def _store(self, caller: Principal, given: Spooled) -> Uploaded:
         """In one transaction: what is interrupted leaves nothing, and another upload of the same bytes waits."""
         async with self._storing, self._database.transaction() as one:
             await self._check_quota(caller, given.size_bytes, one)
-            entered = await enter(one, given)
-            await store.note_upload(one, given.blob, given.size_bytes, *_owner(caller))
-        return Uploaded(given.blob.hex(), given.size_bytes, entered.media_type, given.sniffed.contradicted)
+            channel, endpoint = _owner(caller)
+            kind = await enter(one, given, partial(store.note_upload, channel=channel, endpoint=endpoint))
+        return Uploaded(given.blob.hex(), given.size_bytes, kind, given.sniffed.contradicted)
 
     async def upload_by_link(self, token: str, body: AsyncIterable[bytes], claimed: str) -> Uploaded:
         """Store a file for the answer of the turn that the link was made for.
@@ -112,8 +113,8 @@ class BlobService:
 
     async def _store_made(self, making: Maker, given: Spooled) -> Uploaded:
         async with self._storing, self._database.transaction() as one:
-            entered = await enter_made(one, given, making, self._limits.total_bytes)
-        return Uploaded(given.blob.hex(), given.size_bytes, entered.media_type, given.sniffed.contradicted)
+            kind = await enter_made(one, given, making, self._limits.total_bytes)
+        return Uploaded(given.blob.hex(), given.size_bytes, kind, given.sniffed.contradicted)
 
     async def download_of_reply(self, caller: Principal, outbox_id: UUID, n: int) -> tuple[Download, str]:
         """The file of a reply at this place, from 0, and its name.
@@ -142,7 +143,7 @@ class BlobService:
     async def open_link(self, token: str) -> Download:
         """The blob to which a link was made for a butler. Raises NotFound, also when its hour is over."""
         blob = await blob_of_link(self._database, token)
-        found = None if blob is None else await store.find(self._database, blob)
+        found = None if blob is None else await store.find_bytes(self._database, blob)
         if blob is None or found is None:
             raise NotFound("there is no such file, or the link to it has expired")
         return Download(found.size_bytes, found.media_type, PieceStore(self._database).read(blob))
@@ -162,10 +163,25 @@ class BlobService:
 
     async def _check_quota(self, caller: Principal, size: int, database: Database | None = None) -> None:
         used = await store.used(database or self._database, *_owner(caller))
-        limits = self._limits
-        if caller.role != "operator" and 0 < limits.endpoint_bytes_per_day < used.endpoint + size:
-            raise BlobQuota(f"this endpoint may upload {limits.endpoint_bytes_per_day} bytes a day")
-        await check_room(database or self._database, size, limits.total_bytes)
+        for most, taken, why in self._quotas(caller, used):
+            if most < taken + size:
+                raise BlobQuota(why)
+
+    def _quotas(self, caller: Principal, used: Used) -> list[tuple[int, int, str]]:
+        """Bytes that may be taken, those that are, and the rule; without those that do not apply."""
+        day, endpoint, total = (
+            self._limits.endpoint_bytes_per_day,
+            self._limits.endpoint_bytes,
+            self._limits.total_bytes,
+        )
+        quotas = [(total, used.total, all_may_take(total))]
+        if caller.role != "operator":
+            quotas = [
+                (day, used.today, f"this endpoint may upload {day} bytes a day"),
+                (endpoint, used.endpoint, f"the files of this endpoint may take {endpoint} bytes"),
+                *quotas,
+            ]
+        return [one for one in quotas if one[0]]
 
 
 def _owner(caller: Principal) -> tuple[str, str]:

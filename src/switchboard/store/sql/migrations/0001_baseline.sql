@@ -303,16 +303,20 @@ create table blob_piece (
 );
 alter table blob_piece alter column bytes set storage external;
 
--- Whose messages may name a blob: those of the endpoint that uploaded it. Both are empty for operators.
+-- Whose messages may name a blob: those of the endpoint that uploaded it. Both are empty for operators. media_type: what this
+-- uploader is told; that of the blob is what its bytes say alone. named: by a message of this endpoint.
 create table blob_upload (
     blob bytea not null,
     channel text not null,
     endpoint text not null,
     size_bytes bigint not null,
+    media_type text not null,
+    named boolean not null default false,
     uploaded_at timestamptz not null default clock_timestamp(),
     primary key (blob, channel, endpoint)
 );
 create index blob_upload_endpoint on blob_upload (channel, endpoint, uploaded_at);
+create index blob_upload_unnamed on blob_upload (uploaded_at) where not named and channel <> '';
 
 -- Anyone who may read the message may read its blobs.
 create table message_blob (
@@ -326,6 +330,8 @@ create table blob_made (
     blob bytea not null,
     request_id uuid not null,
     system_id text not null,
+    size_bytes bigint not null,
+    media_type text not null,
     primary key (blob, request_id, system_id)
 );
 create index blob_made_request on blob_made (request_id);
