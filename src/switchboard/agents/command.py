@@ -8,7 +8,8 @@ the reply to standard output, and reports the outcome by its exit status. Next: 
     cannot be started: the delivery ends at once
 
 Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `user` (to run as; only root
-can choose), `effect`, `max_output` (bytes), `output` (`text`, or `json` for the three answers of `delivery.py`).
+can choose), `effect`, `max_output` (bytes), `output` (`text`, or `json` for the three answers of `delivery.py`),
+`sandbox` (true: it is shut in, without network, and writes to the directory of its turn only).
 What it leaves in the directory SWITCHBOARD_REPLY_FILES goes with its reply.
 An `effectful` program is tried again only after status 75, which promises that nothing has happened; after any other
 failure the outcome is unknown.
@@ -21,6 +22,7 @@ systems nothing is killed.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -45,10 +47,15 @@ from switchboard.core.storable import storable_text
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Files, Journal, NoEffect, Turn, TurnResult
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.tools import QUOTA
+from switchboard.sandbox.enclosure import ENVIRONMENT
+from switchboard.sandbox.run import NoSandbox, Sandbox
 from switchboard.transport.programs import Account, Ended, Program, account_of, death_guard, run_program
 
 _NOT_EXECUTED: Final = (126, 127)
 _TAIL: Final = 500
+_RULES: Final = SandboxRules()
 
 
 class CommandOptions(EngineOptions):
@@ -60,11 +67,13 @@ class CommandOptions(EngineOptions):
     user: str | None = None
     max_output: PositiveInt = 1_048_576
     output: Literal["text", "json"] = "text"
+    sandbox: bool = False
 
 
 def engine(context: EngineContext) -> Engine:
     """The entry point `command` of `switchboard.engines`."""
-    return CommandEngine(death_guard(), user=context.program_user, files=context.files)
+    user, files = context.program_user, context.files
+    return CommandEngine(death_guard(), user=user, files=files, sandbox=context.sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +88,24 @@ class _Run:
 class CommandEngine:
     """Runs programs; `guard` precedes each command, `grace` is the seconds from SIGTERM to SIGKILL.
 
-    `user`: the one they run as, unless the member names another.
+    `user`: the one they run as, unless the member names another. `sandbox` is for members that want one; there nothing
+    is asked to end before it is killed.
     """
 
     def __init__(
-        self, guard: tuple[str, ...] = (), *, grace: float = 3.0, user: str | None = None, files: Files | None = None
+        self,
+        guard: tuple[str, ...] = (),
+        *,
+        grace: float = 3.0,
+        user: str | None = None,
+        files: Files | None = None,
+        sandbox: SandboxRules = _RULES,
     ) -> None:
         self._guard = guard
         self._grace = grace
         self._user = user
         self._files = files
+        self._sandbox = Sandbox(sandbox)
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option. Does not check that the program exists."""
@@ -105,7 +122,10 @@ class CommandEngine:
         program, directory = options.command[0], Path(options.cwd or "")
         if not directory.is_dir():
             return f"the directory {directory} does not exist"
-        path = options.env.get("PATH", os.environ.get("PATH", os.defpath))
+        if options.sandbox and shutil.which("bwrap") is None:
+            return "bubblewrap (bwrap), which the option sandbox needs, is not installed"
+        ours = ENVIRONMENT["PATH"] if options.sandbox else os.environ.get("PATH", os.defpath)
+        path = options.env.get("PATH", ours)
         found = shutil.which(directory / program if os.sep in program else program, path=path)
         return None if found else f"the program {program} is not there, or must not be run"
 
@@ -130,13 +150,13 @@ class CommandEngine:
         return await run_step(turn, journal, "command", act, options.effect)
 
     async def _execute(self, options: CommandOptions, turn: Turn, run: _Run) -> Ended:
-        argv = (*self._guard, *options.command)
+        argv = options.command if options.sandbox else (*self._guard, *options.command)
         try:
             given = delivery_json(turn, run.key, run.directory.files)
             env = _environment(options, run)
             program = Program(argv, env, options.cwd, given, options.timeout, options.max_output, run.account)
-            ended = await run_program(program, self._grace)
-        except (FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
+            ended = await self._ended(program, options, run.directory)
+        except (NoSandbox, FileNotFoundError, PermissionError, NotADirectoryError, ValueError) as error:
             raise _not_there(options, str(error)) from error
         except OSError as error:
             raise _not_started(options, error) from error
@@ -148,6 +168,11 @@ class CommandEngine:
             raise EngineFailure(message, retryable=False)
         return replace(ended, errors=storable_text(ended.errors).strip()[-_TAIL:])
 
+    async def _ended(self, program: Program, options: CommandOptions, directory: TurnDirectory) -> Ended:
+        if not options.sandbox:
+            return await run_program(program, self._grace)
+        return await self._sandbox.execute(program, directory.root, QUOTA)
+
     def _result(self, options: CommandOptions, ended: Ended, files: Sequence[Attachment]) -> TurnResult:
         match ended.status:
             case 0 if options.output == "json" and ended.output.strip():
@@ -158,10 +183,16 @@ class CommandEngine:
                 return refusal(ended.errors)
             case os.EX_TEMPFAIL:
                 raise NoEffect(ended.errors or "the program asks to be tried again later", error_class="overload")
-        if self._guard and ended.status in _NOT_EXECUTED and ended.errors.startswith("setpriv: failed to execute"):
+        if ended.status in _NOT_EXECUTED and _not_executed(options).match(ended.errors):
             raise _not_there(options, ended.errors)
         how = f"exit status {ended.status}" if ended.status > 0 else f"killed by signal {-ended.status}"
         raise EngineFailure(f"{options.command[0]}: {how}: {ended.errors}")
+
+
+def _not_executed(options: CommandOptions) -> re.Pattern[str]:
+    """What is said by what should have started the program, and could not."""
+    name = re.escape(options.command[0])
+    return re.compile(rf"sh: (?:line )?\d+: (?:exec: )?{name}: " if options.sandbox else "setpriv: failed to execute")
 
 
 def _not_there(options: CommandOptions, why: str) -> EngineFailure:
@@ -190,7 +221,9 @@ async def _directory(
 def _environment(options: CommandOptions, run: _Run) -> dict[str, str]:
     """Built from scratch: the program must not see the secrets in our own environment."""
     account = run.account
+    ours_alone = {"SWITCHBOARD_IDEMPOTENCY_KEY": str(run.key), "SWITCHBOARD_REPLY_FILES": str(run.directory.reply)}
+    if options.sandbox:
+        return {**options.env, **ours_alone}
     ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     base = {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
-    ours_alone = {"SWITCHBOARD_IDEMPOTENCY_KEY": str(run.key), "SWITCHBOARD_REPLY_FILES": str(run.directory.reply)}
     return {**base, **options.env, **ours_alone}

@@ -48,6 +48,8 @@ class TurnDirectory:
 
     files: Sequence[JsonObject]
     reply: Path
+    root: Path
+    """The directory with both."""
     opened: int
     """The descriptor of `reply`: by then its path may lead elsewhere."""
 
@@ -66,7 +68,7 @@ async def turn_directory(files: Files | None, turn: Turn, account: Account | Non
         told = [{**_told(n, one), "path": path} for (n, one), path in zip(stored, paths, strict=True)]
         opened = os.open(reply, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            yield TurnDirectory(told, reply, opened)
+            yield TurnDirectory(told, reply, root, opened)
         finally:
             os.close(opened)
     finally:

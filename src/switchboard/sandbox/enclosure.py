@@ -7,7 +7,7 @@ chose is always the value of an option that takes one, and the command stands be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -59,9 +59,10 @@ FILES: Final = {
     "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 """Small files that programs read, in place of the machine's."""
+# Where memory is short on the machine, the kernel kills what is inside before anything of ours.
+_FIRST: Final = ("/bin/sh", "-c", 'echo 900 >/proc/self/oom_score_adj; exec "$@"', "sh")
 # Output and errors are one text, in the order of writing.
-# Where memory is short on the machine, the kernel kills a command before anything of ours.
-_SHELL: Final = ("/bin/sh", "-c", 'echo 900 >/proc/self/oom_score_adj; exec /bin/sh -c "$1" 2>&1', "sh")
+_SHELL: Final = ("/bin/sh", "-c", 'exec /bin/sh -c "$1" 2>&1', "sh")
 _SHARED_PART: Final = 4
 """Of the memory that files may take, a fourth is for /dev/shm."""
 
@@ -104,16 +105,33 @@ class Room:
     disk: int
 
 
-def arguments(machine: Machine, room: Room, opened: Descriptors, command: str) -> tuple[str, ...]:
-    """The argument vector of a shell command."""
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What runs: its arguments, where it begins, and where it finds the workspace.
+
+    `shown` is the absolute path of a directory that it finds where it is, to read only; empty: none.
+    """
+
+    argv: Sequence[str]
+    begins: str = WORKSPACE
+    place: str = WORKSPACE
+    shown: str = ""
+
+
+def shell(command: str) -> Inside:
+    """A shell command."""
+    return Inside((*_SHELL, command))
+
+
+def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside) -> tuple[str, ...]:
+    """The argument vector of bwrap. Its environment is that of what runs."""
     tmpfs = room.rules.tmpfs
     shared = tmpfs // _SHARED_PART
     return (
         machine.bwrap,
-        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session", "--clearenv"),
+        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
         *("--cap-drop", "ALL", "--uid", f"{USER}", "--gid", f"{USER}", "--hostname", "sandbox"),
         *("--seccomp", f"{opened.syscalls}", "--info-fd", f"{opened.told}", "--block-fd", f"{opened.released}"),
-        *(word for name, value in ENVIRONMENT.items() for word in ("--setenv", name, value)),
         *(word for path in machine.bound for word in ("--ro-bind", path, path)),
         *(word for path, target in machine.linked.items() for word in ("--symlink", target, path)),
         *(word for path in _covered(machine, room.rules.hidden) for word in ("--size", "4096", "--tmpfs", path)),
@@ -123,7 +141,9 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, command: str) -
         *(word for name in machine.proc_files for word in ("--ro-bind", "/dev/null", f"/proc/{name}")),
         *("--dev", "/dev", "--size", f"{shared}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
         *("--size", f"{tmpfs - shared}", "--tmpfs", "/tmp"),  # noqa: S108
-        *("--bind", f"{room.workspace}", WORKSPACE, "--chdir", WORKSPACE, "--remount-ro", "/", "--", *_SHELL, command),
+        *(("--ro-bind", inside.shown, inside.shown) if inside.shown else ()),
+        *("--bind", f"{room.workspace}", inside.place, "--chdir", inside.begins),
+        *("--remount-ro", "/", "--", *_FIRST, *inside.argv),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,11 +32,13 @@ def hold(pid: int, allowed: Allowed, parents: Parents | None) -> Group | None:
     Of a plain user the kernel counts the processes in each namespace of users, of which a command has one; of root it
     counts them in control groups only.
     """
-    _limit(pid, resource.RLIMIT_NPROC, allowed.totals.processes)
-    _limit(pid, resource.RLIMIT_FSIZE, allowed.disk)
-    _limit(pid, resource.RLIMIT_CORE, 0)
+    limits = {resource.RLIMIT_NPROC: allowed.totals.processes, resource.RLIMIT_FSIZE: allowed.disk}
     if parents is None or not parents.memory:
-        _limit(pid, resource.RLIMIT_DATA, allowed.totals.memory)
+        limits[resource.RLIMIT_DATA] = allowed.totals.memory
+    # Root may lack the right to limit another user's process, as in containers. The group does not need these limits.
+    with suppress(PermissionError) if parents and parents.memory else nullcontext():
+        for which, most in {**limits, resource.RLIMIT_CORE: 0}.items():
+            _limit(pid, which, most)
     os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + _LESS_IMPORTANT)
     return parents.group(allowed.totals, pid) if parents else None
 

@@ -1,7 +1,8 @@
 """A shell command in a sandbox, from start to end; or the reason why there is no sandbox on this machine.
 
-The tool `execute_command` and `switchboard doctor` call it. In: a command, a workspace; out: what it wrote, how it
-ended. Whether bubblewrap works here is found out by running it, once. Next: `enclosure.py`, `watchdog.py`.
+The tool `execute_command`, the engine `command` and `switchboard doctor` call it. In: a command or a program, a
+workspace; out: what it wrote, how it ended. Whether bubblewrap works here is found out by running it, once. Next:
+`enclosure.py`, `watchdog.py`.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ from switchboard.sandbox import syscalls
 from switchboard.sandbox.cgroups import Parents, Totals, find_parents
 from switchboard.sandbox.enclosure import (
     CONFIGURATION,
+    ENVIRONMENT,
     FILES,
     LINKED,
     PROGRAMS,
     SHOWN_OF_PROC,
     Descriptors,
+    Inside,
     Machine,
     Room,
     arguments,
+    shell,
 )
 from switchboard.sandbox.limits import Allowed
 from switchboard.sandbox.watchdog import UNLIMITED, Lines, Watchdog
@@ -100,16 +104,37 @@ class Sandbox:
         """
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
-        return await self._run(command, self._room(workspace, disk), deadline)
+        return _done(*await self._run(_command(command, deadline), shell(command), self._room(workspace, disk)))
+
+    async def execute(self, program: Program, workspace: Path, disk: int) -> Ended:
+        """Run a program in its `cwd`, where it may only read. What it was killed for is in `errors`.
+
+        It finds both directories where they are, and has a few variables besides its own. Raises `NoSandbox`, OSError,
+        ValueError for a NUL.
+        """
+        if lacking := await self.lacking():
+            raise NoSandbox(lacking)
+        room = self._room(workspace, disk)
+        place = f"{room.workspace}"
+        shown = f"{self._real(Path(program.cwd))}" if program.cwd else ""
+        inside = Inside(program.argv, shown or place, place, shown)
+        env = {**ENVIRONMENT, "HOME": place, **program.env}
+        ended, why = await self._run(replace(program, env=env), inside, room)
+        return replace(ended, errors=f"killed: {why}") if why and ended.status else ended
 
     def _room(self, workspace: Path, disk: int) -> Room:
         """With real directories; made if it is not there. Raises `NoSandbox` for one with something to be hidden."""
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        real = workspace.resolve(strict=True)
-        hidden = tuple([one.resolve() for one in self._rules.hidden])
-        if real == Path("/") or any(one.is_relative_to(real) for one in hidden):
-            raise NoSandbox(f"the workspace {real} holds more than files of the butler: give it a directory of its own")
-        return Room(real, replace(self._rules, hidden=hidden), disk)
+        return Room(self._real(workspace), replace(self._rules, hidden=self._hidden()), disk)
+
+    def _real(self, directory: Path) -> Path:
+        real = directory.resolve(strict=True)
+        if real == Path("/") or any(one.is_relative_to(real) for one in self._hidden()):
+            raise NoSandbox(f"the directory {real} holds more than files of the butler: give it one of its own")
+        return real
+
+    def _hidden(self) -> tuple[Path, ...]:
+        return tuple([one.resolve() for one in self._rules.hidden])
 
     async def _probed(self) -> str:
         if sys.platform != "linux":
@@ -131,32 +156,38 @@ class Sandbox:
     async def _flaw(self, room: Room) -> str:
         """Why commands cannot be run within these limits; empty: they can."""
         try:
-            done = await self._run(_PROBE, room, _PROBE_S)
+            done = _done(*await self._run(_command(_PROBE, _PROBE_S), shell(_PROBE), room))
         except OSError as error:
             return f"bubblewrap cannot be started: {error.strerror}"
         if done.output.endswith(_WITHOUT) or done.killed == _HAD_MORE:
             return _NOT_COUNTED
         return "" if done.output == _WORKS else f"bubblewrap does not work here: {done.killed or 'no output'}"
 
-    async def _run(self, command: str, room: Room, deadline: float | None) -> Done:
+    async def _run(self, program: Program, inside: Inside, room: Room) -> tuple[Ended, str]:
+        """How it has ended, and what it was killed for."""
         assert self._machine is not None  # noqa: S101 (it was probed)
         allowed = Allowed(Totals(room.rules.memory, room.rules.processes), room.disk)
         with ExitStack() as opened:
             told, ours = _pipe(opened)
             gate = opened.enter_context(_gate())
             numbers = _descriptors(opened, ours.fileno(), gate)
-            argv = arguments(self._machine, room, numbers, command)
-            program = Program(argv, {}, "/", b"", deadline, MOST_OUTPUT, keep=numbers.numbers, started=ours.close)
+            argv = arguments(self._machine, room, numbers, inside)
+            bwrap = replace(program, argv=argv, cwd="/", keep=numbers.numbers, started=ours.close)
             watchdog = Watchdog(Lines(told.fileno(), gate), room.workspace, allowed, self._parents)
             watchdog.start()
             try:
-                ended = await run_program(program, grace=0.0)
+                ended = await run_program(bwrap, grace=0.0)
             finally:
                 ours.close()
                 watchdog.stop()
                 async with asyncio.timeout(_GONE_S):
                     await watchdog.over.wait()
-        return _done(ended, watchdog.why)
+        return ended, watchdog.why
+
+
+def _command(command: str, deadline: float | None) -> Program:
+    """The program that a command is. Its arguments are those of bwrap in the end."""
+    return Program((command,), ENVIRONMENT, "/", b"", deadline, MOST_OUTPUT)
 
 
 def _done(ended: Ended, why: str) -> Done:

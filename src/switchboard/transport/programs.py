@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import pwd
 import shutil
@@ -152,10 +153,16 @@ def _standard_input(given: bytes) -> Iterator[IO[bytes]]:
         with Path(os.devnull).open("rb") as nothing:
             yield nothing
         return
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile() if sys.platform != "linux" else _in_memory() as file:
         file.write(given)
         file.seek(0)
+        if sys.platform == "linux":  # who opens it again, through /proc, cannot fill it
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
         yield file
+
+
+def _in_memory() -> IO[bytes]:
+    return os.fdopen(os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "w+b")
 
 
 class _Run:

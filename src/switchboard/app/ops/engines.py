@@ -104,12 +104,14 @@ def load_engines(context: EngineContext) -> dict[str, Engine]:
 def warn_of_root(members: Iterable[Member], program_user: str | None) -> None:
     """A program that reads what strangers wrote should not have all rights."""
     active = [member for member in members if member.active and member.engine == "command"]
-    exposed = sorted(member.system_id for member in active if (member.options.get("user") or program_user) is None)
+    free = (member for member in active if member.options.get("sandbox") is not True)
+    exposed = sorted(member.system_id for member in free if (member.options.get("user") or program_user) is None)
     if exposed and os.geteuid() == 0:
         log.warning(
             "programs of butlers run as root",
             butlers=exposed,
-            remedy="set program_user, or the option user of each, to a user that owns nothing of Switchboard",
+            remedy="set program_user, or the option user of each, to a user that owns nothing of Switchboard; or set"
+            " the option sandbox",
         )
 
 
