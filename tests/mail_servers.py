@@ -95,10 +95,11 @@ class Dovecot(Imap):
 
 @dataclass(frozen=True)
 class Postfix:
-    """It takes mails at `port`, and they wait in `queue`."""
+    """It takes mails at `port` with STARTTLS, at `tls_port` with TLS, and they wait in `queue`."""
 
     port: int
     queue: Path
+    tls_port: int
 
     @property
     def is_busy(self) -> bool:
@@ -214,9 +215,10 @@ inet_protocols = ipv4
 myhostname = mx.home.example
 mydestination =
 alias_maps =
-virtual_mailbox_domains = home.example, x.example
+virtual_mailbox_domains = home.example, x.example, example.org
 virtual_mailbox_base = {mail}
-virtual_mailbox_maps = inline:{{ {{bot@home.example=bot/}}, {{ada@x.example=ada/}} }}
+virtual_mailbox_maps = inline:{{ {{bot@home.example=bot/}}, {{ada@x.example=ada/}},
+  {{desk@example.org=desk@example.org/}}, {{you@example.org=you@example.org/}} }}
 virtual_uid_maps = static:65534
 virtual_gid_maps = static:65534
 recipient_delimiter = +
@@ -233,6 +235,8 @@ always_add_missing_headers = yes
 """
 SERVICES: Final = """
 127.0.0.1:{submission} inet n - n - - smtpd
+127.0.0.1:{submissions} inet n - n - - smtpd
+  -o smtpd_tls_wrappermode=yes
 cleanup unix n - n - 0 cleanup
 qmgr unix n - n 300 1 qmgr
 tlsmgr unix - - n 1000? 1 tlsmgr
@@ -315,17 +319,17 @@ def queueing_postfix(dovecot: Dovecot, *, header_checks: str = "") -> Iterator[P
             (home / name).mkdir()
             shutil.chown(home / name, owner)
         (home / "conf/header_checks").write_text(header_checks)
-        port, mine = free_port(), dovecot.home
+        (port, tls_port), mine = (free_port(), free_port()), dovecot.home
         (home / "conf/main.cf").write_text(
             POSTFIX.format(
                 home=home, mail=mine / "mail", auth=dovecot.auth, certificate=mine / "cert.pem", key=mine / "key.pem"
             )
         )
-        (home / "conf/master.cf").write_text(SERVICES.format(submission=port))
+        (home / "conf/master.cf").write_text(SERVICES.format(submission=port, submissions=tls_port))
         subprocess.run([started, "-c", str(home / "conf"), "check"], check=True, capture_output=True)
         with running(["/usr/lib/postfix/sbin/master", "-s", "-c", str(home / "conf")]) as process:
             once_up(process, port)
-            yield Postfix(port, home / "queue")
+            yield Postfix(port, home / "queue", tls_port)
 
 
 def certify(home: Path) -> None:

@@ -179,7 +179,8 @@ def _print_pairing(added: Json, who: str, account: str) -> None:
     if code := added["pairing"]:
         console.print(f"Nobody may write yet. To let yourself in, write this to {who}:", soft_wrap=True)
         console.print(f"  /start {code['code']}", style="bold")
-        console.print(f"It is valid until {when(code['expires_at'])}, for one person and five tries. Another one:")
+        until = f"It is valid until {when(code['expires_at'])}, for one person and five tries. Another one:"
+        console.print(until, soft_wrap=True)
         console.print(f"  {program()} pairing code {account}", soft_wrap=True)
         return
     console.print("No switchboard is running. Start it, and make a code to let yourself in with:")
