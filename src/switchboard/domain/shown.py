@@ -332,3 +332,31 @@ class ShownSummary:
     created_at: datetime
     restored_at: datetime | None
     restorable: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMcpServer:
+    """An MCP server as a worker found it last. `why`: it could not be used; null: it could."""
+
+    server: str
+    at: datetime
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMcpTool:
+    """A tool of an MCP server: as it was `accepted` (null: never), and as it was `seen` last (null: it is gone).
+
+    `accepted_by` null: it was accepted because the server listed it when it was first used.
+    """
+
+    server: str
+    tool: str
+    accepted: JsonMapping | None
+    accepted_mark: str | None
+    accepted_at: datetime | None
+    accepted_by: str | None
+    seen: JsonMapping | None
+    seen_mark: str | None
+    seen_at: datetime
+    disabled_at: datetime | None

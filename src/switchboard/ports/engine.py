@@ -19,11 +19,13 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
+from switchboard.ports import effects
 from switchboard.ports.facts import Fact, Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.tools import Toolset
 
 StopReason = Literal[
     "end",
@@ -40,8 +42,7 @@ StopReason = Literal[
 ]
 """Why a turn ended; everything but `end` is about a model that was stopped, or stopped early."""
 
-Effect = Literal["idempotent", "queryable", "effectful"]
-"""The effect of a repetition. `idempotent`: none; `queryable`: we can ask first; `effectful`: it happens twice."""
+Effect = effects.Effect
 
 Act = Callable[[UUID], Awaitable[Any]]
 """Does a step, or asks what became of it; called with the step's idempotency key."""
@@ -248,6 +249,8 @@ class EngineContext:
     """What came with messages, and goes with answers; None: nothing is stored."""
     sandbox: SandboxRules = field(default_factory=SandboxRules)
     """What the commands of a turn may take."""
+    toolset: Toolset | None = None
+    """Tools beside those of the engine; None: there are none."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------

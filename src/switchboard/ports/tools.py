@@ -1,12 +1,12 @@
 """The port of tools: what a model may call in a turn, what one call may touch, what comes back.
 
 `tools/` implements it for files and web pages; the engine `model` calls the tools that a turn is granted. Next:
-`engine.py`, whose effects these are.
+`engine.py`, the port of those who call them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol, runtime_checkable
@@ -14,7 +14,8 @@ from uuid import UUID
 
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.engine import Effect
+from switchboard.domain.routing import Member
+from switchboard.ports.effects import Effect
 
 Risk = Literal["low", "medium", "high"]
 """`high`: nobody may use it, owners included, unless the settings grant it by name."""
@@ -104,4 +105,16 @@ class NeedsMachine(Protocol):
 
     async def lacking(self) -> str:
         """What is missing, in a sentence; empty: nothing."""
+        ...
+
+
+class Toolset(Protocol):
+    """Tools that an installation has beside ours, such as those of MCP servers."""
+
+    def may_have(self, member: Member, name: str) -> bool:
+        """Whether a butler may have a tool of this name, as far as the settings say."""
+        ...
+
+    async def of(self, member: Member) -> Sequence[Tool]:
+        """Those of a butler at the moment, always in the same order. Raises `Unavailable`."""
         ...

@@ -1,8 +1,8 @@
 """What a model sees of a long result: its head, a mark, its tail; the whole is kept in a file for the same readers.
 
-Called by `calls.py` for every result, in a thread, and by `web_fetch` for the text of a page; the engine `model` keeps
-what outgrows a context. The workspace would be no place for it: what one person was told is read there by others. The
-files of one turn are in one directory, and go together: `app/ops/results.py`.
+Called by `calls.py` for every result, in a thread, and by `web_fetch.py` and `mcp_servers.py` for texts from outside;
+the engine `model` keeps what outgrows a context. The workspace would be no place for it: what one person was told is
+read there by others. The files of one turn are in one directory, and go together: `app/ops/results.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import Final
 from uuid import UUID
 
 from switchboard.core.cut import cut
+from switchboard.core.outside import outside_json
 from switchboard.core.turns.images import INBOX
+from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import SHOWN, ToolScope
-from switchboard.tools.threads import Stop
+from switchboard.tools.threads import Stop, in_thread
 from switchboard.tools.workspace import (
     MOST_WRITTEN,
     RESULTS,
@@ -34,6 +36,9 @@ MOST: Final = SHOWN
 """Characters of a page that a model sees, and of other results unless their tool says otherwise."""
 QUOTA: Final = 256 * 1024**2
 """Bytes on disk that the results of one reader may take."""
+_MOST_TOLD: Final = MOST - 500
+_LIMITS: Final = (MOST - 2000, 7000, 3500, 1200)
+"""Characters of a text, tried in turn: as JSON it is longer, at worst by twelve times."""
 
 
 def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None, most: int = MOST) -> str:
@@ -42,6 +47,18 @@ def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None, mo
     `name` of the tool. The file is the same whenever the call is made again. Blocks for as long as writing takes.
     """
     return text if len(text) <= most else cut(text, most, keep(text, scope, name, stop))
+
+
+async def told_as_data(said: str, about: JsonMapping, text: str, scope: ToolScope, name: str) -> str:
+    """`said`, then `about` with the text from outside, as JSON that nothing in it can end.
+
+    A long text is cut, and kept in a file, whole and as it is.
+    """
+    if len(text) <= MOST and len(whole := outside_json({**about, "text": text})) <= _MOST_TOLD:
+        return said + whole
+    where = await in_thread(lambda stop: keep(text, scope, name, stop))
+    shorter = (outside_json({**about, "text": cut(text, most, where)}) for most in _LIMITS)
+    return said + next((one for one in shorter if len(one) <= _MOST_TOLD), outside_json(about))
 
 
 def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:

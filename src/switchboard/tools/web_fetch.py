@@ -23,13 +23,10 @@ from weakref import WeakKeyDictionary
 
 import httpx2
 
-from switchboard.core.cut import cut
-from switchboard.core.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.pages import Page, is_text, text_of
-from switchboard.tools.results import MOST, keep
-from switchboard.tools.threads import in_thread
+from switchboard.tools.results import told_as_data
 from switchboard.tools.urls import canonical, hosts_of, place_of, port_of
 from switchboard.tools.workspace import Refused
 from switchboard.transport.signed_post import CheckedTransport, PostError, Resolve, limits, resolve
@@ -37,9 +34,6 @@ from switchboard.transport.signed_post import CheckedTransport, PostError, Resol
 MOST_REDIRECTS: Final = 5
 MOST_BODY: Final = 2 * 1024**2
 """Bytes of a page that are read."""
-_MOST_TOLD: Final = MOST - 500
-_LIMITS: Final = (MOST - 2000, 7000, 3500, 1200)
-"""Characters of a text, tried in turn: as JSON it is longer, at worst by twelve times."""
 _OPEN_PORTS: Final = frozenset({80, 443})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
@@ -188,13 +182,7 @@ async def _body(response: httpx2.Response) -> tuple[bytes, bool]:
 
 
 async def _told(page: Page, text: str, scope: ToolScope) -> str:
-    """As JSON that nothing in the page can end; a long text is kept in a file, whole and as it is."""
-    about = {"url": page.url, "status": page.status, "content_type": page.media_type}
+    about: dict[str, object] = {"url": page.url, "status": page.status, "content_type": page.media_type}
     if not page.whole:
         about["note"] = f"only the first {MOST_BODY} bytes were read"
-    whole = outside_json({**about, "text": text})
-    if len(whole) <= _MOST_TOLD:
-        return _SAID + whole
-    where = await in_thread(lambda stop: keep(text, scope, WEB_FETCH.name, stop))
-    shorter = (outside_json({**about, "text": cut(text, most, where)}) for most in _LIMITS)
-    return _SAID + next((one for one in shorter if len(one) <= _MOST_TOLD), outside_json(about))
+    return await told_as_data(_SAID, about, text, scope, WEB_FETCH.name)

@@ -1,6 +1,7 @@
-"""A call of one tool of a remote MCP server: where to, what came back, and how it fails.
+"""Calls of tools of MCP servers: where to, what came back, and how they fail.
 
-`agents/mcp.py` makes calls through `mcp_session.py`, which it imports late for the SDK's sake; both need these values.
+`agents/mcp.py` calls remote servers through `mcp_session.py`, `tools/mcp_server.py` programs through `stdio_mcp.py`.
+Both are imported late for the SDK's sake, and need these values.
 """
 
 from __future__ import annotations
@@ -46,3 +47,23 @@ class CallFailed(Exception):
         self.error_class = error_class
         self.retryable = retryable
         self.reached = reached
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the tool of a program has returned. Not `ok`: the server says that it failed."""
+
+    text: str
+    ok: bool
+
+
+class ServerFailure(Exception):
+    """What a program has not done, as a sentence. `reached` False: it was certainly not asked to do anything.
+
+    `errors`: the end of what it wrote to standard error, for operators; it may contain secrets.
+    """
+
+    def __init__(self, message: str, *, reached: bool = True, errors: str = "") -> None:
+        super().__init__(message)
+        self.reached = reached
+        self.errors = errors

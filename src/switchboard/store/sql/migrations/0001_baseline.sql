@@ -1008,3 +1008,26 @@ create table pipeline_key (
     done boolean not null default false
 );
 create index pipeline_key_request on pipeline_key (request_id);
+
+-- MCP servers whose tools butlers may use, as any worker found them last. why: it could not be started; null: it could.
+create table mcp_server (
+    server text primary key,
+    at timestamptz not null default clock_timestamp(),
+    why text
+);
+
+-- Their tools: what was accepted (null: it is new), and what the server listed last (null: not this one). Marks are
+-- hashes of them. What differed once is disabled until an operator accepts it.
+create table mcp_tool (
+    server text not null references mcp_server (server),
+    tool text not null,
+    accepted json,
+    accepted_mark text,
+    accepted_at timestamptz,
+    accepted_by text,
+    seen json,
+    seen_mark text,
+    seen_at timestamptz not null default clock_timestamp(),
+    disabled_at timestamptz,
+    primary key (server, tool)
+);

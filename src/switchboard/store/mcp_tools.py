@@ -1,0 +1,60 @@
+"""Which tools of MCP servers may be offered: what was accepted of them, and what they list now.
+
+`app/wiring.py` gives `StoredPins` to the servers of a worker; operators look and accept by the functions below. Next:
+`sql/functions/mcp_tools.sql`, what becomes of a tool that is another now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from switchboard.core.storable import storable_text, to_storable_json
+from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
+from switchboard.ports.mcp import ListedTool, PinnedTool
+from switchboard.store.database import Database, decoded, query, rows_as
+
+_MOST_WHY = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPins:
+    """`Pins` in PostgreSQL."""
+
+    database: Database
+
+    async def known(self, servers: Sequence[str]) -> Mapping[str, Sequence[PinnedTool]]:
+        """As in the port."""
+        found: dict[str, list[PinnedTool]] = {}
+        for row in await self.database.rows(query("mcp_tools.known"), list(servers)):
+            usable = found.setdefault(row["server"], [])
+            if row["usable"]:
+                tool = msgspec.convert(decoded(row["accepted"]), ListedTool)
+                usable.append(PinnedTool(tool, row["accepted_mark"]))
+        return found
+
+    async def seen(self, server: str, tools: Sequence[PinnedTool]) -> None:
+        """As in the port. Of several tools with one name the last one counts."""
+        named = {one.tool.name: {"tool": one.tool.name, "said": one.tool, "mark": one.mark} for one in tools}
+        await self.database.value(query("mcp_tools.see"), server, to_storable_json(list(named.values())))
+
+    async def failed(self, server: str, why: str) -> None:
+        """As in the port."""
+        await self.database.run(query("mcp_tools.failed"), server, storable_text(why)[:_MOST_WHY])
+
+
+async def list_servers(database: Database) -> list[ShownMcpServer]:
+    """All that were ever started, by name."""
+    return rows_as(ShownMcpServer, await database.rows(query("mcp_tools.servers")))
+
+
+async def list_tools(database: Database, servers: Sequence[str]) -> list[ShownMcpTool]:
+    """The tools of these servers, by name, those that are disabled or gone included."""
+    return rows_as(ShownMcpTool, await database.rows(query("mcp_tools.tools"), list(servers)))
+
+
+async def accept(database: Database, server: str, tool: str, mark: str, by: str) -> bool:
+    """Accept a tool as it was seen. False: it is not there, or is another by now."""
+    return await database.run(query("mcp_tools.accept"), server, tool, mark, by) == "UPDATE 1"

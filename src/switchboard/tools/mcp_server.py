@@ -1,0 +1,245 @@
+"""One MCP server: its process, started when it is needed and ended when it is not, and calls of its tools.
+
+`mcp_servers.py` has one of these for each server of the settings. In: a tool as it was accepted, and arguments; out:
+what the server says, or `ServerFailure`. Whatever a server does wrong concerns its own calls alone. Next:
+`transport/stdio_mcp.py`, which speaks to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib import import_module
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+import structlog
+
+from switchboard.core.mcp_tools import pinned
+from switchboard.domain.errors import ConfigurationError, Unavailable
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.mcp import ListedTool, PinnedTool, Pins
+from switchboard.tools.mcp_spec import ServerSpec
+from switchboard.transport.mcp_call import Said, ServerFailure
+
+if TYPE_CHECKING:
+    from switchboard.transport.stdio_mcp import Session
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_AGAIN_S: Final = 60.0
+"""Tools that were listed longer ago are listed again before a call."""
+_LONGEST_AWAY_S: Final = 60.0
+"""For this long at most a server that could not be started is left alone."""
+_ERRORS_SHOWN: Final = 500
+_CHANGED: Final = (
+    "{name} was not called: its server offers it in another form than the operator accepted, so it is disabled. Tell "
+    "the person that the operator can look at it with `switchboard mcp show {server}`; trying again will not help."
+)
+_GONE: Final = "{name} was not called: its server does not offer it any more. Trying again will not help."
+
+
+class _Running:
+    """A process of the server, and what it has listed."""
+
+    def __init__(self) -> None:
+        self.session: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        self.task: asyncio.Task[None] | None = None
+        self.leaving = False
+        self.calls = 0
+        self.used = monotonic()
+        self.listed = float("-inf")
+        self.marks: Mapping[str, str] = {}
+
+    @property
+    def usable(self) -> bool:
+        """Whether calls may begin."""
+        return not self.leaving and self.session.done() and not self.session.result().over.is_set()
+
+    @property
+    def stale(self) -> bool:
+        """Whether its tools must be listed again before they are called."""
+        return monotonic() - self.listed > _LOOK_AGAIN_S or self.session.result().changed
+
+
+class McpServer:
+    """A server of the settings. One process at a time; close it at the end."""
+
+    def __init__(self, spec: ServerSpec, pins: Pins) -> None:
+        self.spec = spec
+        self._pins = pins
+        self._running: _Running | None = None
+        self._changing = asyncio.Lock()
+        self._doubts: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._away_until = float("-inf")
+        self._why = ""
+
+    async def look(self) -> None:
+        """List its tools, so that it is known what there is. That this fails is noted, and no failure of a turn.
+
+        Raises `Unavailable`.
+        """
+        with contextlib.suppress(ServerFailure):
+            async with self._ready():
+                pass
+
+    async def call(self, wanted: PinnedTool, arguments: JsonMapping, key: UUID) -> Said:
+        """Call a tool, if it is still the one that was accepted. Raises `ServerFailure`, `Unavailable`."""
+        name, seconds = wanted.tool.name, self.spec.timeout
+        async with self._ready() as running:
+            mark = running.marks.get(name)
+            if mark != wanted.mark:
+                why = _GONE if mark is None else _CHANGED
+                raise ServerFailure(why.format(name=name, server=self.spec.name), reached=False)
+            session = running.session.result()
+            try:
+                async with asyncio.timeout(seconds):
+                    return await session.call(name, arguments, key)
+            except TimeoutError as error:
+                self._doubt(running)
+                raise ServerFailure(f"the server did not answer in {seconds:g} s") from error
+            except asyncio.CancelledError:
+                self._doubt(running)
+                raise
+
+    async def aclose(self) -> None:
+        """End its process. Nothing is to be called any more."""
+        async with self._changing:
+            await self._left()
+        for doubt in [*self._doubts]:
+            doubt.cancel()
+        await asyncio.gather(*self._doubts, return_exceptions=True)
+
+    @asynccontextmanager
+    async def _ready(self) -> AsyncIterator[_Running]:
+        """Its process, with tools listed lately; it is not idle meanwhile. Raises `ServerFailure`, `Unavailable`."""
+        async with self._changing:
+            running = self._running
+            if running is None or not running.usable:
+                running = await self._started()
+            running.calls += 1
+        try:
+            async with self._changing:
+                if running.stale:
+                    await self._listed(running)
+            yield running
+        finally:
+            running.calls -= 1
+            running.used = monotonic()
+
+    async def _started(self) -> _Running:
+        if (left := self._away_until - monotonic()) > 0:
+            raise ServerFailure(f"{self._why}; it will be tried again in {left:.0f} s", reached=False)
+        await self._left()
+        running = self._running = _Running()
+        running.task = asyncio.create_task(self._kept(running), name=f"mcp server {self.spec.name}")
+        try:
+            await running.session
+        except ServerFailure as failure:
+            await self._failed(failure)
+            raise
+        except asyncio.CancelledError:
+            running.task.cancel()
+            raise
+        self._failures = 0
+        return running
+
+    async def _left(self) -> None:
+        """End the process, if there is one, and wait until nothing of it runs."""
+        running, self._running = self._running, None
+        if running is not None and running.task is not None:
+            running.leaving = True
+            if running.session.done() and not running.session.cancelled() and running.session.exception() is None:
+                running.session.result().give_up("the server is being ended")
+            else:
+                running.task.cancel()
+            await asyncio.wait((running.task,))
+
+    async def _kept(self, running: _Running) -> None:
+        """The process from its start to its end: of itself, when it is given up, or when it has been idle."""
+        try:
+            stdio = await asyncio.to_thread(import_module, "switchboard.transport.stdio_mcp")
+            async with stdio.opened(self.spec.program(), self.spec.start_timeout) as session:
+                running.session.set_result(session)
+                await self._until_over(running, session.over)
+        except (ServerFailure, ConfigurationError) as error:
+            failure = error if isinstance(error, ServerFailure) else ServerFailure(error.message, reached=False)
+            if not running.session.done():
+                running.session.set_exception(failure)
+        except Exception as error:
+            _log.exception("a session with an MCP server has failed", server=self.spec.name)
+            if not running.session.done():
+                running.session.set_exception(ServerFailure(f"it failed with {type(error).__name__}", reached=False))
+        finally:
+            running.leaving = True
+            running.session.cancel()
+
+    async def _until_over(self, running: _Running, over: asyncio.Event) -> None:
+        while not running.leaving:
+            idle = 0.0 if running.calls else monotonic() - running.used
+            try:
+                async with asyncio.timeout(self.spec.idle - idle):
+                    await over.wait()
+            except TimeoutError:
+                running.leaving = not running.calls and monotonic() - running.used >= self.spec.idle
+            else:
+                return
+
+    async def _listed(self, running: _Running) -> None:
+        """Ask what it offers, and hold that against what was accepted. Raises `ServerFailure`, `Unavailable`."""
+        session = running.session.result()
+        try:
+            async with asyncio.timeout(self.spec.start_timeout):
+                tools = await session.tools()
+        except TimeoutError as error:
+            if running.calls == 1:  # or else it may be busy with what others have asked for
+                session.give_up("the server does not answer")
+            failure = ServerFailure(f"it did not list its tools in {self.spec.start_timeout:g} s", reached=False)
+            await self._failed(failure)
+            raise failure from error
+        except ServerFailure as failure:
+            await self._failed(failure)
+            raise
+        found = [pinned(tool) for tool in tools]
+        await self._pins.seen(self.spec.name, found)
+        running.marks, running.listed = {one.tool.name: one.mark for one in found}, monotonic()
+
+    async def _failed(self, failure: ServerFailure) -> None:
+        """Leave it alone for a while, longer each time, and note why."""
+        self._failures += 1
+        self._away_until = monotonic() + min(_LONGEST_AWAY_S, 2.0**self._failures)
+        self._why = f"the server {self.spec.name} cannot be used: {failure}"
+        written = self.spec.redacted(failure.errors)[-_ERRORS_SHOWN:]
+        _log.warning("an MCP server cannot be used", server=self.spec.name, why=str(failure), errors=written)
+        with contextlib.suppress(Unavailable):
+            await self._pins.failed(self.spec.name, f"{failure}: {written}" if written else f"{failure}")
+
+    def _doubt(self, running: _Running) -> None:
+        """After a call without an answer: end the process if it answers nothing at all."""
+        doubt = asyncio.create_task(_doubted(running))
+        self._doubts.add(doubt)
+        doubt.add_done_callback(self._doubts.discard)
+
+
+async def _doubted(running: _Running) -> None:
+    """Where another call goes on, its own end will tell."""
+    session = running.session.result()
+    if not await session.alive() and not running.calls:
+        session.give_up("the server does not answer")
+
+
+async def tools_of(spec: ServerSpec) -> list[ListedTool]:
+    """Start a server for once, and list its tools. Raises `ServerFailure`, ConfigurationError."""
+    stdio = await asyncio.to_thread(import_module, "switchboard.transport.stdio_mcp")
+    async with stdio.opened(spec.program(), spec.start_timeout) as session:
+        try:
+            async with asyncio.timeout(spec.start_timeout):
+                tools: list[ListedTool] = await session.tools()
+        except TimeoutError as error:
+            session.give_up("the server does not answer")
+            raise ServerFailure(f"it did not list its tools in {spec.start_timeout:g} s", reached=False) from error
+    return tools

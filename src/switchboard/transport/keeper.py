@@ -1,0 +1,174 @@
+"""The parent of a program that runs for long: ends all that has come of it, however it hides and however we ended.
+
+`kept.py` starts it by its path, without any package of ours: `keeper.py LIFELINE ACCOUNT PROGRAM ARGUMENT…`. LIFELINE
+is the number of a descriptor to read from; only the worker has the other end, so it ends when the worker closes it or
+dies, `kill -9` included. Then the program gets SIGTERM, after a second SIGKILL, and so does everything else that it has
+started: orphans become children of the keeper, whatever session they are in (Linux). The same happens when the program
+ends by itself. ACCOUNT is `-`, or `UID:GID:GROUP,GROUP` to run the program as. The status is that of the program, 128
+and the number of a signal, or 127 where it cannot be started.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Whoever stops a whole service sends these to all of it; the worker closes the lifeline when it has stopped."""
+_GRACE_S = 1.0
+_LOOK_S = 0.05
+
+
+def main() -> int:
+    """Start the program, wait for its end or for ours, leave nothing."""
+    lifeline, account, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    os.set_inheritable(lifeline, False)
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(woken, False)
+    for number in (signal.SIGCHLD, *_UNHEARD):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    keeper = os.getpid()
+    program = os.fork()
+    if program == 0:
+        _become(argv, account, keeper)
+    _let_go()
+    status = _watched(program, lifeline, woken)
+    if status is None:
+        status = _ended(program, woken)
+    _end_others()
+    return status
+
+
+def _become(argv: list[str], account: str, keeper: int) -> None:
+    """Never returns."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, *_UNHEARD):
+            signal.signal(number, signal.SIG_DFL)
+        os.setsid()
+        if account != "-":
+            uid, gid, groups = account.split(":")
+            os.setgroups([int(group) for group in groups.split(",") if group])
+            os.setgid(int(gid))
+            os.setuid(int(uid))
+        _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == keeper:
+            os.execvpe(argv[0], argv, os.environ)
+    except BaseException as error:
+        os.write(2, f"it cannot be started: {error}\n".encode("utf-8", "replace"))
+    os._exit(127)
+
+
+def _let_go() -> None:
+    """Of the pipes of the program: who reads them is to notice its end."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    os.close(nothing)
+
+
+def _watched(program: int, lifeline: int, woken: int) -> int | None:
+    """The status of the program; None: the lifeline has ended before."""
+    while (status := _reaped(program)) is None:
+        ready, _, _ = select.select([lifeline, woken], [], [])
+        _drain(woken)
+        if lifeline in ready:
+            return None
+    return status
+
+
+def _ended(program: int, woken: int) -> int:
+    """End the program: asked first, killed after a second."""
+    _signal(program, signal.SIGTERM)
+    until = time.monotonic() + _GRACE_S
+    while (status := _reaped(program)) is None and (left := until - time.monotonic()) > 0:
+        select.select([woken], [], [], left)
+        _drain(woken)
+    _signal(program, signal.SIGKILL)
+    while status is None:
+        status = _reaped(program)
+        select.select([woken], [], [], _LOOK_S)
+        _drain(woken)
+    return status
+
+
+def _signal(program: int, number: int) -> None:
+    """To the whole session of the program."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(program, number)
+
+
+def _reaped(program: int) -> int | None:
+    """Reap all that have ended; the status of the program if it is among them."""
+    found = None
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return found
+        if pid == 0:
+            return found
+        if pid == program:
+            code = os.waitstatus_to_exitcode(status)
+            found = code if code >= 0 else 128 - code
+
+
+def _end_others() -> None:
+    """Kill what is left, level by level: children of those that are killed become ours."""
+    while True:
+        for pid in _children():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                time.sleep(_LOOK_S / 10)
+        except ChildProcessError:
+            return
+
+
+def _children() -> list[int]:
+    """The processes whose parent we are."""
+    found: list[int] = []
+    with contextlib.suppress(OSError), os.scandir("/proc") as entries:
+        names = [entry.name for entry in entries if entry.name.isdigit()]
+        found += [int(name) for name in names if _parent_of(name) == os.getpid()]
+    return found
+
+
+def _parent_of(process: str) -> int:
+    """0: it has ended."""
+    try:
+        stat = os.open(f"/proc/{process}/stat", os.O_RDONLY)
+    except OSError:
+        return 0
+    try:
+        return int(os.read(stat, 4096).rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+    finally:
+        os.close(stat)
+
+
+def _drain(woken: int) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while os.read(woken, 4096):
+            pass
+
+
+def _control(option: int, value: int) -> None:
+    """Where the kernel has it."""
+    control = getattr(ctypes.CDLL(None), "prctl", None)
+    if control is not None:
+        control(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""A program that runs for long beside us, whose pipes we read and write, and of which nothing is left.
+
+`stdio_mcp.py` starts one for each MCP server. In: a command with its environment; out: bytes as they are asked for, so
+a program that writes more than is read waits. Next: `keeper.py`, the process between us and the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from switchboard.transport.programs import Account
+
+_KEEPER: Final = Path(__file__).with_name("keeper.py")
+_PIECE: Final = 65_536
+_TAIL: Final = 4000
+_EXIT_S: Final = 10.0
+"""Limit for the keeper to end everything: about a second, unless the machine is stalled."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongProgram:
+    """What to run: an argument vector, never a shell line; `env` is its whole environment. `account` None: our own."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(repr=False)
+    cwd: Path | None = None
+    account: Account | None = None
+
+
+class Kept:
+    """A running program. Made by `start`, ended by `end`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], lifeline: int, pipes: Sequence[int]) -> None:
+        self._process = process
+        self._lifeline: int | None = lifeline
+        self._stdin, self._stdout, self._stderr = pipes
+        self._errors = bytearray()
+        self._open = set(pipes)
+        self._waiting: set[asyncio.Event] = set()
+        self.exited = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for pipe in pipes:
+            os.set_blocking(pipe, False)
+        loop.add_reader(self._stderr, self._read_errors)
+        threading.Thread(target=self._wait, args=(loop,), name=f"waits for {process.pid}", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the keeper."""
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Of the program, 128 + the number of a signal; None while it runs."""
+        return self._process.returncode
+
+    @property
+    def errors(self) -> str:
+        """The end of its standard error."""
+        return bytes(self._errors).decode("utf-8", "replace").strip()
+
+    async def read(self) -> bytes:
+        """What is there of its output, as soon as there is something; nothing at its end."""
+        while self._stdout in self._open:
+            try:
+                return os.read(self._stdout, _PIECE)
+            except BlockingIOError:
+                await self._ready(self._stdout)
+        return b""
+
+    async def write(self, data: bytes) -> None:
+        """All of it. Raises BrokenPipeError when the program reads no more; cancelled, only a part may be written."""
+        rest = memoryview(data)
+        while rest:
+            if self._stdin not in self._open:
+                raise BrokenPipeError("its standard input is closed")
+            try:
+                rest = rest[os.write(self._stdin, rest[:_PIECE]) :]
+            except BlockingIOError:
+                await self._ready(self._stdin, writing=True)
+
+    async def end(self, grace: float) -> None:
+        """Close its input, wait `grace` seconds, then end it and all that it started. Twice does no harm."""
+        try:
+            self._close(self._stdin)
+            await self._within(grace)
+        finally:
+            self._cut()
+            try:
+                await self._within(_EXIT_S)
+            finally:
+                self._close(self._stdout, self._stderr)
+
+    async def _within(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.exited.wait()
+
+    async def _ready(self, pipe: int, *, writing: bool = False) -> None:
+        loop = asyncio.get_running_loop()
+        add, remove = (loop.add_writer, loop.remove_writer) if writing else (loop.add_reader, loop.remove_reader)
+        ready = asyncio.Event()
+        self._waiting.add(ready)
+        add(pipe, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            self._waiting.discard(ready)
+            if pipe in self._open:
+                remove(pipe)
+
+    def _read_errors(self) -> None:
+        try:
+            data = os.read(self._stderr, _PIECE)
+        except BlockingIOError:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._stderr)
+        self._errors = (self._errors + data)[-_TAIL:]
+
+    def _wait(self, loop: AbstractEventLoop) -> None:
+        self._process.wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self.exited.set)
+
+    def _cut(self) -> None:
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def _close(self, *pipes: int) -> None:
+        """Who waits for one of them hears of it."""
+        loop = asyncio.get_running_loop()
+        for pipe in self._open & set(pipes):
+            loop.remove_reader(pipe)
+            loop.remove_writer(pipe)
+            os.close(pipe)
+            self._open.discard(pipe)
+        for waiting in self._waiting:
+            waiting.set()
+
+
+def start(program: LongProgram) -> Kept:
+    """Start it. Raises OSError where no process can be started, ValueError for what cannot be an argument.
+
+    There is nothing to await, so no cancellation can leave it half started.
+    """
+    account = program.account
+    who = f"{account.uid}:{account.gid}:{','.join(map(str, account.groups))}" if account else "-"
+    with contextlib.ExitStack() as undone:
+        ends = [_pipe(undone) for _ in range(4)]
+        (program_in, to), (back, out), (errors, err), (held, lifeline) = ends
+        process = subprocess.Popen(
+            (sys.executable, "-I", "-S", str(_KEEPER), str(held), who, *program.argv),
+            bufsize=0,
+            stdin=program_in,
+            stdout=out,
+            stderr=err,
+            cwd=program.cwd,
+            env=program.env,
+            start_new_session=True,
+            pass_fds=(held,),
+        )
+        undone.pop_all()
+    for end in (program_in, out, err, held):
+        os.close(end)
+    return Kept(process, lifeline, (to, back, errors))
+
+
+def _pipe(undone: contextlib.ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        undone.callback(os.close, end)
+    return ends

@@ -1,0 +1,313 @@
+"""A session with an MCP server that is a program, with the official SDK over a transport of our own.
+
+`tools/mcp_server.py` imports it late, starts one `Session` for each server and calls its tools. In: a program and
+arguments; out: what the server lists and says, as text, or `ServerFailure` with a sentence. Next: `kept.py`.
+
+The SDK's own transport keeps a line of any length, and copies all of it for each 64 KiB that arrive; so ours reads
+lines within a limit, hands on only what answers us, and gives up a server that sends too much else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from types import TracebackType
+from typing import Final, Self
+from uuid import UUID
+
+import anyio
+from mcp import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    CONNECTION_CLOSED,
+    AudioContent,
+    BlobResourceContents,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    EmptyResult,
+    ImageContent,
+    Implementation,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    ListToolsRequest,
+    ListToolsResult,
+    PaginatedRequestParams,
+    PingRequest,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    jsonrpc_message_adapter,
+)
+
+from switchboard import __version__
+from switchboard.core.outside import outside_json
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.mcp import ListedTool
+from switchboard.transport.kept import Kept, LongProgram, start
+from switchboard.transport.mcp_call import Said, ServerFailure
+
+MOST_LINE: Final = 8_388_608
+"""Bytes of one message."""
+MOST_UNASKED: Final = 16_777_216
+"""Bytes of messages that answer nothing, and of what is no message at all, since the last answer."""
+MOST_REQUESTS: Final = 100
+"""Requests of the server since its last answer; each is told that we do not do that."""
+MOST_TOOLS: Final = 200
+KEY: Final = "switchboard/idempotency_key"
+"""In `_meta` of a call: the same for the same call, however often it is made."""
+_GRACE_S: Final = 2.0
+"""For a server to end when its input is closed."""
+_PING_S: Final = 5.0
+_SHOWN: Final = 500
+_US: Final = Implementation(name="switchboard", version=__version__)
+
+
+class Session:
+    """A server that runs. Made by `opened`; `over` is set when it has ended or is given up."""
+
+    def __init__(self, client: ClientSession, lines: _Lines) -> None:
+        self._client = client
+        self._lines = lines
+
+    @property
+    def over(self) -> asyncio.Event:
+        """Set when nothing more comes of it."""
+        return self._lines.over
+
+    @property
+    def changed(self) -> bool:
+        """Whether the server has said, since its tools were listed, that they are others now."""
+        return self._lines.changed
+
+    async def tools(self) -> list[ListedTool]:
+        """What it offers, at most 200. Raises `ServerFailure`."""
+        self._lines.changed = False
+        found: list[ListedTool] = []
+        cursor: str | None = None
+        with _told(self._lines):
+            while len(found) < MOST_TOOLS:
+                request = ListToolsRequest(params=PaginatedRequestParams(cursor=cursor))
+                page = await self._client.send_request(request, ListToolsResult)
+                found += [ListedTool(one.name, one.description or "", one.input_schema) for one in page.tools]
+                cursor = page.next_cursor
+                if cursor is None or not page.tools:
+                    break
+        return found[:MOST_TOOLS]
+
+    async def call(self, tool: str, arguments: JsonMapping, key: UUID) -> Said:
+        """Call a tool once. Raises `ServerFailure`. Cancelled, the server is told so."""
+        params = CallToolRequestParams.model_validate(
+            {"name": tool, "arguments": dict(arguments), "_meta": {KEY: f"{key}"}}
+        )
+        with _told(self._lines):
+            # Not `call_tool`: that lists all tools to hold the answer against their schemas.
+            result = await self._client.send_request(CallToolRequest(params=params), CallToolResult)
+        return Said(said_in(result), not result.is_error)
+
+    async def alive(self) -> bool:
+        """Whether it answers at all, within five seconds."""
+        try:
+            async with asyncio.timeout(_PING_S):
+                with _told(self._lines):
+                    await self._client.send_request(PingRequest(), EmptyResult)
+        except (TimeoutError, ServerFailure):
+            return False
+        return True
+
+    def give_up(self, why: str) -> None:
+        """It is not asked for anything any more, and ended."""
+        self._lines.give_up(why)
+
+
+@asynccontextmanager
+async def opened(program: LongProgram, seconds: float) -> AsyncIterator[Session]:
+    """Start a server and greet it within `seconds`; afterwards nothing of it runs. Raises `ServerFailure`.
+
+    Enter and leave it in the same task.
+    """
+    try:
+        kept = start(program)
+    except (OSError, ValueError) as error:
+        raise ServerFailure(f"it cannot be started: {error}", reached=False) from error
+    lines = _Lines(kept)
+    try:
+        async with ClientSession(lines, lines, client_info=_US) as client:
+            await _greeted(client, kept, lines, seconds)
+            yield Session(client, lines)
+    finally:
+        await kept.end(0.0 if lines.why else _GRACE_S)
+
+
+async def _greeted(client: ClientSession, kept: Kept, lines: _Lines, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            with _told(lines):
+                await client.initialize()
+    except TimeoutError as error:
+        lines.give_up(f"it did not answer as an MCP server in {seconds:g} s")
+        raise ServerFailure(lines.why, reached=False, errors=kept.errors) from error
+    except ServerFailure as failure:
+        lines.give_up(f"{failure}")
+        await kept.end(0.0)
+        why = f"{failure}, status {kept.status}" if lines.ended else f"{failure}"
+        raise ServerFailure(why, reached=False, errors=kept.errors) from failure
+
+
+@contextmanager
+def _told(lines: _Lines) -> Iterator[None]:
+    """Whatever form the SDK gives to a failure, as a `ServerFailure`."""
+    try:
+        yield
+    except MCPError as error:
+        if error.error.code == CONNECTION_CLOSED:
+            raise ServerFailure(lines.why) from error
+        what = outside_json(f"{error.error.message}"[:_SHOWN])
+        raise ServerFailure(f"the server answers with an error: {what}") from error
+    except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        raise ServerFailure(lines.why or "the server reads no more") from error
+    except (ValueError, RuntimeError) as error:
+        raise ServerFailure(f"the server does not answer as MCP servers do: {f'{error}'[:_SHOWN]}") from error
+
+
+class _Lines:
+    """Messages as lines, both ways: what the SDK takes for its two streams.
+
+    `why` says why nothing more is read; `ended`: because the program has closed its output.
+    """
+
+    def __init__(self, program: Kept) -> None:
+        self.over = asyncio.Event()
+        self.changed = False
+        self.why = ""
+        self.ended = False
+        self._program = program
+        self._buffer = bytearray()
+        self._writing = asyncio.Lock()
+        self._asked: set[int | str] = set()
+        self._unasked = 0
+        self._requests = 0
+
+    def give_up(self, why: str) -> None:
+        """Read no more. The first reason counts."""
+        self.why = self.why or why
+        self.over.set()
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message. Raises BrokenResourceError."""
+        message = item.message
+        match message:
+            case JSONRPCRequest():
+                self._asked.add(message.id)
+            case JSONRPCNotification(method="notifications/cancelled", params={"requestId": int() | str() as given_up}):
+                self._asked.discard(given_up)
+        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        whole = False
+        async with self._writing:
+            try:
+                if self.over.is_set():
+                    raise anyio.BrokenResourceError
+                await self._program.write(data)
+                whole = True
+            except OSError as error:
+                raise anyio.BrokenResourceError from error
+            finally:
+                if not whole:  # what follows half a line would be no message
+                    self.give_up("the server reads no more")
+
+    async def receive(self) -> SessionMessage:
+        """The next answer, or request. Raises EndOfStream."""
+        while True:
+            if (line := await self._line()) is None:
+                raise anyio.EndOfStream
+            if (message := self._heard(line)) is not None:
+                return message
+
+    async def _line(self) -> bytes | None:
+        """The next one, without its end; None: there are no more."""
+        looked = 0
+        while (end := self._buffer.find(b"\n", looked)) < 0:
+            looked = len(self._buffer)
+            if looked > MOST_LINE:
+                self.give_up(f"the server sent a message of more than {MOST_LINE} bytes")
+            if self.over.is_set():
+                return None
+            if not (piece := await self._program.read()):
+                self.ended = True
+                self.give_up("the server has ended")
+            self._buffer += piece
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return None if self.over.is_set() else line
+
+    def _heard(self, line: bytes) -> SessionMessage | None:
+        """What the SDK is to hear of a line."""
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:  # what some programs print
+            message = None
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
+            self._asked.discard(message.id)
+            self._unasked = self._requests = 0
+            return SessionMessage(message)
+        self._unasked += len(line) + 1
+        if isinstance(message, JSONRPCNotification):
+            self.changed = self.changed or message.method == "notifications/tools/list_changed"
+        self._requests += isinstance(message, JSONRPCRequest)
+        if self._unasked > MOST_UNASKED or self._requests > MOST_REQUESTS:
+            self.give_up("the server sends too much that it was not asked for")
+        return SessionMessage(message) if isinstance(message, JSONRPCRequest) else None
+
+    async def aclose(self) -> None:
+        """The program is ended by whoever has started it."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+
+def said_in(result: CallToolResult) -> str:
+    """All of a result as text; what is none is named with its type and size."""
+    if not result.content and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    return "\n".join(map(_part, result.content))
+
+
+def _part(part: ContentBlock) -> str:
+    match part:
+        case TextContent(text=text):
+            return text
+        case ImageContent(data=data, mime_type=kind) | AudioContent(data=data, mime_type=kind):
+            return f"[{part.type}, {kind}, {_bytes(data)}: it cannot be shown]"
+        case EmbeddedResource(resource=BlobResourceContents(uri=uri, blob=data, mime_type=kind)):
+            return f"[the resource {uri}, {kind or 'of no type'}, {_bytes(data)}: it cannot be shown]"
+        case EmbeddedResource(resource=TextResourceContents(uri=uri, text=text)):
+            return f"[the resource {uri}]\n{text}"
+        case ResourceLink(uri=uri, name=name):
+            return f"[a link to the resource {uri}, {name}: it cannot be read]"
+    return f"[{part.type}: it cannot be shown]"
+
+
+def _bytes(data: str) -> str:
+    """Of base64, about."""
+    return f"{len(data) * 3 // 4} bytes"
