@@ -1,7 +1,7 @@
 """An MCP server without a package: it does what its tools are called, and most of that is wrong.
 
 Run by its path; the first argument is a file with its tools as JSON, read whenever they are asked for, so tests can
-change them. Lines that it is called with are appended to the second, if there is one.
+change them. What it is called with is appended to the second, if there is one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 MB = 1024 * 1024
 ANY = {"type": "object"}
-TOOLS = ("echo", "die", "silent", "freeze", "large", "line", "flood", "print", "orphan", "deaf", "env", "ask", "change")
 
 
 def a_tool(name: str, description: str = "", parameters: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -57,40 +57,53 @@ def note(params: dict[str, Any]) -> None:
 
 
 def called(request: int, name: str, arguments: dict[str, Any]) -> None:
-    match name:
-        case "die":
-            os._exit(3)
-        case "silent":
-            return
-        case "freeze":
-            time.sleep(3600)
-        case "large":
-            answer(request, "x" * (arguments["megabytes"] * MB))
-        case "line":
-            while True:
-                sys.stdout.buffer.write(b"x" * MB)
-        case "flood":
-            while True:
-                say(method="notifications/message", params={"level": "info", "data": "x" * 1000})
-        case "print":
-            print("not JSON at all\n{\n[1, 2]\n" + "loading…\n" * 1000, flush=True)
-            answer(request, "printed")
-        case "orphan":
-            answer(request, str(orphan()))
-        case "deaf":
-            answer(request, "no more")
-            time.sleep(3600)
-        case "env":
-            answer(request, json.dumps(dict(os.environ)))
-        case "ask":
-            say(id="q1", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
-            said = json.loads(sys.stdin.buffer.readline())
-            answer(request, json.dumps(said.get("error", said)))
-        case "change":
-            say(method="notifications/tools/list_changed")
-            answer(request, "changed")
-        case _:
-            answer(request, arguments.get("text", ""))
+    """Tools that have nothing of their own say their `text`."""
+    DEEDS.get(name, echo)(request, arguments)
+
+
+def echo(request: int, arguments: dict[str, Any]) -> None:
+    answer(request, arguments.get("text", ""))
+
+
+def large(request: int, arguments: dict[str, Any]) -> None:
+    answer(request, "x" * (arguments["megabytes"] * MB))
+
+
+def line(_: int, __: dict[str, Any]) -> None:
+    while True:
+        sys.stdout.buffer.write(b"x" * MB)
+
+
+def flood(_: int, __: dict[str, Any]) -> None:
+    while True:
+        say(method="notifications/message", params={"level": "info", "data": "x" * 1000})
+
+
+def babble(request: int, _: dict[str, Any]) -> None:
+    sys.stdout.write("not JSON at all\n{\n[1, 2]\n" + "loading…\n" * 1000)
+    sys.stdout.flush()
+    answer(request, "said")
+
+
+def deaf(request: int, _: dict[str, Any]) -> None:
+    answer(request, "no more")
+    time.sleep(3600)
+
+
+def ask(request: int, _: dict[str, Any]) -> None:
+    say(id="q1", method="sampling/createMessage", params={"messages": [], "maxTokens": 1})
+    said = json.loads(sys.stdin.buffer.readline())
+    answer(request, json.dumps(said.get("error", said)))
+
+
+def change(request: int, arguments: dict[str, Any]) -> None:
+    Path(sys.argv[1]).write_text(json.dumps(arguments["tools"]))
+    say(method="notifications/tools/list_changed")
+    answer(request, "changed")
+
+
+def swarm(request: int, _: dict[str, Any]) -> None:
+    answer(request, str(orphan()))
 
 
 def orphan() -> int:
@@ -104,6 +117,24 @@ def orphan() -> int:
         os._exit(0)
     os.wait()
     return int(os.read(read, 20))
+
+
+DEEDS: dict[str, Callable[[int, dict[str, Any]], object]] = {
+    "die": lambda _, __: os._exit(3),
+    "silent": lambda _, __: None,
+    "freeze": lambda _, __: time.sleep(3600),
+    "env": lambda request, _: answer(request, json.dumps(dict(os.environ))),
+    "fail": lambda request, _: answer(request, "the disk is full", isError=True),
+    "echo": echo,
+    "large": large,
+    "line": line,
+    "flood": flood,
+    "babble": babble,
+    "orphan": swarm,
+    "deaf": deaf,
+    "ask": ask,
+    "change": change,
+}
 
 
 if __name__ == "__main__":

@@ -29,6 +29,9 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import ModelSpec, Passed
+from switchboard.ports.effects import Effect
+from switchboard.ports.tools import Risk
+from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
 
 FILE_NAME: Final = "switchboard.toml"
 _PREFIX: Final = "SWITCHBOARD_"
@@ -230,6 +233,47 @@ class ModelSettings(_Group):
         return ModelSpec(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
+class McpToolSettings(_Group):
+    """What counts of a tool of an MCP server, whatever the server says of it; see `DeclaredTool`."""
+
+    effect: Effect = "effectful"
+    risk: Risk = "medium"
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,60}$")] | None = None
+    off: bool = False
+
+
+class McpServerSettings(_Group):
+    """A program that offers tools over MCP; see `ServerSpec` for what each says."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,29}$")]
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    butlers: tuple[str, ...] = ()
+    teams: tuple[str, ...] = ()
+    env: dict[str, str] = Field(default_factory=dict, repr=False)
+    pass_env: tuple[str, ...] = ()
+    secret_files: dict[str, Path] = Field(default_factory=dict)
+    cwd: Path | None = None
+    user: str | None = None
+    tools: dict[str, McpToolSettings] = Field(default_factory=dict)
+    start_timeout: Positive = 20.0
+    timeout: Positive = 60.0
+    idle: Positive = 600.0
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if not self.butlers and not self.teams:
+            raise ValueError('say who may use it: butlers = ["System1/clerk"], teams = ["house"], or ["*"] for all')
+        if ours := [name for name in self.pass_env if name.startswith(_PREFIX)]:
+            raise ValueError(f"pass_env: {ours[0]} is ours, and no program gets it")
+        return self
+
+    def spec(self, user: str | None) -> ServerSpec:
+        """The same, as workers take it; run as `user` unless it names another."""
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        tools = {tool: DeclaredTool(said.effect, said.risk, said.name, said.off) for tool, said in self.tools.items()}
+        return ServerSpec(**{**given, "tools": tools, "user": self.user or user})
+
+
 class ClassifySettings(_Group):
     """Which models are asked, in which order; attempts, seconds and tokens for a message; the limits per sender.
 
@@ -336,6 +380,7 @@ class Settings(BaseSettings):
     spending: SpendingSettings = SpendingSettings()
     memory: MemorySettings = MemorySettings()
     sandbox: SandboxSettings = SandboxSettings()
+    mcp_servers: tuple[McpServerSettings, ...] = ()
     email: EmailSettings = EmailSettings()
     endpoints: dict[Annotated[str, Field(pattern=r"^[^/]+/.+$")], EndpointSettings] = Field(default_factory=dict)
     """By channel and endpoint, as in `telegram/bot:house`."""
@@ -359,6 +404,18 @@ class Settings(BaseSettings):
         sessions = sum(model.concurrency for model in self.models if model.name in self.classify.models)
         given = self.worker.pools
         return {"work": given.work, "route": min(given.route, sessions or given.route)}
+
+    @property
+    def servers(self) -> tuple[ServerSpec, ...]:
+        """The MCP servers, in their order."""
+        return tuple(server.spec(self.program_user) for server in self.mcp_servers)
+
+    @model_validator(mode="after")
+    def _servers_have_names(self) -> Self:
+        names = [server.name for server in self.mcp_servers]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"mcp_servers: two are named {twice}; names must be unique")
+        return self
 
     @model_validator(mode="after")
     def _a_direct_url_is_the_second(self) -> Self:

@@ -52,6 +52,8 @@ from switchboard.ports.models import Models
 from switchboard.store import remote_agents
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
+from switchboard.store.mcp_tools import StoredPins
+from switchboard.tools.mcp_servers import McpServers
 from switchboard.tools.results import DIRECTORY
 from switchboard.transport.mail_reading import MailReader
 
@@ -125,7 +127,9 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     limits = TurnLimits(given.attempts, given.timeout, given.backoff_base, given.backoff_cap, files=given.reply_files)
     models = ProcessModels(settings, runtime.database)
     runtime.closing.push_async_callback(models.aclose)
-    context = engine_context(settings, runtime.database, runtime.channels, models)
+    servers = McpServers(settings.servers, StoredPins(runtime.database))
+    runtime.closing.push_async_callback(servers.aclose)
+    context = engine_context(settings, runtime.database, runtime.channels, models, servers)
     engines = load_engines(context)
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)

@@ -220,15 +220,15 @@ class McpServer:
 
     def _doubt(self, running: _Running) -> None:
         """After a call without an answer: end the process if it answers nothing at all."""
-        doubt = asyncio.create_task(_doubted(running))
+        doubt = asyncio.create_task(_doubted(running, self.spec.timeout))
         self._doubts.add(doubt)
         doubt.add_done_callback(self._doubts.discard)
 
 
-async def _doubted(running: _Running) -> None:
+async def _doubted(running: _Running, seconds: float) -> None:
     """Where another call goes on, its own end will tell."""
     session = running.session.result()
-    if not await session.alive() and not running.calls:
+    if not await session.alive(seconds) and not running.calls:
         session.give_up("the server does not answer")
 
 

@@ -20,6 +20,8 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Whoever stops a whole service sends these to all of it; the worker closes the lifeline when it has stopped."""
+_PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
+"""Python ignores these, and a program that it becomes would, too."""
 _GRACE_S = 1.0
 _LOOK_S = 0.05
 
@@ -51,7 +53,7 @@ def _become(argv: list[str], account: str, keeper: int) -> None:
     """Never returns."""
     try:
         signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, *_UNHEARD):
+        for number in (signal.SIGCHLD, *_UNHEARD, *_PYTHONS_OWN):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
         if account != "-":

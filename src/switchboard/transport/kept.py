@@ -71,6 +71,7 @@ class Kept:
 
     async def read(self) -> bytes:
         """What is there of its output, as soon as there is something; nothing at its end."""
+        await asyncio.sleep(0)  # of a program that never stops writing, others should not wait for the end
         while self._stdout in self._open:
             try:
                 return os.read(self._stdout, _PIECE)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
@@ -58,6 +58,8 @@ MOST_LINE: Final = 8_388_608
 """Bytes of one message."""
 MOST_UNASKED: Final = 16_777_216
 """Bytes of messages that answer nothing, and of what is no message at all, since the last answer."""
+LEAST_UNASKED: Final = 512
+"""Bytes that each of them counts for, however short: to read it takes time."""
 MOST_REQUESTS: Final = 100
 """Requests of the server since its last answer; each is told that we do not do that."""
 MOST_TOOLS: Final = 200
@@ -112,10 +114,10 @@ class Session:
             result = await self._client.send_request(CallToolRequest(params=params), CallToolResult)
         return Said(said_in(result), not result.is_error)
 
-    async def alive(self) -> bool:
-        """Whether it answers at all, within five seconds."""
+    async def alive(self, seconds: float) -> bool:
+        """Whether it answers at all, within five seconds or less."""
         try:
-            async with asyncio.timeout(_PING_S):
+            async with asyncio.timeout(min(seconds, _PING_S)):
                 with _told(self._lines):
                     await self._client.send_request(PingRequest(), EmptyResult)
         except (TimeoutError, ServerFailure):
@@ -139,7 +141,10 @@ async def opened(program: LongProgram, seconds: float) -> AsyncIterator[Session]
         raise ServerFailure(f"it cannot be started: {error}", reached=False) from error
     lines = _Lines(kept)
     try:
-        async with ClientSession(lines, lines, client_info=_US) as client:
+        async with AsyncExitStack() as stack:
+            client = await ClientSession(lines, lines, client_info=_US).__aenter__()
+            # Not by `async with`: what is raised here would come out of it as a group.
+            stack.push_async_callback(client.__aexit__, None, None, None)
             await _greeted(client, kept, lines, seconds)
             yield Session(client, lines)
     finally:
@@ -257,7 +262,7 @@ class _Lines:
             self._asked.discard(message.id)
             self._unasked = self._requests = 0
             return SessionMessage(message)
-        self._unasked += len(line) + 1
+        self._unasked += max(len(line), LEAST_UNASKED)
         if isinstance(message, JSONRPCNotification):
             self.changed = self.changed or message.method == "notifications/tools/list_changed"
         self._requests += isinstance(message, JSONRPCRequest)

@@ -99,13 +99,15 @@ class ModelEngine:
         if turn.dead_letter is not None:
             return NoReply("a butler with a model does nothing about dead letters yet")
 
+        tools = await self._tools_of(turn.member)
+
         async def start(_: object) -> object:
-            return (await self._frozen(turn, options, models)).record()
+            return (await self._frozen(turn, options, models, tools)).record()
 
         frozen = read_frozen(await journal.step("start", start))
         workspace = self._workspace(turn.member, options)
         results = self.kept_for(turn.member, frozen.readers)
-        around = Around(models, self._tools, workspace, results, self._clock, options, self._keeper(turn))
+        around = Around(models, tools, workspace, results, self._clock, options, self._keeper(turn))
         return await Talk(turn, journal, frozen, around).run()
 
     def _keeper(self, turn: Turn) -> Keep | None:
@@ -125,17 +127,27 @@ class ModelEngine:
         if unknown := [name for name in options.models if name not in models.names]:
             known = ", ".join(models.names)
             raise _wrong(member, f"models: there is no model {unknown[0]} with an API; there are: {known}")
-        if unknown := [name for name in options.tools or () if name not in self._tools]:
+        if unknown := [name for name in options.tools or () if not self._may_have(member, name)]:
             raise _wrong(member, f"tools: there is no tool {unknown[0]}; there are: {', '.join(self._tools) or 'none'}")
         return options, models
 
-    async def _frozen(self, turn: Turn, options: ModelOptions, models: Models) -> Frozen:
+    def _may_have(self, member: Member, name: str) -> bool:
+        toolset = self._context.toolset
+        return name in self._tools or (toolset is not None and toolset.may_have(member, name))
+
+    async def _tools_of(self, member: Member) -> Mapping[str, Tool]:
+        """Ours, and those that the installation has for this butler besides. Raises `Unavailable`."""
+        toolset = self._context.toolset
+        more = () if toolset is None else await toolset.of(member)
+        return {**self._tools, **{tool.spec.name: tool for tool in more if tool.spec.name not in self._tools}}
+
+    async def _frozen(self, turn: Turn, options: ModelOptions, models: Models, tools: Mapping[str, Tool]) -> Frozen:
         from switchboard.agents.model.toolbox import granted_to, urls_of
 
         names, prompt = tuple(await self.models_for(turn)), await self.prompt_for(turn)
         history, known = await asyncio.gather(self._history(turn), self._known(turn))
         window = await models.context(names[0])
-        granted = await granted_to(turn, options, self._tools, self._context.readers)
+        granted = await granted_to(turn, options, tools, self._context.readers)
         said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
         kept_there = self.kept_for(turn.member, granted.readers)
         await bring(self._context.files, turn.envelope.payload.attachments, kept_there)

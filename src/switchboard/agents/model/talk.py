@@ -355,7 +355,8 @@ class Talk:
             return await self._done(tool, call.made, key)
 
         try:
-            record: JsonMapping = await self._journal.step(call.path, act, effect=tool.effect)
+            # Asked what became of it, a tool is called with the same key again: that is what `queryable` promises.
+            record: JsonMapping = await self._journal.step(call.path, act, effect=tool.effect, ask=act)
         except OutcomeUnknown:
             self._unknown.append(f"{call.made.name} was interrupted, outcome unknown ({call.path})")
             log.warning("outcome of a tool unknown", request_id=str(self._turn.request_id), tool=tool.name)

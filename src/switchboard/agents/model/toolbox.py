@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from switchboard.agents.model.options import ModelOptions
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.mcp_tools import fitting, server_of
 from switchboard.core.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.frozen import FrozenTool
@@ -36,12 +37,15 @@ class Granted:
 async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """As the message says. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
-    there = await usable(tools[name] for name in (tools if options.tools is None else options.tools))
+    wanted = tools if options.tools is None else options.tools
+    there = await usable(tools[name] for name in wanted if name in tools)
     grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
     owns = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}" in options.owners and reader.authentic
     audience: Audience = "groups" if not reader.private else "owners" if owns else "others"
+    offered = granted(there, grants, audience)
+    fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
     return Granted(
-        tuple(map(_frozen, granted(there, grants, audience))),
+        tuple(_frozen(tool) for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)),
         tuple(tool.spec.name for tool in withheld(there, grants, audience)),
         directory_of(reader, turn.request_id),
         owns,

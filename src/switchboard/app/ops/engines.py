@@ -24,12 +24,15 @@ from switchboard.domain.routing import Member, SystemId
 from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, EngineFailure, OpenEngine
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.tools import Toolset
 from switchboard.store.database import Database
 from switchboard.store.facts import StoredFacts
 from switchboard.store.files import StoredFiles
 from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.mcp_tools import StoredPins
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
+from switchboard.tools.mcp_servers import McpServers
 
 log = structlog.get_logger(__name__)
 
@@ -54,9 +57,13 @@ def check_webhooks(settings: Settings) -> None:
 
 
 def engine_context(
-    settings: Settings, database: Database, channels: Channels = CHANNELS, models: Models | None = None
+    settings: Settings,
+    database: Database,
+    channels: Channels = CHANNELS,
+    models: Models | None = None,
+    toolset: Toolset | None = None,
 ) -> EngineContext:
-    """`models`: those that are asked; None: only to look whether they could be."""
+    """`models`: those that are asked, `toolset`: what is called; None: only to look whether they could be."""
     readers = Readers(database, channels)
     return EngineContext(
         StoredMemos(database),
@@ -69,6 +76,7 @@ def engine_context(
         facts=StoredFacts(database, readers),
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),
+        toolset=toolset or McpServers(settings.servers, StoredPins(database)),
     )
 
 

@@ -1,6 +1,6 @@
 -- What a server lists, _tools: [{"tool", "said", "mark"}]. The first tools that it ever lists are accepted; later, what is
 -- new or different is disabled until an operator accepts it, also if the server takes it back.
-create or replace function see_mcp_tools(_server text, _tools json) returns void
+create or replace function see_mcp_tools(_server text, _tools text) returns void
 language plpgsql as $$
 declare
     _first boolean;
@@ -10,12 +10,12 @@ begin
     select not exists (select from mcp_tool t where t.server = _server) into _first;
     update mcp_tool t set seen = null, seen_mark = null
         where t.server = _server and t.seen_mark is not null
-          and t.tool not in (select e->>'tool' from json_array_elements(_tools) e);
+          and t.tool not in (select e->>'tool' from json_array_elements(_tools::json) e);
     insert into mcp_tool as t (server, tool, accepted, accepted_mark, accepted_at, seen, seen_mark, disabled_at)
         select _server, e->>'tool', case when _first then e->'said' end, case when _first then e->>'mark' end,
                case when _first then clock_timestamp() end, e->'said', e->>'mark',
                case when not _first then clock_timestamp() end
-        from json_array_elements(_tools) e
+        from json_array_elements(_tools::json) e
         on conflict (server, tool) do update
         set seen = excluded.seen, seen_mark = excluded.seen_mark, seen_at = clock_timestamp(),
             disabled_at = coalesce(t.disabled_at,
