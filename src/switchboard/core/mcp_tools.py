@@ -1,6 +1,6 @@
 """Tools of MCP servers: what they are called here, whether a model can be offered them, what is a change. Pure.
 
-`tools/mcp_servers.py` and `app/mcp.py` use it. In: what a server lists, and what the settings say of it; out: names,
+`tools/mcp_servers.py` uses it. In: what a server lists, and what the settings say of it; out: names,
 marks, and sentences on what is left out. A server's text is data: nothing of it decides anything here but by its form.
 """
 
