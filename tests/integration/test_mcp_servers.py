@@ -275,8 +275,8 @@ async def test_a_tool_that_changes_is_disabled_until_an_operator_accepts_it(rogu
     assert {*await pinned(database)} == {"echo"}
     assert [call["name"] for call in rogue.calls] == ["echo"]
 
-    [changed] = [one for one in await list_tools(database, ["rogue"]) if one.tool == "look"]
-    assert changed.disabled_at is not None
+    [changed] = [one for one in await list_tools(database, "rogue") if one.tool == "look"]
+    assert changed.state == "changed"
     assert changed.seen_mark is not None
     assert changed.accepted is not None
     assert changed.accepted["description"] == "looks"

@@ -80,6 +80,7 @@ Action = Literal[
     "classifications",
     "correct",
     "memory",
+    "mcp_servers",
     "pairing",
     "route",
 ]
@@ -122,6 +123,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "metrics": _METRICS,
     "models": _OPERATOR,
     "memory": _OPERATOR,
+    "mcp_servers": _OPERATOR,
     "pairing": _OPERATOR,
     "route": _SESSION,
 }

@@ -1,7 +1,7 @@
 """Tools of MCP servers: what they are called here, whether a model can be offered them, what is a change. Pure.
 
-`tools/mcp_servers.py` uses it. In: what a server lists, and what the settings say of it; out: names,
-marks, and sentences on what is left out. A server's text is data: nothing of it decides anything here but by its form.
+`tools/mcp_servers.py` and `app/mcp_servers.py` use it. In: what a server lists, and what the settings say of it; out:
+names, marks, and sentences on what is left out. A server's text is data: only its form decides anything here.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ def fitting(specs: Iterable[ToolSpec]) -> Iterator[str]:
             yield spec.name
 
 
+def size_of(tool: ListedTool) -> int:
+    """Bytes of what a model is told of it."""
+    return _size(tool.name, described(tool), tool.parameters)
+
+
 def _size(*told: object) -> int:
     """Bytes of what a model is told of a tool."""
     return len(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
@@ -90,7 +95,7 @@ def _wrong_name(server: str, name: str) -> str | None:
 
 def _wrong_schema(tool: ListedTool) -> str | None:
     """One wrong schema, and providers refuse the whole request."""
-    schema, size = tool.parameters, _size(described(tool), tool.parameters)
+    schema, size = tool.parameters, size_of(tool)
     if size > MOST_SCHEMAS:
         return f"its description and schema have {size} bytes, and all of a turn together may have {MOST_SCHEMAS}"
     if schema.get("type") != "object":

@@ -334,29 +334,41 @@ class ShownSummary:
     restorable: int
 
 
+McpToolState = Literal["accepted", "new", "changed", "gone"]
+"""`new` and `changed` tools wait for an operator to accept them; `gone`: the server does not list it at the moment."""
+
+
 @dataclass(frozen=True, slots=True)
 class ShownMcpServer:
-    """An MCP server as a worker found it last. `why`: it could not be used; null: it could."""
+    """An MCP server as a worker found it last: at that time, `why` it could not be used, how many `tools` could.
+
+    `at` null: no worker has started it yet. `waiting` counts the tools that wait for an operator.
+    """
 
     server: str
-    at: datetime
-    why: str | None
+    at: datetime | None = None
+    why: str | None = None
+    tools: int = 0
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMcpTool:
     """A tool of an MCP server: as it was `accepted` (null: never), and as it was `seen` last (null: it is gone).
 
-    `accepted_by` null: it was accepted because the server listed it when it was first used.
+    `name` is what models call it, `left_out` why none is offered it though it is accepted. `accepted_by` null: it was
+    accepted because the server listed it when it was first used.
     """
 
-    server: str
     tool: str
+    state: McpToolState
+    name: str
+    effect: str
+    risk: str
+    left_out: str | None
     accepted: JsonMapping | None
-    accepted_mark: str | None
     accepted_at: datetime | None
     accepted_by: str | None
     seen: JsonMapping | None
     seen_mark: str | None
     seen_at: datetime
-    disabled_at: datetime | None

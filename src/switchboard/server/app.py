@@ -34,6 +34,7 @@ from switchboard.server.http import (
     hooks,
     ingest,
     ledger,
+    mcp_servers,
     memory,
     messages,
     models,
@@ -78,6 +79,20 @@ _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 _CONNECTORS: Final = (blobs, outbox, accounts, quarantine, hooks)
 _BEFORE_RULES: Final = (messages, streams, *_CONNECTORS, ledger, dead_letters, rule_history, replays)
 PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing, plans, gateway)
+PARTS: Final = (
+    *_BEFORE_RULES,
+    rules,
+    teams,
+    agents,
+    tokens,
+    audit,
+    health,
+    models,
+    memory,
+    mcp_servers,
+    pairing,
+    plans,
+)
 
 
 class Api(FastAPI):

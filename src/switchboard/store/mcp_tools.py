@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
 import msgspec
 
 from switchboard.core.storable import storable_text, to_storable_json
-from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.shown import McpToolState, ShownMcpServer
 from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.store.database import Database, decoded, query, rows_as
 
-_MOST_WHY = 1000
+_MOST_WHY: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,24 @@ async def list_servers(database: Database) -> list[ShownMcpServer]:
     return rows_as(ShownMcpServer, await database.rows(query("mcp_tools.servers")))
 
 
-async def list_tools(database: Database, servers: Sequence[str]) -> list[ShownMcpTool]:
-    """The tools of these servers, by name, those that are disabled or gone included."""
-    return rows_as(ShownMcpTool, await database.rows(query("mcp_tools.tools"), list(servers)))
+@dataclass(frozen=True, slots=True)
+class KeptTool:
+    """A tool of a server, as it was accepted and as it was seen last; null: never, or not at the moment."""
+
+    tool: str
+    state: McpToolState
+    accepted: JsonMapping | None
+    accepted_mark: str | None
+    accepted_at: datetime | None
+    accepted_by: str | None
+    seen: JsonMapping | None
+    seen_mark: str | None
+    seen_at: datetime
+
+
+async def list_tools(database: Database, server: str) -> list[KeptTool]:
+    """The tools of a server, by name, those that are disabled or gone included."""
+    return rows_as(KeptTool, await database.rows(query("mcp_tools.tools"), server))
 
 
 async def accept(database: Database, server: str, tool: str, mark: str, by: str) -> bool:

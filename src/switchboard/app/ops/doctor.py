@@ -7,6 +7,7 @@ but which days of the books were checked when.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import sys
@@ -32,11 +33,14 @@ from switchboard.app.ops.engines import (
     option_problems,
     sandbox_rules,
 )
+from switchboard.app.mcp_servers import LookedAt, looked_at
+from switchboard.app.ops.engines import blamed, check_webhooks, engine_context, load_engines, option_problems
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.connectors.kernel.accounts import configured, declared, pause_file
 from switchboard.core.channels.registry import Channels
+from switchboard.core.mcp_tools import MOST_SCHEMAS
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.lint import LintCode, lint_handlers
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
@@ -251,6 +255,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
         _partitions,
         _teams,
         _classifying,
+        _mcp_servers,
         _remote,
         _connectors,
         _processes,
@@ -428,6 +433,32 @@ def _cap(cap: CapView) -> Finding:
     return Finding(
         f"{group}.{name}", "warning", detail, "raise the limit, or see what used it up: switchboard models usage"
     )
+
+
+async def _mcp_servers(database: Database, settings: Settings) -> list[Finding]:
+    """Each is started for once, here: workers may find it otherwise elsewhere."""
+    looks = await asyncio.gather(*(looked_at(database, spec) for spec in settings.servers))
+    found = [finding for look in looks for finding in _mcp_server(look)]
+    if (size := sum(look.size for look in looks)) > MOST_SCHEMAS:
+        detail = f"the tools of all together have {size} bytes of schemas, and in a turn is room for {MOST_SCHEMAS}"
+        remedy = "name those that a butler needs in its option tools, or set off = true"
+        found.append(Finding("MCP servers", "warning", detail, remedy))
+    return found
+
+
+def _mcp_server(look: LookedAt) -> Iterator[Finding]:
+    name = f"MCP server {look.server}"
+    if look.problem is not None:
+        remedy = "correct it in [[mcp_servers]]; butlers answer without its tools"
+        yield Finding(name, "warning", look.problem, remedy)
+        return
+    yield Finding(name, "ok", f"{_many(look.tools, 'tool')}")
+    if look.waiting:
+        detail = f"new or changed, and not offered: {', '.join(look.waiting[:_MANY])}"
+        remedy = f"switchboard mcp show {look.server}, then switchboard mcp accept {look.server}"
+        yield Finding(name, "warning", detail, remedy)
+    for tool, why in list(look.left_out.items())[:_MANY]:
+        yield Finding(name, "warning", f"{tool} is not offered: {why}", "see docs/tools.md")
 
 
 async def _remote(database: Database, settings: Settings) -> list[Finding]:

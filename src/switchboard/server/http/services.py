@@ -17,6 +17,7 @@ from switchboard.app.classification.corrections import CorrectionService
 from switchboard.app.classification.log import ClassificationLog
 from switchboard.app.classification.spending import Spending
 from switchboard.app.dead_letters.service import DeadLetterService
+from switchboard.app.mcp_servers import McpServerService
 from switchboard.app.memory.service import MemoryService
 from switchboard.app.messages.accounts import AccountService
 from switchboard.app.messages.blobs import BlobService
@@ -68,6 +69,7 @@ class Services:
     corrections: CorrectionService
     spending: Spending
     memory: MemoryService
+    mcp_servers: McpServerService
     pairing: PairingService
     metrics: Metrics
     polls: Polls
@@ -113,6 +115,7 @@ class Services:
             CorrectionService(runtime, access),
             Spending(runtime.settings, runtime.database, members),
             MemoryService(runtime.database),
+            McpServerService(runtime.database, runtime.settings.servers),
             PairingService(runtime),
             metrics,
             Polls(),

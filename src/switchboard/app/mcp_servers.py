@@ -1,0 +1,117 @@
+"""What operators see and accept of the tools of MCP servers; each acceptance is audited.
+
+HTTP calls `McpServerService`, doctor `looked_at`. In: names of servers; out: their tools, and what has changed. Next:
+`store/mcp_tools.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from switchboard.app.access import Principal
+from switchboard.core.mcp_tools import pinned, size_of, tool_name, unusable
+from switchboard.domain.errors import ConfigurationError, Conflict, NotFound
+from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
+from switchboard.ports.mcp import ListedTool
+from switchboard.store import audit, mcp_tools
+from switchboard.store.database import Database
+from switchboard.store.mcp_tools import KeptTool
+from switchboard.tools.mcp_server import tools_of
+from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
+from switchboard.transport.mcp_call import ServerFailure
+
+
+class McpServerService:
+    """For operators only."""
+
+    def __init__(self, database: Database, specs: Sequence[ServerSpec]) -> None:
+        self._database = database
+        self._specs = {spec.name: spec for spec in specs}
+
+    async def servers(self) -> list[ShownMcpServer]:
+        """Those that workers have started, and those of the settings, by name."""
+        found = {one.server: one for one in await mcp_tools.list_servers(self._database)}
+        return [found.get(name) or ShownMcpServer(name) for name in sorted({*found, *self._specs})]
+
+    async def tools(self, server: str) -> list[ShownMcpTool]:
+        """All that is known of its tools. Raises NotFound."""
+        kept = await mcp_tools.list_tools(self._database, server)
+        if not kept and server not in self._specs:
+            raise NotFound(f"there is no MCP server {server!r}: `switchboard mcp list` shows those that there are")
+        spec = self._specs.get(server) or ServerSpec(server, ())
+        wrong = left_out(spec, [_listed(one) for one in kept if one.state == "accepted"])
+        return [_shown(spec, one, wrong.get(one.tool)) for one in kept]
+
+    async def accept(self, caller: Principal, server: str, marks: Mapping[str, str]) -> int:
+        """Accept tools as they were seen, by the marks of what was looked at; how many. Raises Conflict."""
+        for tool, mark in marks.items():
+            if not await mcp_tools.accept(self._database, server, tool, mark, caller.name):
+                raise Conflict(
+                    f"{tool!r} of the MCP server {server!r} is not there, or has changed again: look once more"
+                )
+            await audit.append(
+                self._database, caller.name, "mcp:accepted", {"server": server, "tool": tool, "mark": mark}
+            )
+        return len(marks)
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """A server as this machine finds it: how many `tools` it has, with how many bytes of schemas (`size`).
+
+    `problem`: why it cannot be used; `waiting`: tools that must be accepted.
+    """
+
+    server: str
+    problem: str | None = None
+    tools: int = 0
+    size: int = 0
+    waiting: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+async def looked_at(database: Database, spec: ServerSpec) -> LookedAt:
+    """Start a server for once, and hold what it lists against what was accepted; nothing is written."""
+    try:
+        listed = await tools_of(spec)
+    except (ServerFailure, ConfigurationError) as error:
+        written = spec.redacted(error.errors)[-300:] if isinstance(error, ServerFailure) else ""
+        return LookedAt(spec.name, f"{error}: {written}" if written else f"{error}")
+    kept = await mcp_tools.list_tools(database, spec.name)
+    good = {one.tool: one.accepted_mark for one in kept if one.state in {"accepted", "gone"}}
+    other = {one.name for one in listed if kept and good.get(one.name) != pinned(one).mark}
+    waiting = other | {one.tool for one in kept if one.state in {"new", "changed"}}
+    wrong = left_out(spec, listed)
+    size = sum(size_of(one) for one in listed if one.name not in wrong)
+    return LookedAt(spec.name, None, len(listed), size, tuple(sorted(waiting)), wrong)
+
+
+def left_out(spec: ServerSpec, tools: Sequence[ListedTool]) -> dict[str, str]:
+    """The tools that no model is offered, each with the reason."""
+    off = {name for name, said in spec.tools.items() if said.off}
+    wrong = unusable(spec.name, [one for one in tools if one.name not in off], spec.renamed)
+    return wrong | {one.name: "the settings say `off`" for one in tools if one.name in off}
+
+
+def _listed(one: KeptTool) -> ListedTool:
+    kept = one.accepted or {}
+    return ListedTool(one.tool, str(kept.get("description", "")), kept.get("parameters", {}))
+
+
+def _shown(spec: ServerSpec, one: KeptTool, why: str | None) -> ShownMcpTool:
+    declared = spec.tools.get(one.tool, DeclaredTool())
+    return ShownMcpTool(
+        one.tool,
+        one.state,
+        tool_name(spec.name, declared.name or one.tool),
+        declared.effect,
+        declared.risk,
+        why,
+        one.accepted,
+        one.accepted_at,
+        one.accepted_by,
+        one.seen,
+        one.seen_mark,
+        one.seen_at,
+    )

@@ -1,0 +1,106 @@
+"""`switchboard mcp`: MCP servers whose tools butlers use, and acceptance of tools that change. Called by `main.py`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Final
+
+import typer
+from rich.console import RenderableType
+
+from switchboard.cli.client import ask
+from switchboard.cli.output import FAILED, AsJson, Json, clean, done, out, show, state, table, when
+
+app = typer.Typer(help="MCP servers: which tools they have; accept what changes.", no_args_is_help=True)
+
+Server = Annotated[str, typer.Argument(help="The server's name in `[[mcp_servers]]`.", metavar="SERVER")]
+_WAITING: Final = frozenset({"new", "changed"})
+
+
+@app.command("list")
+def list_servers(*, as_json: AsJson = False) -> None:
+    """List MCP servers as workers found them last, and how many of their tools wait to be accepted."""
+    found = ask(lambda client: client.get("/v1/mcp-servers"))
+    rows = (
+        (
+            s["server"],
+            "not started yet" if s["at"] is None else when(s["at"], short=True),
+            s["tools"],
+            s["waiting"],
+            s["why"] or "",
+        )
+        for s in found["servers"]
+    )
+    names = ("server", "last seen", "tools", "waiting", "problem")
+    show(found, table(*names, rows=rows, keep=names[:4]), as_json=as_json)
+
+
+@app.command("show")
+def show_server(server: Server, *, as_json: AsJson = False) -> None:
+    """Show the tools of a server; of those that wait, what was accepted and what the server says now."""
+    found = _tools(server)
+    show(found, lambda _: _print(found["tools"]), as_json=as_json)
+
+
+@app.command("accept")
+def accept(
+    server: Server,
+    tools: Annotated[
+        list[str] | None, typer.Argument(help="The tools; without any, all that wait.", metavar="[TOOL]…")
+    ] = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show and ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accept tools that are new or have changed, as the server lists them now, so that they may be used."""
+    waiting = {one["tool"]: one for one in _tools(server)["tools"] if one["state"] in _WAITING}
+    if unknown := [name for name in tools or () if name not in waiting]:
+        there = ", ".join(map(clean, waiting)) or "none"
+        raise typer.BadParameter(f"{clean(unknown[0])} does not wait; there are: {there}", param_hint="TOOL")
+    chosen = [waiting[name] for name in tools or waiting]
+    if chosen and not yes:
+        _confirm(chosen)
+    marks = {one["tool"]: one["seen_mark"] for one in chosen}
+    nothing: Json = {"server": server, "accepted": 0}
+    answer = ask(lambda client: client.post(f"/v1/mcp-servers/{server}/accept", {"tools": marks})) if marks else nothing
+    show(answer, f"{clean(server)}: {answer['accepted']} accepted", as_json=as_json)
+
+
+def _confirm(chosen: list[Json]) -> None:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise typer.BadParameter(
+            "not a terminal: look with `switchboard mcp show`, then pass --yes", param_hint="--yes"
+        )
+    _print(chosen)
+    if not typer.confirm("Accept?", err=True):
+        done(FAILED)
+
+
+def _tools(server: str) -> Json:
+    return ask(lambda client: client.get(f"/v1/mcp-servers/{server}"))
+
+
+def _print(tools: list[Json]) -> None:
+    out().print(_table(tools))
+    for one in tools:
+        if one["left_out"]:
+            out().print(clean(f"{one['tool']} is not offered: {one['left_out']}"), soft_wrap=True)
+    for one in (one for one in tools if one["state"] in _WAITING):
+        for name in ("accepted", "seen"):
+            if one[name] is not None:
+                out().print(clean(f"{one['tool']}, {name}: {_words(one[name])}"), soft_wrap=True)
+
+
+def _table(tools: list[Json]) -> RenderableType:
+    rows = (
+        (one["tool"], state(one["state"]), one["name"], one["effect"], one["risk"], one["accepted_by"] or "")
+        for one in tools
+    )
+    names = ("tool", "state", "name", "effect", "risk", "accepted by")
+    return table(*names, rows=rows, keep=names[:3])
+
+
+def _words(said: Json) -> str:
+    """What a server says of a tool, as JSON: what cannot be seen is escaped."""
+    return json.dumps({"description": said["description"], "parameters": said["parameters"]})

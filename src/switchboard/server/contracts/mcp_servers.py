@@ -1,0 +1,38 @@
+"""The shapes of requests and answers about MCP servers, for the OpenAPI. Next: `app/mcp_servers.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
+from switchboard.server.contracts.messages import Answer
+
+
+class McpServerList(Answer):
+    """By name."""
+
+    servers: list[ShownMcpServer]
+
+
+class McpToolList(Answer):
+    """By name, those that wait for an operator or are gone included."""
+
+    server: str
+    tools: list[ShownMcpTool]
+
+
+class McpAcceptance(BaseModel):
+    """Tools by name, each with the `seen_mark` of what was looked at."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tools: Annotated[dict[str, str], Field(min_length=1, max_length=200)]
+
+
+class AcceptedMcpTools(Answer):
+    """`accepted` counts the tools that may be used from now on."""
+
+    server: str
+    accepted: int

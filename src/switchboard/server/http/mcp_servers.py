@@ -1,0 +1,39 @@
+"""`/v1/mcp-servers`: programs whose tools butlers use, and acceptance of what changes. Next: `app/mcp_servers.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, Response
+
+from switchboard.app.access import Principal
+from switchboard.server.contracts.mcp_servers import AcceptedMcpTools, McpAcceptance, McpServerList, McpToolList
+from switchboard.server.contracts.messages import Word
+from switchboard.server.http.parameters import router_of
+from switchboard.server.http.services import Parts, answer, needs, operation
+
+router = router_of("mcp servers", prefix="/v1/mcp-servers")
+
+Operator = Annotated[Principal, Depends(needs("mcp_servers"))]
+
+
+@router.get("", **operation("list_mcp_servers", "List MCP servers", McpServerList))
+async def list_servers(_: Operator, parts: Parts) -> Response:
+    """Those of the settings, and those that workers have started, as they found them last."""
+    return answer({"servers": await parts.mcp_servers.servers()})
+
+
+@router.get("/{server}", **operation("get_mcp_server", "Get the tools of an MCP server", McpToolList, 404))
+async def get_server(_: Operator, parts: Parts, server: Word) -> Response:
+    """Each as it was accepted and as it was listed last, which are the words of the server: data."""
+    return answer({"server": server, "tools": await parts.mcp_servers.tools(server)})
+
+
+@router.post(
+    "/{server}/accept",
+    **operation("accept_mcp_tools", "Accept tools of an MCP server", AcceptedMcpTools, 400, 409, 415),
+)
+async def accept(caller: Operator, parts: Parts, server: Word, body: McpAcceptance) -> Response:
+    """As they were listed last. 409, and those before it are accepted, if one has changed again meanwhile."""
+    accepted = await parts.mcp_servers.accept(caller, server, body.tools)
+    return answer({"server": server, "accepted": accepted})
