@@ -127,6 +127,37 @@ def test_what_is_wrong_with_models_is_said_in_words_of_the_file(tmp_path: Path, 
     assert said in caught.value.message
 
 
+SERVER = '[[mcp_servers]]\nname = "time"\ncommand = ["time"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SERVER, 'say who may use it: butlers = ["System1/clerk"]'),
+        (SERVER + 'teams = ["*"]\npass_env = ["SWITCHBOARD_DATABASE_URL"]\n', "SWITCHBOARD_DATABASE_URL is ours"),
+        (2 * (SERVER + 'teams = ["*"]\n'), "mcp_servers: two are named time"),
+        (SERVER.replace("time", "a__b", 1) + 'teams = ["*"]\n', "line 2: mcp_servers.0.name: String should match"),
+        (SERVER + 'teams = ["*"]\ntools.now.effect = "harmless"\n', "Input should be 'idempotent', 'queryable' or"),
+        (SERVER + 'teams = ["*"]\nenv = { TZ = ["canary"] }\n', "mcp_servers.0.env.TZ: Input should be a valid string"),
+    ],
+)
+def test_what_is_wrong_with_mcp_servers_is_said(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings(file)
+    assert said in caught.value.message
+    assert "canary" not in caught.value.message
+
+
+def test_nobody_is_shown_the_environment_of_a_server(tmp_path: Path) -> None:
+    file = tmp_path / "switchboard.toml"
+    file.write_text(SERVER + 'teams = ["*"]\nenv = { KEY = "canary" }\n')
+    settings = load_settings(file)
+    assert settings.servers[0].program().env["KEY"] == "canary"
+    assert "canary" not in f"{settings!r}{settings.servers!r}{settings.servers[0].program()!r}"
+
+
 def test_a_fresh_installation_limits_what_models_may_use() -> None:
     settings = Settings()
     assert settings.spending.cap == Cap(20_000_000)

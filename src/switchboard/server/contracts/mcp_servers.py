@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
-from switchboard.server.contracts.messages import Answer
+from switchboard.server.contracts.messages import Answer, Body
 
 
-class McpServerList(Answer):
+class McpServers(Answer):
     """By name."""
 
     servers: list[ShownMcpServer]
 
 
-class McpToolList(Answer):
+class McpTools(Answer):
     """By name, those that wait for an operator or are gone included."""
 
     server: str
     tools: list[ShownMcpTool]
 
 
-class McpAcceptance(BaseModel):
+class McpAcceptance(Body):
     """Tools by name, each with the `seen_mark` of what was looked at."""
-
-    model_config = ConfigDict(extra="forbid")
 
     tools: Annotated[dict[str, str], Field(min_length=1, max_length=200)]
 

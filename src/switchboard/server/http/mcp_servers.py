@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.server.contracts.mcp_servers import AcceptedMcpTools, McpAcceptance, McpServerList, McpToolList
+from switchboard.server.contracts.mcp_servers import AcceptedMcpTools, McpAcceptance, McpServers, McpTools
 from switchboard.server.contracts.messages import Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
@@ -17,13 +17,13 @@ router = router_of("mcp servers", prefix="/v1/mcp-servers")
 Operator = Annotated[Principal, Depends(needs("mcp_servers"))]
 
 
-@router.get("", **operation("list_mcp_servers", "List MCP servers", McpServerList))
+@router.get("", **operation("get_mcp_servers", "Get the MCP servers", McpServers))
 async def list_servers(_: Operator, parts: Parts) -> Response:
     """Those of the settings, and those that workers have started, as they found them last."""
     return answer({"servers": await parts.mcp_servers.servers()})
 
 
-@router.get("/{server}", **operation("get_mcp_server", "Get the tools of an MCP server", McpToolList, 404))
+@router.get("/{server}", **operation("get_mcp_server", "Get the tools of an MCP server", McpTools, 404))
 async def get_server(_: Operator, parts: Parts, server: Word) -> Response:
     """Each as it was accepted and as it was listed last, which are the words of the server: data."""
     return answer({"server": server, "tools": await parts.mcp_servers.tools(server)})
