@@ -78,7 +78,6 @@ _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 # Of the rules' routers the last one takes every name for an id, so the others stand before it.
 _CONNECTORS: Final = (blobs, outbox, accounts, quarantine, hooks)
 _BEFORE_RULES: Final = (messages, streams, *_CONNECTORS, ledger, dead_letters, rule_history, replays)
-PARTS: Final = (*_BEFORE_RULES, rules, teams, agents, tokens, audit, health, models, memory, pairing, plans, gateway)
 PARTS: Final = (
     *_BEFORE_RULES,
     rules,
@@ -92,6 +91,7 @@ PARTS: Final = (
     mcp_servers,
     pairing,
     plans,
+    gateway,
 )
 
 

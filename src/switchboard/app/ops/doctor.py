@@ -25,6 +25,7 @@ import asyncpg
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, standing
 from switchboard.app.database import connect_pooled, existing_database
+from switchboard.app.mcp_servers import LookedAt, looked_at
 from switchboard.app.ops.engines import (
     blamed,
     check_webhooks,
@@ -33,8 +34,6 @@ from switchboard.app.ops.engines import (
     option_problems,
     sandbox_rules,
 )
-from switchboard.app.mcp_servers import LookedAt, looked_at
-from switchboard.app.ops.engines import blamed, check_webhooks, engine_context, load_engines, option_problems
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
