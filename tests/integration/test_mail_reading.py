@@ -13,7 +13,7 @@ from switchboard.core.mail.marks import UNREAD_MARK
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.transport import mail_reading
-from switchboard.transport.mail_reading import MailLimits, MailReader
+from switchboard.transport.mail_reading import MailLimits, MailReader, mail_name
 from tests.servers import open_server
 from tests.strategies import NOW
 
@@ -53,6 +53,29 @@ async def test_the_bytes_of_an_attachment_are_read_there_too() -> None:
         assert (found, await text_of(mails, HEAD + b"\nhi")) == ([b"\x00\xff", None], "café\n\nhi")
     async with reader(NO_TIME) as mails:
         assert await mails.file(raw, 0) is None
+
+
+async def test_a_mail_is_taken_apart_once_for_all_its_files() -> None:
+    bounds = b"Content-Type: multipart/mixed; boundary=b\n"
+    parts = (b"--b\nContent-Type: application/pdf\n\n" + some + b"\n" for some in (b"one", b"two", b"three"))
+    raw = HEAD + bounds + b"\n" + b"".join(parts) + b"--b--\n"
+    other = raw.replace(b"two", b"2nd")
+    async with reader(MailLimits(processes=1)) as mails:
+        assert await mails.file(raw, 0, mail_name(raw)) == b"one"
+        assert await mails.file(b"", 1, mail_name(raw)) == b"two", "its bytes are there"
+        assert await mails.file(other, 1, mail_name(other)) == b"2nd"
+        assert await mails.file(raw, 1, mail_name(raw)) == b"two"
+        assert await text_of(mails, HEAD + b"\nhi") == "café\n\nhi"
+        assert await mails.file(raw, 2, mail_name(raw)) == b"three", "and were forgotten with the next mail"
+        assert await mails.file(raw, 3, mail_name(raw)) is None
+        assert [await mails.file(some, 1) for some in (raw, other)] == [b"two", b"2nd"]
+
+
+async def test_many_may_ask_for_files_of_many_mails_at_once() -> None:
+    mails_ = [HEAD + b"Content-Type: application/pdf\n\n" + str(n).encode() for n in range(5)]
+    async with reader() as mails:
+        asked = [mails.file(raw, 0, mail_name(raw)) for raw in mails_ * 4]
+        assert await asyncio.gather(*asked) == [str(n).encode() for n in range(5)] * 4
 
 
 async def test_what_is_no_mail_is_refused_with_the_same_reason() -> None:
@@ -99,11 +122,11 @@ async def test_processor_time_is_limited_mail_by_mail(monkeypatch: pytest.Monkey
     program.write_text(
         "import sys\n"
         "from switchboard.transport import mail_process\n"
-        "answer = mail_process._answer\n"
+        "answer = mail_process._read\n"
         "def slow(raw, asked):\n"
         "    while b'slow' in raw: pass\n"
         "    return answer(raw, asked)\n"
-        "mail_process._answer = slow\n"
+        "mail_process._read = slow\n"
         "mail_process.main(int(sys.argv[1]), int(sys.argv[2]))\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

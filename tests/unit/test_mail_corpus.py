@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard.core.mail.files import file_of
+from switchboard.core.mail.files import attached_to, file_of
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
@@ -35,7 +35,7 @@ def test_each_is_taken_or_refused_with_a_reason(family: str) -> None:
         assert "\x00" not in text
         assert case.words is None or case.words in text
         assert found.event.reply_address is not None
-        files = [file_of(case.raw, at) for at in range(min(3, len(found.payload.attachments)))]
+        files = [file_of(attached_to(case.raw), at) for at in range(min(3, len(found.payload.attachments)))]
         assert None not in files
         taken += 1
     assert taken > 0
@@ -51,5 +51,5 @@ def test_a_mail_of_25_megabytes_is_read() -> None:
     payload = envelope_from_mail(raw, endpoint="bot@home.example", now=NOW).envelope.payload
     assert payload.normalized_text == "readable words"
     assert payload.attachments[0].size_bytes == 18_750_000
-    assert file_of(raw, 0) == bytes(18_750_000)
-    assert file_of(raw, 1) is None
+    assert file_of(attached_to(raw), 0) == bytes(18_750_000)
+    assert file_of(attached_to(raw), 1) is None

@@ -29,12 +29,16 @@ class Outcome(IntEnum):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """About a mail: what is not in its bytes. `attachment`: only the bytes of this one are wanted."""
+    """About a mail: what is not in its bytes. `attachment`: only the bytes of this one are wanted.
+
+    `mail`: if the last question had the same, it was about the same mail, whose bytes are not sent again.
+    """
 
     endpoint: str
     provider: str
     now: datetime
     attachment: int | None = None
+    mail: str = ""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -14,7 +14,8 @@ import sys
 
 import msgspec
 
-from switchboard.core.mail.files import file_of
+from switchboard.core.mail.files import attached_to, file_of
+from switchboard.core.mail.mime import Part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
 from switchboard.transport.child import limit
@@ -26,18 +27,37 @@ def main(memory_bytes: int, cpu_s: int) -> None:
     limit(resource.RLIMIT_AS, memory_bytes)
     limit(resource.RLIMIT_CORE, 0)
     _tell(Outcome.READY, b"")
-    given = sys.stdin.buffer
+    given, reading = sys.stdin.buffer, _Reading()
     while head := given.read(ASKED.size):
         about, size = ASKED.unpack(head)
         asked = msgspec.json.decode(given.read(about), type=Asked)
         _limit_time(cpu_s)
-        _tell(*_answer(given.read(size), asked))
+        reading.keeps(asked.mail)
+        _tell(*reading.answer(given.read(size), asked))
 
 
-def _answer(raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
-    if asked.attachment is not None:
-        data = file_of(raw, asked.attachment)
+class _Reading:
+    """Keeps the attachments of one mail, since those who ask for one mostly ask for all."""
+
+    def __init__(self) -> None:
+        self._mail = ""
+        self._attached: list[Part] | None = None
+
+    def keeps(self, mail: str) -> None:
+        """Nothing of another mail is in memory while one is read."""
+        if mail != self._mail or not mail:
+            self._mail, self._attached = mail, None
+
+    def answer(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
+        if asked.attachment is None:
+            return _read(raw, asked)
+        if self._attached is None:
+            self._attached = attached_to(raw)
+        data = file_of(self._attached, asked.attachment)
         return (Outcome.NO_FILE, b"") if data is None else (Outcome.FILE, data)
+
+
+def _read(raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
     try:
         mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
     except InvalidInput as error:

@@ -14,6 +14,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Final, cast
 
 import msgspec
@@ -60,12 +61,13 @@ class MailReader:
         log.warning("mail exceeded the limits; kept without its text", endpoint=endpoint, bytes=len(raw))
         return envelope_of_head(raw, endpoint=endpoint, provider=provider, now=now)
 
-    async def file(self, raw: bytes, attachment: int) -> bytes | None:
+    async def file(self, raw: bytes, attachment: int, mail: str = "") -> bytes | None:
         """The decoded bytes of an attachment, by its position; None: there is none, or a limit was exceeded.
 
-        Raises Unavailable.
+        `mail`: what `mail_name` says, so that a mail is taken apart once, and not for each of its files. Raises
+        Unavailable.
         """
-        answer = await self._ask(raw, Asked("", "", datetime.now(UTC), attachment))
+        answer = await self._ask(raw, Asked("", "", datetime.now(UTC), attachment, mail))
         return answer[1] if answer is not None and answer[0] is Outcome.FILE else None
 
     async def close(self) -> None:
@@ -75,7 +77,7 @@ class MailReader:
 
     async def _ask(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes] | None:
         async with self._places:
-            child = self._idle.pop() if self._idle else await _Child.start(self._limits)
+            child = self._free(asked.mail) or await _Child.start(self._limits)
             answer: tuple[Outcome, bytes] | None = None
             try:
                 with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
@@ -89,12 +91,23 @@ class MailReader:
                 self._idle.append(child)
             return answer
 
+    def _free(self, mail: str) -> _Child | None:
+        """A process that waits for a question, the one that has this mail before others."""
+        self._idle.sort(key=lambda child: bool(mail) and child.mail == mail)
+        return self._idle.pop() if self._idle else None
+
+
+def mail_name(raw: bytes) -> str:
+    """What tells a mail from all others."""
+    return sha256(raw).hexdigest()
+
 
 class _Child:
-    """One process, and the pipes to it."""
+    """One process, and the pipes to it. `mail`: what its last question was about, if that has a name."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.mail = ""
         # Both are pipes, as `start` says.
         self._given = cast(asyncio.StreamWriter, process.stdin)
         self._told = cast(asyncio.StreamReader, process.stdout)
@@ -128,7 +141,9 @@ class _Child:
     async def ask(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
         """Raises EOFError or ConnectionError where the process has ended."""
         about = msgspec.json.encode(asked)
-        self._given.writelines((ASKED.pack(len(about), len(raw)), about, raw))
+        given = b"" if asked.mail and asked.mail == self.mail else raw
+        self.mail = asked.mail
+        self._given.writelines((ASKED.pack(len(about), len(given)), about, given))
         await self._given.drain()
         return await self.answer()
 

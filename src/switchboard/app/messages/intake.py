@@ -38,7 +38,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Decision
 from switchboard.journey.accept import AcceptLeg, NoFiles, Submission
 from switchboard.store.inbox import Acceptance
-from switchboard.transport.mail_reading import MailReader
+from switchboard.transport.mail_reading import MailReader, mail_name
 
 MAIL = "message/rfc822"
 _AT_A_STRETCH: Final = 0.05
@@ -139,11 +139,14 @@ class Intake:
         if needless == "stranger":
             kept = [replace(one, unavailable=NOT_LET_IN) for one in attachments]
         else:
-            kept = [await self._with_file(caller, one, raw, n) for n, one in enumerate(attachments)]
+            name = mail_name(raw)
+            kept = [
+                await self._with_file(caller, one, await self._mails.file(raw, n, name))
+                for n, one in enumerate(attachments)
+            ]
         return replace(envelope, payload=replace(envelope.payload, attachments=tuple(kept)))
 
-    async def _with_file(self, caller: Principal, attachment: Attachment, raw: bytes, n: int) -> Attachment:
-        data = await self._mails.file(raw, n)
+    async def _with_file(self, caller: Principal, attachment: Attachment, data: bytes | None) -> Attachment:
         if data is None:
             return replace(attachment, unavailable="it could not be read out of the mail")
         try:

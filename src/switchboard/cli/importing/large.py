@@ -17,7 +17,7 @@ from switchboard.cli.output import Json
 from switchboard.core.blobs import NOT_LET_IN, PREFIX, UNKNOWN, bare_type
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.errors import Overloaded, TooLarge
-from switchboard.transport.mail_reading import MailReader
+from switchboard.transport.mail_reading import MailReader, mail_name
 
 _JSON: Final = {"content-type": "application/json"}
 
@@ -28,9 +28,10 @@ async def submit_by_parts(client: Client, reader: MailReader, mail: bytes, endpo
     envelope = read.envelope
     if not envelope.payload.attachments:
         return None
+    name = mail_name(mail)
     asked = await client.post("/v1/ingest/files", msgspec.json.encode(envelope), headers=_JSON)
     attachments = [
-        await _kept(client, await reader.file(mail, n), one, asked["most_bytes"])
+        await _kept(client, await reader.file(mail, n, name), one, asked["most_bytes"])
         if asked["wanted"]
         else _left(one, asked["reason"])
         for n, one in enumerate(envelope.payload.attachments)

@@ -43,7 +43,7 @@ from switchboard.ports.connector import (
     SignInRefused,
     Unreadable,
 )
-from switchboard.transport.mail_reading import MailReader
+from switchboard.transport.mail_reading import MailReader, mail_name
 
 log = structlog.get_logger(__name__)
 
@@ -178,12 +178,13 @@ class EmailSession(Session):
         named = (address(one) for one in mailboxes(header(envelope.payload.raw, "to")))
         to_us = any(one is not None and is_mailbox(one, self._own) for one in named)
         attached = envelope.payload.attachments
+        mail = mail_name(raw) if attached else ""
         return Inbound(
             envelope=replace(envelope, control=replace(envelope.control, addressed=direct or to_us)),
             raw=raw,
             own=is_mailbox(envelope.sender.identity.lower(), self._own),
             direct=direct,
-            files=tuple(FileIn(at, {"part": at}, raw) for at in range(len(attached))),
+            files=tuple(FileIn(at, {"part": at, "mail": mail}, raw) for at in range(len(attached))),
         )
 
     async def confirm(self, cursor: str) -> None:
@@ -306,7 +307,7 @@ class EmailSession(Session):
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
         """The bytes of an attachment, out of its mail. Raises ValueError: it has none there."""
-        data = await self._reader.file(file.raw, int(file.handle.get("part", 0)))
+        data = await self._reader.file(file.raw, int(file.handle.get("part", 0)), str(file.handle.get("mail", "")))
         if data is None:
             raise ValueError("the mail has no such attachment")
         for start in range(0, len(data), _PIECE):

@@ -5,12 +5,18 @@ Called by `transport/mail_process.py`. Next: `core/mail/parse.py`, which lists t
 
 from __future__ import annotations
 
-from switchboard.core.mail.mime import decoded_body, leaves, read_part
+from collections.abc import Sequence
+
+from switchboard.core.mail.mime import Part, decoded_body, leaves, read_part
 
 
-def file_of(raw: bytes, attachment: int) -> bytes | None:
+def attached_to(raw: bytes) -> list[Part]:
+    """The attachments of a mail, in order."""
+    return [part for part in leaves(read_part(raw)) if part.is_attachment]
+
+
+def file_of(attached: Sequence[Part], attachment: int) -> bytes | None:
     """Decoded; None if there is no such attachment."""
-    attached = [part for part in leaves(read_part(raw)) if part.is_attachment]
     if not 0 <= attachment < len(attached):
         return None
     return decoded_body(attached[attachment], attached[attachment].body)
