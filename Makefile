@@ -68,7 +68,7 @@ chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9
 chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a kill -9 every 5 s: each answered once, or a dead letter
 	@$(BIN)/python -m tests.chaos.turns_run
 
-kit: $(STAMP) ## the laws of connectors: every planted defect against every law, and kills at every point of Telegram, a folder and e-mail
+kit: $(STAMP) ## the laws of connectors: every planted defect against every law, kills at every point of every channel, 10,000 guessed codes
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit
 
 bombs: $(STAMP) ## what wants to use up the machine, in sandboxes, 20 times beside 4 busy loops: never more processes than allowed

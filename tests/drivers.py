@@ -334,12 +334,23 @@ class FolderDriver:
 
     @property
     def configured(self) -> Configured:
-        settings = self.manifest.settings.model_validate({"path": self.root, "poll_s": 0.02})
+        settings = self.manifest.settings.model_validate({"path": self.root})
         return Configured(self.manifest, Account("folder", settings, {}), Handling(start="all"))
 
     async def says(self, thread: str, text: str) -> None:
+        self._puts(thread, text)
+
+    async def brings(self, thread: str, text: str, data: bytes) -> None:
+        self._puts(thread, text, data)
+
+    def _puts(self, thread: str, text: str, *files: bytes) -> None:
         self.said += 1
-        put(self.root, thread, f"{self.said:06}", text)
+        put(self.root, thread, f"{self.said:06}", text, *files)
+
+    def loses_files(self) -> None:
+        for file in self.root.glob("inbox/*/*.files/*"):
+            file.unlink()
+            file.symlink_to("gone")
 
     async def shown(self) -> Sequence[Shown]:
         return [Shown("", text) for text in replies_in(self.root)]
@@ -355,10 +366,13 @@ def _files_of(text: Path) -> tuple[tuple[str, bytes], ...]:
     return tuple((one.name.partition("-")[2], one.read_bytes()) for one in files)
 
 
-def put(root: Path, who: str, name: str, text: str) -> None:
+def put(root: Path, who: str, name: str, text: str, *files: bytes) -> None:
     """A message, whole or not at all."""
     place = root / "inbox" / who
-    place.mkdir(parents=True, exist_ok=True)
+    beside = place / f"{name}.files"
+    beside.mkdir(parents=True)
+    for number, data in enumerate(files):
+        (beside / f"{number}.bin").write_bytes(data)
     (place / f"{name}.draft").write_text(text)
     (place / f"{name}.draft").rename(place / f"{name}.txt")
 

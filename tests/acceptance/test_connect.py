@@ -65,7 +65,7 @@ def environment(server: Opened, tmp_path: Path) -> Mapping[str, str]:
     (packages / "folder_channel.py").symlink_to(FOLDER / "folder_channel.py")
     (tmp_path / "channels.d").mkdir()
     (tmp_path / "channels.d/files.toml").write_text(
-        f'channel = "folder"\nsettings = {{path = "{tmp_path / "folder"}", poll_s = 0.05}}\n'
+        f'channel = "folder"\nsettings = {{path = "{tmp_path / "folder"}"}}\n'
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHBOARD_")}
     return kept | {

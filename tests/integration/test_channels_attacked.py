@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,17 +18,15 @@ from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
-from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH
 from switchboard.journey.strangers import STRANGER_TEXT
 from switchboard.ports.connector import Account, Identity
 from switchboard.testing.bot_api import TOKEN, BotApi
+from tests.guessing import BOT, contacts, guess
 from tests.hands import settled
-from tests.lab import envelope_json
 from tests.mail_servers import OWN, PASSWORD, Imap, Postbox, running_pymap, running_smtp
 from tests.servers import NO_TLS, Opened, open_server
 from tests.waiting import eventually
 
-BOT = {"channel": "telegram", "endpoint": "bot:123456"}
 POLICIES: Any = {"telegram/bot:123456": "pair", f"email/{OWN}": "listed"}
 TRUSTED = {"email": {"trusted_servers": {OWN: ["mx.home.example"]}}}
 
@@ -75,11 +72,6 @@ def person(number: int) -> dict[str, Any]:
     return {"id": 1000 + number, "is_bot": False, "first_name": f"Person {number}"}
 
 
-async def contacts(server: Opened, **wanted: str) -> list[Any]:
-    answer = await server.http.get("/v1/pairing", params={"limit": "500", **wanted})
-    return list(answer.json()["contacts"])
-
-
 async def test_200_strangers_cost_no_model_and_20_notices_and_whom_an_operator_lets_in_is_answered_in_order(
     server: Opened, api: BotApi
 ) -> None:
@@ -89,7 +81,7 @@ async def test_200_strangers_cost_no_model_and_20_notices_and_whom_an_operator_l
                 api.people.say(f"message {n}", user=person(number))
         await asyncio.wait_for(api.until(lambda: not api.world.updates), 60)
         await asyncio.wait_for(api.until(lambda: len(api.sent) == 20), 60)
-        strangers = await contacts(server, state="stranger")
+        strangers = await contacts(server.http, state="stranger")
         assert (len(strangers), sum(one["held"] for one in strangers)) == (200, 202)
         assert set(api.texts) == {STRANGER_TEXT}
         assert len({one["chat"]["id"] for one in api.sent}) == 20
@@ -104,18 +96,11 @@ async def test_200_strangers_cost_no_model_and_20_notices_and_whom_an_operator_l
 
 
 async def test_of_many_guesses_of_the_owners_code_over_http_none_lets_anybody_in(server: Opened) -> None:
-    guesses, endpoint = random.Random(15), BOT["endpoint"]
-    headers = await server.token_for(Principal("connector", "house", "telegram", endpoint))
-    code = (await server.http.post("/v1/pairing/codes", json=BOT)).json()["code"]
-    for n in range(3):
-        words = ["".join(guesses.choices(CODE_ALPHABET, k=CODE_LENGTH)) for _ in range(99)]
-        envelopes = [
-            envelope_json(f"/start {word}", sender=f"guesser {n}", endpoint=endpoint, chat_type="private")
-            for word in (*words, code)
-        ]
-        answer = await server.http.post("/v1/ingest/batch", json={"envelopes": envelopes}, headers=headers)
-        assert answer.status_code == 200
-    assert await contacts(server, state="approved") == []
+    """300 of them; `make kit` tries 10,000."""
+    await guess(
+        server.http, await server.token_for(Principal("connector", "house", "telegram", BOT["endpoint"])), 3, 100
+    )
+    assert await contacts(server.http, state="approved") == []
     assert await server.lab.count("select count(*) from delivery") == 0
     assert await server.lab.count("select count(*) from held where state = 'held'") == 60
 
@@ -175,7 +160,7 @@ async def test_who_forges_a_sender_on_the_list_is_held_and_nothing_is_sent_to_an
         await eventually(lambda: arrived(postbox), within=60)
         await eventually(lambda: settled(server.lab))
     assert [b"really from Noor" in one for one in postbox.mails] == [True]
-    [unverified] = await contacts(server, state="stranger")
+    [unverified] = await contacts(server.http, state="stranger")
     assert (unverified["scope"], unverified["held"]) == ("unverified", len(ATTACKS))
 
 

@@ -20,7 +20,7 @@ from switchboard.cli.channels.standing import print_next
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.connect import connect_account
 from switchboard.connectors.kernel.accounts import Configured, configured, declared, handling_of, manifest_of
-from switchboard.connectors.kernel.api import TokenRefused
+from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.ports.connector import Account, Identity, Session, SignInRefused

@@ -104,6 +104,10 @@ class Changing(Around):
             events = [self.change(one) if isinstance(one, Inbound) else one for one in batch.events]
             yield replace(batch, events=tuple(one for one in events if one is not None))
 
+    async def read(self, raw: bytes) -> Inbound | Unreadable:
+        event = await self.session.read(raw)
+        return (self.change(event) or event) if isinstance(event, Inbound) else event
+
 
 class Reorders(Around):
     """Gives a large batch backwards."""
@@ -115,6 +119,8 @@ class Reorders(Around):
 
 class Renumbers(Changing):
     """The ids of events are other ones at each sign-in that has no cursor."""
+
+    fresh = False
 
     def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         self.fresh = cursor is None
@@ -318,12 +324,12 @@ class Illiterate(Around):
 
 
 class Expires(Around):
-    """What was said half a minute ago is not given any more."""
+    """What was said 80 s ago is not given any more; nobody waits for so long to connect again."""
 
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         clock = asyncio.get_running_loop().time
         async for batch in self.session.receive(cursor):
-            fresh = [one for one in batch.events if clock() - self.platform.said.get(one.raw, clock()) < 30.0]
+            fresh = [one for one in batch.events if clock() - self.platform.said.get(one.raw, clock()) < 80.0]
             yield replace(batch, events=tuple(fresh))
 
 
@@ -439,7 +445,7 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
     for name, made, *laws in (
         ("none", lambda: Planted(defect=Around)),
         ("reorders", lambda: Planted(defect=Reorders), ORDER),
-        ("renumbers", lambda: Planted(defect=Renumbers), AGAIN, RECEIVING, OUTAGE, ANEW, FILE),
+        ("renumbers", lambda: Planted(defect=Renumbers), AGAIN, RECEIVING, REFUSED, OUTAGE, ANEW, FILE),
         ("forgets", lambda: Planted(defect=Forgets), RECEIVING, OUTAGE, FILE_KILL),
         ("cannot read its own events", lambda: Planted(defect=Illiterate), REFUSED),
         ("makes one conversation of all", lambda: Planted(defect=Groups), ALONE),
@@ -452,7 +458,7 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("sends odd characters as others", lambda: Planted(defect=Narrows), ODD_OUT),
         ("sends less", lambda: Planted(defect=Trims), ODD_OUT),
         ("changes a word", lambda: Planted(defect=Blurts), NOTHING),
-        ("forgets after half a minute", lambda: Planted(defect=Expires), OUTAGE),
+        ("forgets after 80 s", lambda: Planted(defect=Expires), OUTAGE),
         ("sleeps beside another one", lambda: Planted(defect=Sleeps), STANDBY),
         ("tells a secret", lambda: Planted(defect=Tells), SECRETS),
         ("tells a secret that it refuses", lambda: Planted(blurts=True), SECRETS),

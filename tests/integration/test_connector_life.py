@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import SILENT
-from switchboard.ports.connector import Later, Uncertain
+from switchboard.domain.json_values import JsonObject
+from switchboard.ports.connector import Later, Session, Uncertain
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard, in_no_time, passes
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, listening, scripted, texts, until
+from tests.integration.test_connector_conformance import Around, Planted
 
 TYPING = replace(CAPABILITIES, typing_s=5.0)
 SLOW = replace(CAPABILITIES, receive_window_s=60.0)
@@ -43,6 +46,34 @@ def test_typing_is_shown_while_a_turn_runs_renewed_in_time_and_ends_with_the_rep
             assert len(platform.typing) == shown, "it ends with the reply"
 
     in_no_time(main())
+
+
+def test_typing_in_many_conversations_takes_few_connections() -> None:
+    busy = list[int]()
+
+    class Slow(Around):
+        def __init__(self, platform: Planted, session: Session) -> None:
+            super().__init__(platform, session)
+            self.typing, self.open = self.slow, 0
+
+        async def slow(self, address: JsonObject) -> None:
+            self.open += 1
+            busy.append(self.open)
+            await asyncio.sleep(0.02)
+            self.open -= 1
+            await self.session.typing(address)
+
+    async def main() -> None:
+        platform, switchboard = Planted(TYPING, defect=Slow), scripted()
+        async with connector(platform.configured, switchboard):
+            await platform.says("t", "hello")
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            switchboard.answering = {f"t{number}": {"thread": f"t{number}"} for number in range(100)}
+            await passes(3.5)
+            assert sorted(one["thread"] for one in platform.typing) == sorted(switchboard.answering)
+
+    in_no_time(main())
+    assert max(busy) <= 5
 
 
 def test_an_account_asks_no_more_often_for_many_messages_than_for_one_where_turns_run() -> None:

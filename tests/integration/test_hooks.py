@@ -47,8 +47,8 @@ thread = "{body.issue.html_url}"
 STRIPE = """
 verify = "stripe"
 [settings.map]
-text = "{body.type}: {body.data.object.amount} {body.data.object.currency}, order {body.data.object.metadata.order_id}"
-sender = "{body.data.object.customer|body.account}"
+text = "{body.type}: {body.data.object.description}, foo was {body.data.previous_attributes.metadata.foo}"
+sender = "{body.data.object.customer|body.data.object.id}"
 """
 
 
@@ -131,9 +131,9 @@ async def test_a_webhook_of_the_reference_library_is_answered_in_the_outbox_of_i
         ),
         (
             "stripe",
-            lambda: stripe(form("stripe_payment_succeeded"), "whsec_test"),
-            "payment_intent.succeeded: 2000 usd, order 7",
-            "evt_1NG8Du2eZvKYlo2CUI79vXWy",
+            lambda: stripe(form("stripe_customer_updated"), "whsec_test"),
+            "customer.updated: Test customer, foo was bar",
+            "evt_1DHsSdKCFFPkgtRhy4YMdffC",
         ),
         ("script", lambda: Request(b'{"id":"k"}', {"authorization": "Bearer a-long-token"}), '{"id":"k"}', "k"),
     ],

@@ -62,7 +62,7 @@ def test_it_passes_the_checks(check: ConnectorCheck, tmp_path: Path) -> None:
 
 async def test_its_messages_are_answered(database_url: str, tmp_path: Path) -> None:
     loft = tmp_path / "loft"
-    (tmp_path / "birds.toml").write_text(f'channel = "pigeon"\nsettings = {{path = "{loft}", poll_s = 0.05}}\n')
+    (tmp_path / "birds.toml").write_text(f'channel = "pigeon"\nsettings = {{path = "{loft}"}}\n')
     account = configured(tmp_path / "birds.toml", Path.read_text)
     tree = (TEAMS, (*RULES, rule(ROOT, [to("System1/echo")], channel="pigeon")))
     async with open_server(database_url, tmp_path / "data", worker=True, tree=tree) as server:

@@ -11,9 +11,10 @@ import pytest
 from switchboard.connectors.kernel import sending
 from switchboard.connectors.kernel.api import Api, Place
 from switchboard.connectors.kernel.health import Health
+from switchboard.connectors.kernel.held import LEASE_S
 from switchboard.connectors.kernel.intake import Handling
-from switchboard.ports.connector import Idempotency, Later, Outcome, Part, Refused
-from switchboard.testing.connectors import ScriptedPlatform, checks_for, in_no_time
+from switchboard.ports.connector import Idempotency, Later, Outcome, Part, Refused, Uncertain
+from switchboard.testing.connectors import Received, ScriptedPlatform, checks_for, in_no_time
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, scripted, until
 from tests.integration.test_connector_conformance import Around, Planted
@@ -75,7 +76,54 @@ async def test_a_file_that_is_gone_becomes_a_line() -> None:
         switchboard.lose_files(outbox_id)
         await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
     [one] = platform.brought
-    assert one.text == "Here.\n\n[a.txt, 1 bytes: api does not take it: the file is not there any more]"
+    assert one.text == "Here.\n\n[a.txt, 1 bytes: the file is not there any more]"
+
+
+def test_what_cannot_be_read_now_is_sent_later_without_a_doubt() -> None:
+    async def checked() -> None:
+        platform, switchboard = ScriptedPlatform(WITH_FILES), scripted()
+        await platform.says("t", "send me")
+        async with connector(platform.configured, switchboard):
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            outbox_id = switchboard.reply(switchboard.accepted[-1], "Here.", [("a.txt", b"a")])
+            switchboard.closed = {f"/v1/outbox/{outbox_id}/files/0"}
+            await until(lambda: "later" in switchboard.receipts, "it is given back", more_s=60.0)
+            switchboard.closed = set()
+            await until(lambda: switchboard.outcome(outbox_id) == "sent", "it is sent", more_s=60.0)
+        assert platform.brought == [Received("Here.", (("a.txt", b"a"),))]
+        assert not {"uncertain", "repeats", "files_refused"} & switchboard.heartbeats[-1]["counters"].keys()
+
+    in_no_time(checked())
+
+
+@pytest.mark.parametrize("size", [1, 3])
+async def test_a_file_that_is_another_one_by_now_becomes_a_line(size: int) -> None:
+    platform, switchboard = ScriptedPlatform(WITH_FILES), scripted()
+    await platform.says("t", "send me")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[-1], "Here.", [("a.txt", b"aa")])
+        switchboard.lose_files(outbox_id, b"b" * size)
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    assert platform.brought == [Received("Here.\n\n[a.txt, 2 bytes: the file is another one by now]", ())]
+
+
+async def test_a_session_that_hides_that_a_file_cannot_be_read_leaves_no_doubt() -> None:
+    class Hides(Around):
+        async def send(self, part: Part, key: str) -> Outcome:
+            try:
+                return await self.session.send(part, key)
+            except ValueError:
+                return Uncertain("something went wrong")
+
+    platform, switchboard = Planted(WITH_FILES, HANDLING, defect=Hides), scripted()
+    await platform.says("t", "send me")
+    async with connector(platform.configured, switchboard):
+        await until(lambda: bool(switchboard.accepted), "the message is accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[-1], "Here.", [("a.txt", b"a")])
+        switchboard.lose_files(outbox_id)
+        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
+    assert [one.text for one in platform.brought] == ["Here.\n\n[a.txt, 1 bytes: the file is not there any more]"]
 
 
 async def test_the_lease_is_renewed_while_a_file_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +155,7 @@ async def test_who_has_lost_the_lease_sends_no_further_byte() -> None:
 
     class Stopped(Around):
         async def send(self, part: Part, key: str) -> Outcome:
-            late.append(sending.LEASE_S + 1)
+            late.append(LEASE_S + 1)
             try:
                 read.extend([piece async for piece in part.files[0].read()])
             except OSError as error:

@@ -22,7 +22,7 @@ from switchboard.cli.channels.instances import instance_of
 from switchboard.cli.channels.tokens import AccountToken
 from switchboard.cli.parts import stop_with_stdin
 from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
-from switchboard.connectors.kernel.api import TokenRefused
+from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Identity

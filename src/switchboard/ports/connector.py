@@ -28,7 +28,7 @@ SEND_S: Final = 30.0
 _SLOWEST: Final = 65_536
 """Bytes per second that a connection carries at least."""
 OnUncertain = Literal["ask", "resend_marked", "drop"]
-Why = Literal["markup", "target", "blocked", "other"]
+Why = Literal["markup", "target", "blocked", "gone", "other"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class Part:
 class FileOut:
     """A file to send; `read` streams its bytes from the beginning each time it is called.
 
-    It raises OSError if they cannot be had now, so that the part is to be sent later, and ValueError if they are gone.
+    What it raises, a session lets through without sending the part: the kernel knows what becomes of it.
     """
 
     filename: str
@@ -207,7 +207,11 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The platform will never take it as it is; `markup`: perhaps as plain text, `target`: perhaps not as an answer."""
+    """The platform will never take it as it is.
+
+    `markup`: perhaps as plain text; `target`: perhaps not as an answer; `blocked`: nothing can be sent there; `gone`: a
+    file of it is not there any more.
+    """
 
     reason: str
     because: Why = "other"
@@ -270,7 +274,7 @@ class Session(Protocol):
         return
 
     def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
-        """The bytes of a file of a message. Raises OSError; ValueError: the platform will never give it."""
+        """The bytes of a file of a message. Raises OSError; FileNotFoundError, ValueError: it will never be given."""
         raise ValueError(f"the platform has no file {file.attachment}")
 
     async def latest(self) -> str | None:

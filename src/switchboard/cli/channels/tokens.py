@@ -21,7 +21,7 @@ from switchboard.app.settings import Settings
 from switchboard.cli.client import Client, Place, find_server, http_client, open_client, part
 from switchboard.cli.output import Json, NoServer
 from switchboard.connectors.kernel.accounts import Configured
-from switchboard.connectors.kernel.api import Unreachable
+from switchboard.connectors.kernel.answers import Unreachable
 from switchboard.domain.errors import Overloaded, Unavailable
 from switchboard.ports.connector import Identity, SignInRefused
 

@@ -38,7 +38,6 @@ _CLERK: Final = (
     "You keep people's lists as text files. Write them with your tools, and say in one sentence what you did."
 )
 _LIST: Final = {"path": "shopping.txt", "content": "milk\nbread\n"}
-_SORT: Final = {"command": "sort -o shopping.txt shopping.txt && cat shopping.txt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +135,10 @@ def _script() -> Mapping[str, object]:
 
 
 def _clerk_rules() -> list[JsonObject]:
-    """Two tools, then a sentence. The second is a command where there is a sandbox for it."""
-    write: JsonObject = {"name": "write_file", "arguments": _LIST}
-    command: JsonObject = {"name": "execute_command", "arguments": _SORT}
-    look: JsonObject = {"name": "list_files", "arguments": {}}
+    """Two tools, then a sentence."""
+    calls = [{"name": "write_file", "arguments": _LIST}, {"name": "list_files", "arguments": {}}]
     return [
-        {"when": {"tool": tool, "results": False}, "replies": [{"calls": [write, then]}], "again": True}
-        for tool, then in (("execute_command", command), ("write_file", look))
-    ] + [
+        {"when": {"tool": "write_file", "results": False}, "replies": [{"calls": calls}], "again": True},
         {"when": {"results": True}, "replies": [{"text": "Milk and bread are on your list."}], "again": True},
     ]
 

@@ -52,7 +52,6 @@ MAX_MAIL: Final = 25_000_000
 RESCAN: Final = timedelta(days=7)
 _BATCH: Final = 20
 _BATCH_BYTES: Final = 4_000_000
-_UNREAD_S: Final = 5.0
 _TOKEN_S: Final = 15.0
 _NO_TOKEN_S: Final = 900.0
 _AT_ONCE: Final = 4
@@ -208,12 +207,7 @@ class EmailSession(Session):
             return await self._send(part, key, began)
 
     async def _send(self, part: Part, key: str, began: float) -> Outcome:
-        try:
-            files = tuple([await _whole(one) for one in part.files])
-        except OSError as error:
-            return Later(_UNREAD_S, f"a file cannot be read: {error}")
-        except ValueError as error:
-            return Refused(str(error))
+        files = tuple([await _whole(one) for one in part.files])
         try:
             mail = await asyncio.to_thread(compose, self._reply(part, key, files), datetime.now(UTC))
         except ValueError as error:
@@ -340,11 +334,8 @@ async def _sign_in_of(settings: Settings, password: str) -> SignIn:
 
 
 async def _whole(file: FileOut) -> File:
-    """A mail is handed in whole. Raises OSError, ValueError."""
-    data = b"".join([piece async for piece in file.read()])
-    if len(data) != file.size_bytes:
-        raise ValueError("the file has changed")
-    return File(file.filename, file.media_type, data)
+    """A mail is handed in whole."""
+    return File(file.filename, file.media_type, b"".join([piece async for piece in file.read()]))
 
 
 def _arrived(envelope: Envelope, arrived: datetime | None) -> Envelope:

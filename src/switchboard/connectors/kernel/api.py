@@ -1,7 +1,6 @@
 """The HTTP interface of the server, as far as a connector needs it.
 
-`receiving.py`, `sending.py` and `runner.py` call it; in: values; out: what the server said. Whatever may be tried again
-is `Unreachable`, with the seconds to wait; that another process holds the account now is `Overtaken`.
+`receiving.py`, `sending.py` and `runner.py` call it; in: values; out: what the server said. Next: `answers.py`.
 """
 
 from __future__ import annotations
@@ -9,26 +8,38 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import httpx2
 import msgspec
 
 from switchboard import __version__
+from switchboard.connectors.kernel.answers import (
+    Declined,
+    Lease,
+    NotNow,
+    Overtaken,
+    Quarantined,
+    Reply,
+    Stored,
+    Unreachable,
+    Verdict,
+    Wanted,
+    lease_of,
+    refusal_of,
+    reply_of,
+    verdict_of,
+)
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.ledger import ReplyFile
 
 MAX_RAW: Final = 25_000_000
 """Bytes of an event that quarantine keeps."""
 _BATCH: Final = 200
 _BATCH_BYTES: Final = 8_000_000
 _LONG_POLL_S: Final = 20.0
-_AGAIN: Final = frozenset({"overloaded", "sender_over_rate", "unavailable"})
-_BUG: Final = "internal_error"
 _FAULT: Final = 500
 """The status of a server that has a fault, and may have none with other requests."""
 _GONE: Final = 404
@@ -39,120 +50,6 @@ _encoder: Final = msgspec.json.Encoder()
 
 ConnectorState = Literal["starting", "healthy", "degraded", "failed", "standby", "stopped"]
 PartState = Literal["intent", "sent", "refused", "later"]
-
-
-class Unreachable(SwitchboardError):
-    """The server did not answer, or cannot take it now."""
-
-    code = "unreachable"
-    status = 503
-
-    def __init__(self, message: str, seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.seconds = seconds
-        """How long the server asked to wait."""
-
-
-class TokenRefused(ConfigurationError):
-    """The server does not know the token of the account: it was revoked, or has expired."""
-
-
-class Overtaken(SwitchboardError):
-    """The lease of the account, or of a reply, is somebody else's by now."""
-
-    code = "conflict"
-    status = 409
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """The message is stored; `duplicate`: it was before."""
-
-    duplicate: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Declined:
-    """The message will never be taken as it is."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class NotNow:
-    """This message was not taken; `counts`: others may be while it never is, as the server has a fault."""
-
-    reason: str
-    seconds: float | None = None
-    counts: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Whether the files of a message are to be fetched: `reason` says why not. One may have `most_bytes`."""
-
-    most_bytes: int
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A file that the server has: the name of its blob, and what it is."""
-
-    blob: str
-    size_bytes: int
-    media_type: str
-
-
-Verdict = Taken | Declined | NotNow
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """This process serves the account; `cursor` is where the one before it had come to.
-
-    `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
-    on the platform now, the one under which it is submitted. `answering`: by conversation, the address of the message
-    that a butler is working on. `since`: when the account was leased for the first time. `recent`: the last replies,
-    with the seconds since they were made and sent.
-    """
-
-    number: int
-    cursor: str | None
-    replays: int = 0
-    moved: Mapping[str, str] = field(default_factory=dict)
-    answering: Mapping[str, JsonObject] = field(default_factory=dict)
-    recent: Sequence[JsonMapping] = ()
-    since: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """An event in quarantine, as the platform gave it."""
-
-    quarantine_id: str
-    event_id: str
-    raw: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A reply to send; `parts` are those that an earlier attempt recorded, by their index.
-
-    `unreachable`: nothing can be sent there, as is known since the message came that it answers.
-    """
-
-    outbox_id: str
-    lease: int
-    conversation: str
-    recipient: str
-    reply_to: str
-    text: str
-    address: JsonObject
-    parts: Mapping[int, JsonMapping]
-    files: Sequence[ReplyFile] = ()
-    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +87,9 @@ class Api:
         except Overtaken as error:
             self.lease_number = None
             return error.message
-        self.lease_number, self._began = int(got["lease"]), True
-        replays, moved = int(got.get("replays", 0)), got.get("moved") or {}
-        busy = {one["conversation"]: one["address"] for one in got.get("answering") or ()}
-        recent, since = got.get("recent") or (), got.get("since")
-        first = None if since is None else datetime.fromisoformat(since)
-        return Lease(self.lease_number, got.get("cursor"), replays, moved, busy, recent, first)
+        lease = lease_of(got)
+        self.lease_number, self._began = lease.number, True
+        return lease
 
     async def release(self) -> None:
         """Let another process take the account at once. Raises Unreachable, Overtaken."""
@@ -247,7 +141,7 @@ class Api:
                 is_fault = isinstance(error, Unreachable)
                 return [NotNow(error.message, counts=True) if is_fault else Declined(error.code, error.message)]
             return [verdict for one in taken for verdict in await self._submit([one])]
-        return [_verdict(result) for result in got["results"]]
+        return [verdict_of(result) for result in got["results"]]
 
     async def wanted(self, envelope: Envelope) -> Wanted | None:
         """Whether the files of a message are to be fetched; None: the message itself will be refused.
@@ -272,7 +166,7 @@ class Api:
         except httpx2.TransportError as error:
             raise _no_answer(error) from error
         if not response.is_success:
-            refusal = _error(response)
+            refusal = _refusal(response)
             if isinstance(refusal, ConfigurationError) or (
                 isinstance(refusal, Unreachable) and refusal.code != _NO_ROOM
             ):
@@ -315,11 +209,11 @@ class Api:
         """The next reply of each conversation. Raises Unreachable, Overtaken."""
         body = {**self._fenced("account_lease"), "limit": limit, "wait_s": wait_s, "lease_s": lease_s, "parts": True}
         got = await self._ask("POST", "/v1/outbox/next", body, timeout=wait_s + 30)
-        return [_reply(some) for some in got["replies"]]
+        return [reply_of(some) for some in got["replies"]]
 
     async def read_file(self, reply: Reply, n: int) -> AsyncIterator[bytes]:
-        """The bytes of a file of a reply. Raises OSError: not now; ValueError: never."""
-        path = f"/v1/outbox/{reply.outbox_id}/files/{n}"
+        """The bytes of a file of a reply, as many as were announced. Raises OSError: not now; ValueError: never."""
+        path, left = f"/v1/outbox/{reply.outbox_id}/files/{n}", reply.files[n].size_bytes
         try:
             async with self._http.stream("GET", path, timeout=30.0) as response:
                 if response.status_code == _GONE:
@@ -327,9 +221,14 @@ class Api:
                 if not response.is_success:
                     raise OSError(f"the switchboard answered {response.status_code}")
                 async for piece in response.aiter_bytes():
+                    left -= len(piece)
+                    if left < 0:
+                        break
                     yield piece
         except httpx2.HTTPError as error:
             raise OSError(f"the switchboard does not answer: {type(error).__name__} {error}".strip()) from error
+        if left:
+            raise ValueError("the file is another one by now")
 
     async def part(self, reply: Reply, index: int, of: int, state: PartState, **more: str | None) -> str:
         """Record what becomes of a part, and keep the reply for longer; what is recorded of it now.
@@ -388,12 +287,16 @@ class Api:
         except httpx2.TransportError as error:
             raise _no_answer(error) from error
         if not response.is_success:
-            raise _error(response)
+            raise _refusal(response)
         return _json(response)
 
 
 def _no_answer(error: httpx2.TransportError) -> Unreachable:
     return Unreachable(f"the switchboard does not answer: {type(error).__name__} {error}".strip())
+
+
+def _refusal(response: httpx2.Response) -> SwitchboardError:
+    return refusal_of(response.status_code, response.content, response.headers.get("retry-after"))
 
 
 def _json(response: httpx2.Response) -> Any:
@@ -413,57 +316,3 @@ def _quarantine_id(event_id: str) -> str:
     if event_id and len(event_id) <= _LONGEST_ID and sayable(event_id) == event_id:
         return event_id
     return f"sha256:{hashlib.sha256(event_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
-
-
-def _verdict(result: JsonMapping) -> Verdict:
-    error = result.get("error")
-    if error is None:
-        return Taken(bool(result["duplicate"]))
-    code, message = str(error["code"]), str(error["message"])
-    if code in _AGAIN:
-        seconds = (error.get("details") or {}).get("retry_after_s")
-        return NotNow(message, float(seconds) if seconds is not None else None)
-    return NotNow(message, counts=True) if code == _BUG else Declined(code, message)
-
-
-def _reply(some: JsonMapping) -> Reply:
-    return Reply(
-        outbox_id=some["outbox_id"],
-        lease=some["lease"],
-        conversation=some["conversation"],
-        recipient=some["recipient"],
-        reply_to=some["reply_to"],
-        text=some["text"],
-        address=some.get("address") or {},
-        parts={int(part["part"]): part for part in some.get("parts") or ()},
-        files=msgspec.convert(some.get("files") or (), tuple[ReplyFile, ...]),
-        unreachable=some.get("unreachable", False),
-    )
-
-
-def _error(response: httpx2.Response) -> SwitchboardError:
-    status = response.status_code
-    try:
-        told = response.json()["error"]
-        code, message = str(told["code"]), str(told["message"])
-    except (ValueError, KeyError, TypeError):
-        code, message = "", f"the switchboard answered {status}"
-    if status == 429 or status >= 500 or status == 408:
-        away = Unreachable(message, _seconds(response.headers.get("retry-after")))
-        away.status, away.code = status, code or away.code
-        return away
-    if status == 409:
-        return Overtaken(message)
-    if status in {401, 403}:
-        kind = TokenRefused if status == 401 else ConfigurationError
-        return kind(f"the switchboard does not accept the token of this account: {message}")
-    error = SwitchboardError(message, code=code or None)
-    error.status = status
-    return error
-
-
-def _seconds(text: str | None) -> float | None:
-    try:
-        return min(max(float(text), 0.05), 60.0) if text is not None else None
-    except ValueError:
-        return None

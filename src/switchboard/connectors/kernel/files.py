@@ -8,7 +8,6 @@ Next: `api.py`.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -18,10 +17,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.connectors.kernel.api import Api, Declined, Stored, Unreachable, Wanted, sayable
+from switchboard.connectors.kernel.answers import Declined, Stored, Unreachable, Wanted
+from switchboard.connectors.kernel.api import Api, sayable
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
-from switchboard.connectors.kernel.limits import pause_after
+from switchboard.connectors.kernel.patience import Patience
 from switchboard.core.blobs import HEAD_BYTES, NOT_LET_IN, PREFIX, UNKNOWN, bare_type, sniff
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.lanes.faults import point
@@ -151,17 +151,7 @@ class Filer:
         return answer
 
     async def _wanted(self, envelope: Envelope) -> Wanted | None:
-        failures = 0
-        while True:
-            try:
-                wanted = await self.api.wanted(envelope)
-            except Unreachable as error:
-                failures += 1
-                self.health.trouble("switchboard", error.message)
-                await asyncio.sleep(pause_after(failures, error.seconds, random.random()))
-            else:
-                self.health.well("switchboard")
-                return wanted
+        return await Patience(self.health).insist(lambda: self.api.wanted(envelope))
 
     def _at_hand(self, file: FileIn) -> Stored | None:
         """What was fetched for an earlier event, such as the message that is edited."""
@@ -218,6 +208,8 @@ async def _given(session: Session, file: FileIn) -> AsyncGenerator[bytes, None]:
         source = session.fetch(file)
         async for piece in source:
             yield piece
+    except FileNotFoundError as error:
+        raise _Never("it is not there any more") from error
     except ValueError as error:
         raise _Never(str(error) or "the platform does not give it") from error
     except Exception as error:

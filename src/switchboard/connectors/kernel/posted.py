@@ -5,17 +5,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from switchboard.connectors.kernel.api import Api, Unreachable
+from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.limits import pause_after
-
-_T = TypeVar("_T")
+from switchboard.connectors.kernel.patience import Patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,25 +22,11 @@ class Posted:
 
     async def posted(self, after: int, wait_s: float) -> Sequence[tuple[int, bytes]]:
         """Numbers and bodies of the events after that number. Raises ConfigurationError, Overtaken."""
-        return await self._insist(lambda: self.api.posted(after, wait_s))
+        self.health.paused = True  # nobody asks the platform, so it is not silent
+        found = await Patience(self.health).insist(lambda: self.api.posted(after, wait_s))
+        self.health.asking()
+        return found
 
     async def settle_posted(self, upto: int) -> None:
         """The events up to that number are never given again. Raises ConfigurationError, Overtaken."""
-        await self._insist(lambda: self.api.settle_posted(upto))
-
-    async def _insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Until the server answers. Meanwhile the account is not silent: nobody asks the platform."""
-        tries = 0
-        while True:
-            try:
-                found = await call()
-            except Unreachable as error:
-                tries += 1
-                self.health.trouble("switchboard", error.message)
-                self.health.paused = True
-                await asyncio.sleep(pause_after(tries, error.seconds, random.random()))
-                continue
-            if tries:
-                self.health.well("switchboard")
-                self.health.asking()
-            return found
+        await Patience(self.health).insist(lambda: self.api.settle_posted(upto))

@@ -9,16 +9,17 @@ Next: `sending.py`.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import structlog
 
-from switchboard.connectors.kernel.api import Api, Declined, NotNow, Taken, Unreachable, Verdict
+from switchboard.connectors.kernel.answers import Declined, NotNow, Taken, Unreachable, Verdict
+from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import (
@@ -31,7 +32,7 @@ from switchboard.connectors.kernel.intake import (
     merged,
     prepared,
 )
-from switchboard.connectors.kernel.limits import pause_after
+from switchboard.connectors.kernel.patience import Patience
 from switchboard.connectors.kernel.posted import Posted
 from switchboard.connectors.kernel.progress import Progress
 from switchboard.domain.envelope import Envelope
@@ -99,9 +100,12 @@ class Receiver:
     _progress: Progress = field(default_factory=Progress)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _drained: asyncio.Event = field(default_factory=asyncio.Event)
-    _pauses: int = 0
+    _patience: Patience = field(init=False)
     accepted_at: float = 0.0
     """When the switchboard last took a message."""
+
+    def __post_init__(self) -> None:
+        self._patience = Patience(self.health)
 
     async def run(self, cursor: str | None) -> None:
         """Raises what the session raises (SignInRefused, CursorRefused, Busy, OSError), and Overtaken."""
@@ -148,7 +152,7 @@ class Receiver:
 
     async def _room(self) -> None:
         """Until the switchboard takes messages, and not too many wait."""
-        while self._pauses or self._is_full():
+        while self._patience.failures or self._is_full():
             self.health.paused = True
             self._drained.clear()
             await self._drained.wait()
@@ -225,7 +229,7 @@ class Receiver:
                 else:
                     await self._until_something_is_due()
             except Unreachable as error:
-                await self._pause(error)
+                await self._patience.wait(error)
 
     async def _until_something_is_due(self) -> None:
         now = self.clock()
@@ -339,11 +343,7 @@ class Receiver:
         self._drained.set()
         while cursor is not None:
             point("connector_before_cursor")
-            try:
-                await self.api.save_cursor(cursor)
-            except Unreachable as error:
-                await self._pause(error)
-                continue
+            await self._patience.insist(partial(self.api.save_cursor, cursor))
             self._well()
             point("connector_cursor_saved")
             await self.session.confirm(cursor)
@@ -351,12 +351,5 @@ class Receiver:
             cursor = self._progress.advance()
 
     def _well(self) -> None:
-        self._pauses = 0
+        self._patience.over()
         self._drained.set()
-        self.health.well("switchboard")
-
-    async def _pause(self, error: Unreachable) -> None:
-        """The switchboard takes nothing: ask the platform for nothing either."""
-        self._pauses += 1
-        self.health.trouble("switchboard", error.message)
-        await asyncio.sleep(pause_after(self._pauses, error.seconds, random.random()))

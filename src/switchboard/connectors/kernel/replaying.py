@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from switchboard.connectors.kernel.api import Api, Declined, NotNow, Quarantined, Taken, Unreachable
+from switchboard.connectors.kernel.answers import Declined, NotNow, Quarantined, Taken, Unreachable
+from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling, LeftOut, at_home, prepared

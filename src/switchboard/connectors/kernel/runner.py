@@ -20,7 +20,8 @@ import httpx2
 import structlog
 
 from switchboard.connectors.kernel.accounts import Configured
-from switchboard.connectors.kernel.api import Api, Lease, Overtaken, Place, Unreachable
+from switchboard.connectors.kernel.answers import Lease, Overtaken, Unreachable
+from switchboard.connectors.kernel.api import Api, Place
 from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling

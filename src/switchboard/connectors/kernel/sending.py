@@ -8,8 +8,7 @@ uncertain: it is asked for, sent again under its key, or treated as `on_uncertai
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,16 +18,18 @@ from typing import Final, NoReturn
 
 import structlog
 
-from switchboard.connectors.kernel.api import Api, Overtaken, Reply, Unreachable
+from switchboard.connectors.kernel.answers import Overtaken, Reply, Unreachable
+from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.limits import Brake, Limiter, pause_after
+from switchboard.connectors.kernel.held import LEASE_S, Held, told
+from switchboard.connectors.kernel.limits import Brake, Limiter
 from switchboard.connectors.kernel.parts import Destination, marked, plain, plan, unanswering, without_files
+from switchboard.connectors.kernel.patience import Patience
 from switchboard.lanes.faults import point
 from switchboard.ports.channel import SendFailure
 from switchboard.ports.connector import (
     SEND_S,
     Capabilities,
-    FileOut,
     Later,
     OnUncertain,
     Outcome,
@@ -41,14 +42,12 @@ from switchboard.ports.connector import (
 
 log = structlog.get_logger(__name__)
 
-LEASE_S: Final = 60.0
 RENEW_S: Final = 20.0
 REQUEST_S: Final = SEND_S
 """Nothing is sent unless more than this is left of the lease, which is renewed while files are sent."""
 _ANSWER_S: Final = 10.0
 """After which the account says that the platform does not answer; a part with files has as much longer as it may take.
 """
-_PAUSE_S: Final = 0.5
 _HOLD_S: Final = 15.0
 """For longer than this a reply is given back: an intent is taken back with it, and is no doubt after a crash."""
 _HOLD_DOUBT_S: Final = 3600.0
@@ -65,24 +64,6 @@ _DRAIN_S: Final = 10.0
 
 _RECORDED: Final = Sent("")
 """The server knows the part as sent already."""
-
-
-@dataclass(slots=True)
-class _Held:
-    """A reply that is being sent, and until when it is ours."""
-
-    reply: Reply
-    until: float
-    parts: tuple[Part, ...] = ()
-    intended: int | None = None
-    """The part that is recorded as about to be sent; to record it again renews the lease."""
-    doubts: dict[int, float] = field(default_factory=dict)
-    """The parts that may have been sent, and since when."""
-    put_off_s: float = 0.0
-
-    def key(self, index: int) -> str:
-        """Under which the platform knows the part, if it knows keys."""
-        return f"{self.reply.outbox_id}:{index}"
 
 
 class _GivenBack(Exception):
@@ -129,7 +110,7 @@ class Sender:
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
     _rendering: asyncio.Lock = field(default_factory=asyncio.Lock)
     _ending: asyncio.Event = field(default_factory=asyncio.Event)
-    _pauses: int = 0
+    _patience: Patience = field(init=False)
     _slowed: dict[str, float] = field(default_factory=dict)
     """To whom replies wait for the brake, and until when."""
     _unanswered: datetime | None = None
@@ -137,6 +118,7 @@ class Sender:
 
     def __post_init__(self) -> None:
         self._limiter = Limiter(self.capabilities)
+        self._patience = Patience(self.health, "outbox")
 
     async def run(self) -> None:
         """Raises Overtaken when another process serves the account."""
@@ -159,10 +141,9 @@ class Sender:
             asked = self.clock()
             replies = await self.api.replies(lease_s=LEASE_S)
         except Unreachable as error:
-            await self._pause(error)
+            await self._patience.wait(error)
             return
-        self._pauses = 0
-        self.health.well("outbox")
+        self._patience.over()
         if replies:
             point("connector_fetched")
         # The lease began after we asked at the earliest, and before the answer came: only the first is certain.
@@ -173,11 +154,6 @@ class Sender:
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
 
-    async def _pause(self, error: Unreachable) -> None:
-        self._pauses += 1
-        self.health.trouble("outbox", error.message)
-        await asyncio.sleep(pause_after(self._pauses, error.seconds, random.random()))
-
     async def _serve(self, reply: Reply, until: float) -> None:
         """One reply, to its receipt. Whatever goes wrong with the server, the lease ends and says what is uncertain."""
         try:
@@ -185,16 +161,16 @@ class Sender:
         except _GivenBack as back:
             seconds = min(max(back.seconds, 0.0), _LONGEST_S)
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "later", error=_told(back.reason), retry_after_s=seconds)
+                await self.api.receipt(reply, "later", error=told(back.reason), retry_after_s=seconds)
         except _Stopped as stopped:
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "failed", error=_told(str(stopped)), because=stopped.because)
+                await self.api.receipt(reply, "failed", error=told(str(stopped)), because=stopped.because)
                 self.health.counters["failed"] += 1
                 if self.brake is not None and stopped.because == "braked":
                     self.brake.stopped(reply.outbox_id)
         except _Unknown as unknown:
             with suppress(Unreachable, Overtaken):
-                await self.api.receipt(reply, "uncertain", error=_told(str(unknown)))
+                await self.api.receipt(reply, "uncertain", error=told(str(unknown)))
         except (Unreachable, Overtaken) as error:
             log.warning("reply left to its lease", outbox_id=reply.outbox_id, why=error.message)
         except Exception as error:
@@ -206,7 +182,7 @@ class Sender:
     async def _send_all(self, reply: Reply, until: float) -> None:
         if reply.unreachable:
             raise _Stopped("blocked", "not tried, as nothing can be sent there before somebody writes there again")
-        held = _Held(reply, until)
+        held = Held(reply, self.api, self.clock, until)
         held.parts = await self._planned(held)
         self._braked(reply)
         outcomes, blocked = list[Sent | Refused](), False
@@ -214,28 +190,17 @@ class Sender:
             outcomes.append(await self._once(held, index))
             if blocked := self._blocked(reply, outcomes[-1]):
                 break
-        await self._receipt(held, outcomes, "blocked" if blocked else None)
+        self.health.counters[await held.receipt(outcomes, "blocked" if blocked else None)] += 1
 
-    async def _planned(self, held: _Held) -> tuple[Part, ...]:
+    async def _planned(self, held: Held) -> tuple[Part, ...]:
         """The parts of a reply. Other replies go on meanwhile, even if its text is long and hostile."""
         reply = held.reply
-        files = tuple(
-            FileOut(one.filename, one.media_type, one.size_bytes, partial(self._bytes, held, n))
-            for n, one in enumerate(reply.files)
-        )
         to = Destination(reply.address, reply.reply_to, self.platform)
-        make = partial(plan, reply.text, files, self.capabilities, to)
+        make = partial(plan, reply.text, held.files(), self.capabilities, to)
         if len(reply.text) <= _LONG:
             return make()
         async with self._rendering:
             return await asyncio.to_thread(make)
-
-    async def _bytes(self, held: _Held, n: int) -> AsyncIterator[bytes]:
-        """Those of a file, for as long as the reply is ours: half of it is not sent by who may have been replaced."""
-        async for piece in self.api.read_file(held.reply, n):
-            if self.clock() > held.until:
-                raise OSError("the lease of the reply has ended")
-            yield piece
 
     def _blocked(self, reply: Reply, outcome: Sent | Refused) -> bool:
         """Whether the conversation cannot be reached at all, so that the other parts need not be tried."""
@@ -245,28 +210,7 @@ class Sender:
         log.warning("conversation unreachable", outbox_id=reply.outbox_id, why=outcome.reason)
         return True
 
-    async def _receipt(self, held: _Held, outcomes: Sequence[Sent | Refused], because: SendFailure | None) -> None:
-        """Tried for as long as the lease is ours: the parts are recorded, the lease would end as pending."""
-        outcome = "sent" if any(isinstance(one, Sent) for one in outcomes) else "failed"
-        ids = (one.platform_message_id for one in outcomes if isinstance(one, Sent))
-        first = next((some for some in ids if some), None)
-        refusals = "; ".join(one.reason for one in outcomes if isinstance(one, Refused))
-        error = _told(refusals if outcomes else "there is nothing to send")
-        point("connector_unreported")
-        while True:
-            try:
-                why = because if outcome == "failed" else None
-                await self.api.receipt(held.reply, outcome, platform_message_id=first, error=error, because=why)
-            except Unreachable as unreachable:
-                if self.clock() > held.until:
-                    raise
-                await asyncio.sleep(unreachable.seconds or _PAUSE_S)
-            else:
-                self.health.counters[outcome] += 1
-                point("connector_reported")
-                return
-
-    async def _once(self, held: _Held, index: int) -> Sent | Refused:
+    async def _once(self, held: Held, index: int) -> Sent | Refused:
         """One part, unless it is recorded as sent or refused."""
         recorded = held.reply.parts.get(index, {})
         match recorded.get("state"):
@@ -279,7 +223,7 @@ class Sender:
                 return await self._decide(held, index, held.parts[index], "the connector ended while it was sending")
         return await self._attempt(held, index, held.parts[index])
 
-    async def _attempt(self, held: _Held, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
+    async def _attempt(self, held: Held, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
         """Until the platform has said what becomes of the part; `again`: it may have been sent before."""
         while isinstance(outcome := await self._send(held, index, part), Later):
             await self._put_off(held, index, outcome)
@@ -288,20 +232,20 @@ class Sender:
                 return await self._attempt(held, index, plain(part), again=again)
             case Refused(because="target") if part.reply_to is not None:
                 return await self._attempt(held, index, unanswering(part), again=again)
-            case Refused(reason, because="other" | "markup") if part.files:
+            case Refused(reason, because="other" | "markup" | "gone" as because) if part.files:
                 self.health.counters["files_refused"] += 1
-                told = without_files(part, f"{self.platform} does not take it: {reason}", self.capabilities)
-                return await self._attempt(held, index, told, again=again)
+                why = reason if because == "gone" else f"{self.platform} does not take it: {reason}"
+                return await self._attempt(held, index, without_files(part, why, self.capabilities), again=again)
             case Uncertain(reason):
                 return await self._decide(held, index, part, reason, again=again)
         if outcome is not _RECORDED:
-            await self._record(held, index, outcome)
+            await held.record(index, outcome)
         return outcome
 
-    async def _send(self, held: _Held, index: int, part: Part) -> Outcome:
+    async def _send(self, held: Held, index: int, part: Part) -> Outcome:
         """Wait for our turn, record the intent, and send while the lease is certainly ours."""
         await self._turn(held)
-        if await self._intend(held, index) == "sent":
+        if await held.intend(index) == "sent":
             return _RECORDED
         began = self.clock()
         if held.until - began <= REQUEST_S:
@@ -315,11 +259,11 @@ class Sender:
                 return Later(_KEY_AGAIN_S, outcome.reason)
         return outcome
 
-    async def _answer(self, held: _Held, index: int, part: Part) -> Outcome:
+    async def _answer(self, held: Held, index: int, part: Part) -> Outcome:
         """What the platform says; the account tells if it says nothing."""
         asked, late = datetime.now(UTC), part.patience_s - SEND_S + _ANSWER_S
-        told = f"{self.platform} has not said what becomes of a reply"
-        silent = asyncio.get_running_loop().call_later(late, self._unheard, asked, told)
+        silence = f"{self.platform} has not said what becomes of a reply"
+        silent = asyncio.get_running_loop().call_later(late, self._unheard, asked, silence)
         try:
             async with asyncio.timeout(part.patience_s):
                 outcome = await self._sent(held, index, part)
@@ -327,10 +271,11 @@ class Sender:
             outcome = Uncertain(f"{type(error).__name__}: {error}")
         finally:
             silent.cancel()
+        outcome = held.unless_unread(outcome)
         match outcome:
             case Uncertain(reason):
                 self._unheard(asked, reason)
-            case Sent() | Refused():
+            case Sent() | Refused(because="markup" | "target" | "blocked" | "other"):
                 self._heard()
         return outcome
 
@@ -343,7 +288,7 @@ class Sender:
         self._unanswered = None
         self.health.well("sending")
 
-    async def _sent(self, held: _Held, index: int, part: Part) -> Outcome:
+    async def _sent(self, held: Held, index: int, part: Part) -> Outcome:
         """What the session says; the lease is renewed while it sends files. Raises Overtaken when it is lost."""
         if not part.files:
             return await self.session.send(part, held.key(index))
@@ -351,38 +296,13 @@ class Sender:
         try:
             while not (await asyncio.wait((sending,), timeout=RENEW_S))[0]:
                 with suppress(Unreachable):
-                    await self._intend(held, index)
+                    await held.intend(index)
             return sending.result()
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    async def _intend(self, held: _Held, index: int) -> str:
-        began = self.clock()
-        state = await self.api.part(held.reply, index, len(held.parts), "intent", key=held.key(index))
-        held.until, held.intended = began + LEASE_S, index
-        return state
-
-    async def _record(self, held: _Held, index: int, outcome: Sent | Refused) -> None:
-        """Until the server knows it, or the lease has ended."""
-        while True:
-            began = self.clock()
-            try:
-                if isinstance(outcome, Sent):
-                    known = outcome.platform_message_id or None
-                    await self.api.part(held.reply, index, len(held.parts), "sent", platform_message_id=known)
-                else:
-                    await self.api.part(held.reply, index, len(held.parts), "refused", error=_told(outcome.reason))
-            except Unreachable as error:
-                if self.clock() > held.until:
-                    raise
-                await asyncio.sleep(error.seconds or _PAUSE_S)
-            else:
-                held.until, held.intended = began + LEASE_S, None
-                point("connector_recorded")
-                return
-
-    async def _turn(self, held: _Held) -> None:
+    async def _turn(self, held: Held) -> None:
         """Until the limits of the platform let a part be sent. The turn is taken before the wait: others come later."""
         conversation, reason = held.reply.conversation, "the limits of the platform"
         group, now = held.reply.address.get("group") is True, self.clock()
@@ -391,12 +311,12 @@ class Sender:
         self._limiter.sent(conversation, now + pause, group=group)
         await self._wait(held, pause, reason)
 
-    def _require_time(self, held: _Held, seconds: float, reason: str) -> None:
+    def _require_time(self, held: Held, seconds: float, reason: str) -> None:
         """A reply of which nothing is on its way is given back rather than its lease renewed."""
         if held.intended is None and seconds > held.until - self.clock() - REQUEST_S:
             raise _GivenBack(seconds, reason)
 
-    async def _wait(self, held: _Held, seconds: float, reason: str) -> None:
+    async def _wait(self, held: Held, seconds: float, reason: str) -> None:
         """A pause that our own limits ask for, or the platform: then the lease is renewed meanwhile.
 
         A reply that waits when the session ends is given back: nothing of it is on its way.
@@ -409,9 +329,9 @@ class Sender:
                     await self._ending.wait()
                 raise _LeftToLease(reason) if held.doubts else _GivenBack(left, reason)
             if held.intended is not None and self.clock() > held.until - LEASE_S + RENEW_S:
-                await self._intend(held, held.intended)
+                await held.intend(held.intended)
 
-    async def _put_off(self, held: _Held, index: int, later: Later) -> None:
+    async def _put_off(self, held: Held, index: int, later: Later) -> None:
         self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
         held.put_off_s += later.seconds
@@ -422,15 +342,8 @@ class Sender:
             self._unheard(datetime.now(UTC), f"replies wait: {later.reason}")
             raise _GivenBack(later.seconds, later.reason)
         if index not in held.doubts:
-            await self._take_back(held, index)
+            await held.take_back(index)
         await self._wait(held, later.seconds, later.reason)
-
-    async def _take_back(self, held: _Held, index: int) -> None:
-        """The platform says that it did not take the part, so that a crash while it waits leaves no doubt."""
-        began = self.clock()
-        with suppress(Unreachable):  # then the intent stays, and is renewed
-            await self.api.part(held.reply, index, len(held.parts), "later")
-            held.until, held.intended = began + LEASE_S, None
 
     def _braked(self, reply: Reply) -> None:
         """What was begun goes on."""
@@ -459,20 +372,20 @@ class Sender:
             raise _GivenBack(pause, f"{why}; it waits")
         raise _Stopped("braked", f"{why}: perhaps a program answers; to send this one: switchboard outbox resend")
 
-    def _knows_key(self, held: _Held, index: int) -> bool:
+    def _knows_key(self, held: Held, index: int) -> bool:
         """Whether the platform still knows the key of a part that may have been sent."""
         if self.capabilities.idempotency != "key":
             return False
         patience = held.parts[index].patience_s
         return self.clock() - held.doubts[index] + patience < self.capabilities.key_window_s
 
-    async def _decide(self, held: _Held, index: int, part: Part, reason: str, *, again: bool = False) -> Sent | Refused:
+    async def _decide(self, held: Held, index: int, part: Part, reason: str, *, again: bool = False) -> Sent | Refused:
         """What becomes of a part that may have been sent; it is repeated at most once."""
         if self._knows_key(held, index):
             return await self._attempt(held, index, part)
         if self.capabilities.idempotency != "none" and (found := await self._found(held, index, part)):
             self._heard()
-            await self._record(held, index, found)
+            await held.record(index, found)
             return found
         self.health.counters["uncertain"] += 1
         log.warning("part may have been sent", outbox_id=held.reply.outbox_id, part=index + 1, why=reason)
@@ -482,11 +395,11 @@ class Sender:
                 return await self._attempt(held, index, marked(part, self.capabilities), again=True)
             case "drop":
                 refused = Refused(f"not sent again, as it may have been sent: {reason}")
-                await self._record(held, index, refused)
+                await held.record(index, refused)
                 return refused
         raise _Unknown(f"part {index + 1} of {len(held.parts)} may have been sent: {reason}")
 
-    async def _found(self, held: _Held, index: int, part: Part) -> Sent | None:
+    async def _found(self, held: Held, index: int, part: Part) -> Sent | None:
         """The part, if the platform has it. That it could not be asked says nothing, so it is asked again later."""
         try:
             async with asyncio.timeout(REQUEST_S):
@@ -498,8 +411,3 @@ class Sender:
 def counted(recipient: str, conversation: str) -> tuple[str, str]:
     """What the brake counts a reply for."""
     return f"to {recipient}", f"in {conversation}"
-
-
-def _told(reason: str) -> str | None:
-    """A reason as the server takes it."""
-    return reason.replace("\0", "")[:1000] or None

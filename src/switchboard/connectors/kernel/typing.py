@@ -18,6 +18,8 @@ from switchboard.ports.connector import Session
 _BEFORE: Final = 0.8
 """The part of the time after which it is shown again."""
 _REQUEST_S: Final = 5.0
+_AT_ONCE: Final = 4
+"""How many conversations it is shown in at a time: each takes a connection, which replies need more urgently."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,7 @@ class Typist:
     _ended: dict[str, float] = field(default_factory=dict)
     """When the last replies came: what was asked before that is out of date."""
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     def told(self, answering: Mapping[str, JsonObject], asked: float) -> None:
         """The server has answered what it was asked at that time."""
@@ -64,5 +67,5 @@ class Typist:
     async def _show(self, address: JsonObject) -> None:
         """That it could not be shown harms nobody."""
         with suppress(Exception):
-            async with asyncio.timeout(min(self.typing_s, _REQUEST_S)):
+            async with self._turns, asyncio.timeout(min(self.typing_s, _REQUEST_S)):
                 await self.session.typing(address)

@@ -31,7 +31,6 @@ from switchboard.ports.connector import (
     Manifest,
     Outcome,
     Part,
-    Refused,
     Sent,
     Session,
     SignInRefused,
@@ -298,12 +297,7 @@ class _Session:
             return outcome
         if self._platform.capabilities.idempotency == "key" and key in self._platform.keys:
             return Sent(self._platform.keys[key])
-        try:
-            files = [(one.filename, b"".join([piece async for piece in one.read()])) for one in part.files]
-        except OSError as error:
-            return Later(0.1, str(error))
-        except ValueError as error:
-            return Refused(str(error))
+        files = [(one.filename, b"".join([piece async for piece in one.read()])) for one in part.files]
         self._platform.posts.append(part)
         self._platform.brought.append(Received(part.text, tuple(files)))
         self._platform.keys[key] = str(len(self._platform.posts))

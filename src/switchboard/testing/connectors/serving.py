@@ -14,7 +14,7 @@ from switchboard.testing.connectors.expecting import answered, none_lost_or_doub
 from switchboard.testing.connectors.killing import became
 from switchboard.testing.connectors.running import Death, connector, listening, scripted, texts, until
 
-_OUTAGE_S: Final = 60.0
+_OUTAGE_S: Final = 90.0
 _SOON_S: Final = 5.0
 _IDLE_S: Final = 300.0
 _TTL_S: Final = 6.0
@@ -23,23 +23,36 @@ _NEXT: Final = "POST /v1/outbox/next"
 
 
 async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> None:
-    """For a minute it has no room (429), for a minute it is away (503), and later it is there again."""
+    """For 90 s it has no room (429), for 90 s it is away (503); then the connector ends while it is away, and
+    the next one begins from the beginning."""
     switchboard, said = scripted(), list[str]()
-    async with connector(driver.configured, switchboard):
+
+    async def away(status: int, *pauses_s: float) -> None:
+        switchboard.outage, switchboard.unavailable = status, True
+        for seconds in pauses_s:
+            said.append(f"message {len(said) + 1}")
+            await driver.says("t", said[-1])
+            await passes(seconds)
+
+    async def back() -> None:
+        switchboard.unavailable = False
+        await until(lambda: len(switchboard.accepted) == len(said), "all are accepted", more_s=_OUTAGE_S)
+
+    async with connector(driver.configured, switchboard) as running:
         await until(lambda: _NEXT in switchboard.requests, "the account is open")
         for status in (429, 503):
-            switchboard.outage, switchboard.unavailable = status, True
-            for seconds in (_SOON_S, 0.0, _OUTAGE_S):
-                said.append(f"message {len(said) + 1}")
-                await driver.says("t", said[-1])
-                await passes(seconds)
-            switchboard.unavailable = False
-            await until(lambda: len(switchboard.accepted) == len(said), "all are accepted", more_s=_OUTAGE_S)
+            await away(status, _SOON_S, 0.0, _OUTAGE_S)
+            await back()
+        await away(503, _SOON_S)
+        await running.killed()
+    switchboard.cursor = None
+    async with connector(driver.configured, switchboard):
+        await back()
     same(texts(switchboard.accepted), said)
 
 
 async def check_an_outage_of_the_platform_loses_nothing(driver: LeavingDriver) -> None:
-    """It is out of reach for a minute while an answer waits; then that arrives once, and so does what people write.
+    """It is out of reach for 90 s while an answer waits; then that arrives once, and so does what people write.
 
     What was about to be sent waits for the end of its lease: a second process comes then.
     """

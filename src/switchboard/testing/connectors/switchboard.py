@@ -195,9 +195,9 @@ class ScriptedSwitchboard:
                 return next(iter(self._outbox[outbox_id].files[int(n) :]), None)
         return None
 
-    def lose_files(self, outbox_id: str) -> None:
-        """The files of a reply are not there any more."""
-        self._outbox[outbox_id].files.clear()
+    def lose_files(self, outbox_id: str, *others: bytes) -> None:
+        """The files of a reply are not there any more, but others in their place."""
+        self._outbox[outbox_id].files[:] = others
 
     def _away(self, request: httpx2.Request) -> bool:
         return self.unavailable or request.url.path in self.closed

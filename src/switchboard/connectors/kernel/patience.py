@@ -1,0 +1,50 @@
+"""The switchboard does not answer, or takes nothing now: it is asked again, later each time, and heartbeats say so.
+
+`receiving.py`, `sending.py`, `files.py` and `posted.py` wait by it. Next: `limits.py`, for how long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from switchboard.connectors.kernel.answers import Unreachable
+from switchboard.connectors.kernel.health import Health
+from switchboard.connectors.kernel.limits import pause_after
+
+_T = TypeVar("_T")
+
+
+@dataclass(slots=True)
+class Patience:
+    """`part`: of the work that does not succeed meanwhile; `failures`: in a row."""
+
+    health: Health
+    part: str = "switchboard"
+    failures: int = 0
+
+    async def wait(self, error: Unreachable) -> None:
+        """Until it can be asked again."""
+        self.failures += 1
+        self.health.trouble(self.part, error.message)
+        await asyncio.sleep(pause_after(self.failures, error.seconds, random.random()))
+
+    def over(self) -> None:
+        """It has answered."""
+        self.failures = 0
+        self.health.well(self.part)
+
+    async def insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
+        """Its answer, however long that takes. Raises what `call` raises, but never Unreachable."""
+        while True:
+            try:
+                found = await call()
+            except Unreachable as error:
+                await self.wait(error)
+                continue
+            if self.failures:
+                self.over()
+            return found
