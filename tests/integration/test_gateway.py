@@ -7,11 +7,12 @@ import json
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 from uuid import UUID, uuid4
 
 import aiohttp
@@ -20,7 +21,9 @@ from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.chat import Exchange, within
+from switchboard.app.messages.chat import ChatEntry, within
+from switchboard.cli.client import Place
+from switchboard.cli.messages.exchange import Exchange, Line
 from switchboard.ports.engine import Answer, Delta, EngineFailure, ModelUsage, NoReply, Turn, TurnResult
 from switchboard.server.contracts.gateway import METHODS
 from switchboard.server.ws import connection, door, protocol
@@ -347,6 +350,61 @@ async def test_a_reader_that_comes_back_takes_over_from_a_connection_that_hangs(
         assert not old.events.get(stream)
 
 
+class Wire:
+    """A way to the server that can be cut."""
+
+    def __init__(self, url: str) -> None:
+        self._to = urlsplit(url)
+        self._ends: list[asyncio.StreamWriter] = []
+        self.url = ""
+
+    @asynccontextmanager
+    async def laid(self) -> AsyncIterator[Wire]:
+        async with await asyncio.start_server(self._carry, "127.0.0.1", 0) as opened:
+            self.url = f"http://127.0.0.1:{opened.sockets[0].getsockname()[1]}"
+            yield self
+            self.cut()
+
+    def cut(self) -> None:
+        while self._ends:
+            self._ends.pop().transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(self._to.hostname, self._to.port)
+        self._ends += [writer, back]
+        await asyncio.gather(_carry(reader, back), _carry(there, writer))
+
+
+async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def test_the_terminal_goes_on_when_its_connection_was_lost(database_url: str, tmp_path: Path) -> None:
+    story, shown, terminal = Story(), list[str](), {"channel": "cli", "endpoint": "here", "sender": "me"}
+
+    def take(kind: str, told: Any) -> None:
+        shown.append(kind)
+        if told.get("text", "").startswith("and for all"):
+            story.may_end["tale"].set()
+        elif kind == "tool":
+            wire.cut()
+
+    async with a_server(database_url, tmp_path, Writing(story)) as server, Wire(server.url).laid() as wire:
+        place = Place(wire.url, server.token, "")
+        async with Exchange(place, terminal, Line("s", "tale", "k"), take) as exchange:
+            accepted = await exchange.send()
+            answer = await exchange.follow(SOON)
+        assert (answer.request_id, answer.good) == (accepted["request_id"], True)
+        assert [reply["text"] for reply in answer.replies] == ["Once and for all: tale"]
+        assert (shown.count("reply"), shown[-1]) == (1, "done")
+        assert await server.lab.count("select count(*) from message_inbox") == 1
+
+
 # The end of a turn --------------------------------------------------------------------------------------------------
 
 
@@ -410,7 +468,7 @@ async def test_history_comes_in_pages(database_url: str, tmp_path: Path) -> None
 
 
 def test_a_page_of_history_fits_a_frame() -> None:
-    page = [Exchange(UUID(int=n), None, "ü" * 5000, _AT, "answered", ()) for n in range(5)]
+    page = [ChatEntry(UUID(int=n), None, "ü" * 5000, _AT, "answered", ()) for n in range(5)]
     assert len(within(25_000, page)) == 2
     [cut] = within(9_000, page)
     assert (len(cut.text), cut.cut) == (1000, True)

@@ -89,7 +89,7 @@ def server_url(settings: Settings) -> str:
     url = (os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)).rstrip("/")
     if "://" not in url:
         raise ConfigurationError(f"SWITCHBOARD_URL {url!r} is not a URL; write http://{url}")
-    if url != _url_of_environment() and not _is_here(url):
+    if url != _url_of_environment() and not is_here(url):
         raise ConfigurationError(
             f"{FILE_NAME} in the working directory says that the server is at {url}; commands connect to another "
             f"address than this machine's loopback only if the environment names it: set SWITCHBOARD_URL={url}"
@@ -101,7 +101,7 @@ def _operator_token(file: Path, url: str) -> str:
     """The token in the file, if it may be sent to this address. Raises OSError, ConfigurationError."""
     require_ours(file.parent)
     token = read_ours(file).strip()
-    if not _is_here(url):
+    if not is_here(url):
         raise ConfigurationError(
             f"the operator's token in {file} is not sent to {url}, which is not this machine's loopback address; "
             "set SWITCHBOARD_TOKEN to the token for that server"
@@ -129,7 +129,7 @@ def _started_last(data_dir: Path) -> str | None:
         return None
 
 
-def _is_here(url: str) -> bool:
+def is_here(url: str) -> bool:
     """Whether a URL points to a loopback address; malformed URLs are left for the HTTP client to refuse."""
     try:
         name = urlsplit(url).hostname or ""
@@ -249,15 +249,20 @@ class Client:
     def _failed(self, error: Exception) -> SwitchboardError:
         """What it means that there is no answer."""
         if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            scheme = "; it speaks http, not https" if self.place.url.startswith("https") else ""
-            return NoServer(
-                f"no switchboard is running at {self.place.url}{scheme}; start it with `switchboard up`, "
-                "or set SWITCHBOARD_URL to its address"
-            )
+            return no_server(self.place)
         if isinstance(error, httpx2.InvalidURL):
             return ConfigurationError(f"{self.place.url!r} is not the URL of a switchboard: {error}")
         why = str(error) or type(error).__name__
         return Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection")
+
+
+def no_server(place: Place) -> NoServer:
+    """The error when nobody answers there."""
+    scheme = "; it speaks http, not https" if place.url.startswith("https") else ""
+    return NoServer(
+        f"no switchboard is running at {place.url}{scheme}; start it with `switchboard up`, "
+        "or set SWITCHBOARD_URL to its address"
+    )
 
 
 async def ask_about_team(client: Client, path: str, params: Mapping[str, object], rows: str) -> Json:
@@ -337,7 +342,7 @@ def http_client(place: Place) -> httpx2.AsyncClient:
         headers["authorization"] = f"Bearer {place.token}"
     try:
         # A proxy of the environment must not see what stays on this machine.
-        direct = _is_here(place.url)
+        direct = is_here(place.url)
         return httpx2.AsyncClient(base_url=place.url, headers=headers, trust_env=not direct, verify=_trust(place.url))
     except (httpx2.InvalidURL, ValueError) as error:
         raise ConfigurationError(f"SWITCHBOARD_URL {place.url!r} is not a URL: {error}") from error

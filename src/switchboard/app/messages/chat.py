@@ -96,7 +96,7 @@ class NoAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ChatEntry:
     """A message and the replies to it. `key`: what it was sent with. `cut`: texts are cut, as it is too large."""
 
     request_id: UUID
@@ -169,7 +169,7 @@ class ChatService:
 
     async def history(
         self, speaker: Speaker, session: str, *, limit: int, cursor: str | None
-    ) -> tuple[list[Exchange], str | None]:
+    ) -> tuple[list[ChatEntry], str | None]:
         """A page of a session, newest first, and the cursor of the next. Raises InvalidInput, Unavailable."""
         before = None if cursor is None else uuid_cursor(cursor)
         written = await chats.page(self._database, self._conversation(speaker, session), limit, before)
@@ -180,7 +180,7 @@ class ChatService:
         page = within(
             PAGE_BYTES,
             [
-                Exchange(m.request_id, m.key, m.text, m.received_at, m.state, replies.get(m.request_id, ()))
+                ChatEntry(m.request_id, m.key, m.text, m.received_at, m.state, replies.get(m.request_id, ()))
                 for m in written
             ],
         )
@@ -214,9 +214,9 @@ def _envelope(speaker: Speaker, session: str, payload: Payload, key: str, now: d
     )
 
 
-def within(most: int, page: Sequence[Exchange]) -> list[Exchange]:
+def within(most: int, page: Sequence[ChatEntry]) -> list[ChatEntry]:
     """As many of the first as have at most so many bytes; at least one, whose texts are cut if it alone has more."""
-    kept: list[Exchange] = []
+    kept: list[ChatEntry] = []
     for exchange in page:
         size = len(msgspec.json.encode(exchange))
         if size > most and kept:
@@ -226,6 +226,6 @@ def within(most: int, page: Sequence[Exchange]) -> list[Exchange]:
     return kept
 
 
-def _shortened(exchange: Exchange) -> Exchange:
+def _shortened(exchange: ChatEntry) -> ChatEntry:
     replies = [replace(one, text=one.text[:_CUT], files=one.files[:10]) for one in exchange.replies]
     return replace(exchange, text=exchange.text[:_CUT], replies=replies, cut=True)

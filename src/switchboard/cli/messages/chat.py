@@ -1,7 +1,7 @@
-"""`switchboard chat`: a real channel, `cli`, one line a message.
+"""`switchboard chat`: one line a message, over the gateway.
 
 Called by `cli/main.py`. Lines enter from the terminal or from stdin; answers leave as they come, on a terminal while
-they are written. A session is a thread of the conversation: naming it again continues it. Next: `screen.py`.
+they are written. A session is a thread of the conversation: naming it again continues it. Next: `exchange.py`.
 """
 
 from __future__ import annotations
@@ -12,37 +12,31 @@ import os
 import readline
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from switchboard.cli.client import Client, open_client
+from switchboard.app.settings import load_settings
+from switchboard.cli.client import Place, find_server
+from switchboard.cli.messages.exchange import Exchange, Line
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
-from switchboard.cli.messages.talk import (
-    Draft,
-    answer_json,
-    follow,
-    local_endpoint,
-    local_user,
-    new_id,
-    show_silence,
-    submit,
-    written,
-)
-from switchboard.cli.output import FAILED, OK, AsJson, done, errors, show
+from switchboard.cli.messages.talk import answer_json, local_endpoint, local_user, new_id, show_silence, written
+from switchboard.cli.output import FAILED, OK, AsJson, Json, done, errors, show
 from switchboard.domain.errors import InvalidInput, Overloaded
 
 _HISTORY: Final = 1000
 _PROMPT: Final = "you: "
+_OPERATOR: Final = "sb_o_"
+"""How the tokens of operators begin."""
 _HELP: Final = """\
 Each line is a message; the answer comes below it. Arrow keys bring back earlier lines.
 /help  this text
 /stop  ends an answer that is being written, as Ctrl-C does; Ctrl-C once more leaves
 /quit  leaves, as Ctrl-D does; `switchboard chat --session {session}` continues here
-Why a message went where it went: `switchboard messages list --channel cli`, then `switchboard explain ID`."""
+Why a message went where it went: `switchboard messages list`, then `switchboard explain ID`."""
 
 
 def chat(
@@ -58,43 +52,63 @@ def chat(
     /stop or Ctrl-C ends the answer that is being written, Ctrl-C once more leaves. /help says more.
     With --json one object a line, when its message is answered. With --once exit code 1 if nobody answered.
     """
-    draft = Draft("", "cli", endpoint or local_endpoint(), local_user(), session or new_id(), "")
+    place = find_server(load_settings())
+    talk = _Talk(
+        place=place,
+        speaker=_speaker(place, endpoint),
+        session=session or new_id(),
+        wait=wait,
+        as_json=as_json,
+    )
     if once is not None:
-        done(_talk(draft, [written(once)], wait, as_json=as_json))
+        done(talk.exchange([written(once)]))
     elif sys.stdin.isatty():
-        errors().print(f"session {draft.thread}; /stop ends an answer, Ctrl-D the chat, /help says more", style="dim")
-        keyboard = Keyboard(draft.thread or "", [])
+        errors().print(f"session {talk.session}; /stop ends an answer, Ctrl-D the chat, /help says more", style="dim")
+        keyboard = Keyboard(talk.session, [])
         with _history():
-            _talk(draft, _typed(keyboard), wait, keyboard, as_json=as_json)
+            talk.exchange(_typed(keyboard), keyboard)
     else:
-        _talk(draft, _piped(), wait, as_json=as_json)
+        talk.exchange(_piped())
 
 
-def _talk(draft: Draft, lines: Iterable[str], wait: float, keyboard: Keyboard | None = None, *, as_json: bool) -> int:
-    """One exchange a line; the code of the last one. Between two, nothing of ours runs: the terminal has the thread."""
-    code = OK
-    with asyncio.Runner() as runner, contextlib.ExitStack() as closing:
-        opened = open_client()
-        client = runner.run(opened.__aenter__())
-        closing.callback(lambda: runner.run(opened.__aexit__(None, None, None)))
-        for line in lines:
-            try:
-                said = replace(draft, text=line, event_id=new_id())
-                code = runner.run(_exchange(client, said, wait, keyboard, as_json=as_json))
-            except (InvalidInput, Overloaded) as error:
-                # A line that is refused (too long, too many waiting) is no reason to end the conversation.
-                errors().print(error.message, style="yellow")
-                code = FAILED
-    return code
+def _speaker(place: Place, endpoint: str) -> Json | None:
+    """An operator's token speaks for the user of this terminal; every other one for itself."""
+    if not endpoint and not (place.token or "").startswith(_OPERATOR):
+        return None
+    return {"channel": "cli", "endpoint": endpoint or local_endpoint(), "sender": local_user()}
 
 
-async def _exchange(client: Client, draft: Draft, wait: float, keyboard: Keyboard | None, *, as_json: bool) -> int:
-    accepted = await submit(client, draft)
-    request_id = str(accepted["request_id"])
-    following = follow(client, request_id, wait=wait, take=screen(as_json=as_json))
-    answer = await (keyboard.attend(client, request_id, following) if keyboard else following)
-    show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)
-    return OK if answer.good else FAILED
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Talk:
+    """A session with a server; `wait`: seconds for each answer."""
+
+    place: Place
+    speaker: Json | None
+    session: str
+    wait: float
+    as_json: bool
+
+    def exchange(self, lines: Iterable[str], keyboard: Keyboard | None = None) -> int:
+        """One exchange a line; the code of the last one. Between two nothing of ours runs: the terminal has it."""
+        code = OK
+        with asyncio.Runner() as runner:
+            for text in lines:
+                try:
+                    code = runner.run(self._one(text, keyboard))
+                except (InvalidInput, Overloaded) as error:
+                    # A line that is refused (too long, too many waiting) is no reason to end the conversation.
+                    errors().print(error.message, style="yellow")
+                    code = FAILED
+        return code
+
+    async def _one(self, text: str, keyboard: Keyboard | None) -> int:
+        line = Line(self.session, text, new_id())
+        async with Exchange(self.place, self.speaker, line, screen(as_json=self.as_json)) as exchange:
+            accepted = await exchange.send()
+            following = exchange.follow(self.wait)
+            answer = await (keyboard.attend(exchange.stop, following) if keyboard else following)
+        show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=self.as_json)
+        return OK if answer.good else FAILED
 
 
 def _piped() -> Iterator[str]:

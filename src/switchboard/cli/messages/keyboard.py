@@ -1,7 +1,7 @@
 """What a person types while an answer is written: it can be stopped, or left to itself.
 
 Called by `chat.py` around the wait for an answer. Lines and Ctrl-C enter; a stop goes to the server, other lines are
-kept for later. Next: `talk.py`.
+kept for later. Next: `exchange.py`.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import typer
 
-from switchboard.cli.client import Client, part
 from switchboard.cli.messages.talk import Answer
 from switchboard.cli.output import INTERRUPTED, errors
 from switchboard.domain.errors import SwitchboardError
 
+Stop = Callable[[], Awaitable[None]]
+"""Asks for the end of what runs; raises what stands in the way."""
 QUIT: Final = "/quit"
 _CTRL_C: Final = "\x03"
 _LINE: Final = 4096
@@ -35,14 +36,14 @@ class Keyboard:
     session: str
     later: list[str]
 
-    async def attend(self, client: Client, request_id: str, following: Coroutine[None, None, Answer]) -> Answer:
-        """What `following` returns. The first Ctrl-C, and /stop, ask for the end of its turns; the second one leaves.
+    async def attend(self, stop: Stop, following: Coroutine[None, None, Answer]) -> Answer:
+        """What `following` returns. The first Ctrl-C, and /stop, call `stop` to end its turns; the second one leaves.
 
         Raises typer.Exit when the person leaves.
         """
         keys: asyncio.Queue[str] = asyncio.Queue()
         with _reading(keys):
-            tasks = asyncio.create_task(following), asyncio.create_task(self._obey(client, request_id, keys))
+            tasks = asyncio.create_task(following), asyncio.create_task(self._obey(stop, keys))
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 return tasks[0].result() if tasks[0] in done else await tasks[1]
@@ -57,7 +58,7 @@ class Keyboard:
         lines = (keys.get_nowait() for _ in range(keys.qsize()))
         self.later.extend(line for line in lines if line not in {"/stop", _CTRL_C})
 
-    async def _obey(self, client: Client, request_id: str, keys: asyncio.Queue[str]) -> Answer:
+    async def _obey(self, stop: Stop, keys: asyncio.Queue[str]) -> Answer:
         stopping = False
         while True:
             match await keys.get():
@@ -68,7 +69,7 @@ class Keyboard:
                     self.leave()
                     raise typer.Exit(INTERRUPTED)
                 case "\x03" | "/stop" as key:
-                    await _stop(client, request_id, "\n" if key == _CTRL_C else "")
+                    await _stop(stop, "\n" if key == _CTRL_C else "")
                     stopping = True
                 case line:
                     self.later.append(line)
@@ -78,9 +79,9 @@ class Keyboard:
         errors().print(f"\n`switchboard chat --session {self.session}` continues here", style="dim", soft_wrap=True)
 
 
-async def _stop(client: Client, request_id: str, before: str) -> None:
+async def _stop(stop: Stop, before: str) -> None:
     try:
-        await client.post(f"/v1/messages/{part(request_id)}/stop", {})
+        await stop()
         note = "stopping; Ctrl-C leaves"
     except SwitchboardError as error:
         note = f"it cannot be stopped: {error.message}; Ctrl-C leaves"

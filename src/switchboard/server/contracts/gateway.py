@@ -17,7 +17,7 @@ from uuid import UUID
 from pydantic import Field, StringConstraints, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
-from switchboard.app.messages.chat import Exchange, Outcome, Speaker, WholeReply
+from switchboard.app.messages.chat import ChatEntry, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail
 from switchboard.app.messages.stream import Reset, TextDelta, ToolUse, Waiting
 from switchboard.domain.envelope import MAX_TEXT
@@ -146,7 +146,7 @@ class Aborted:
 class HistoryPage:
     """A page of a session, and the cursor of the next one."""
 
-    messages: Sequence[Exchange]
+    messages: Sequence[ChatEntry]
     next_cursor: str | None
 
 

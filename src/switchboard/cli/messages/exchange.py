@@ -1,0 +1,281 @@
+"""One message over the gateway, and its answer while it is written.
+
+Called by `chat.py`. In: where the server is, for whom the terminal speaks, and a text; out: events for the screen, and
+an `Answer`. A connection that is lost is made again, and the answer goes on where it was. Next: `server/ws/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from types import TracebackType
+from typing import Final
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
+
+from switchboard import __version__
+from switchboard.cli.client import Place, is_here, no_server
+from switchboard.cli.messages.talk import Answer, Take
+from switchboard.cli.output import Json, NoServer
+from switchboard.domain.errors import (
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    Overloaded,
+    SwitchboardError,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+)
+
+_AGAIN_S: Final = 0.5
+"""Pause before a connection is made again."""
+_CLOSE_S: Final = 1.0
+_FAILURES: Final = 20
+"""Failures in a row after which it is given up."""
+_KINDS: Final[Mapping[str, type[SwitchboardError]]] = {
+    "unauthenticated": Unauthenticated,
+    "forbidden": Forbidden,
+    "conflict": Conflict,
+    "too_large": TooLarge,
+    "unavailable": Unavailable,
+    "internal_error": SwitchboardError,
+}
+"""What the server may say; everything else is about the input."""
+_SERVER_ERROR: Final = 500
+_BUSY: Final = frozenset({"overloaded", "sender_over_rate"})
+_CLOSED: Final[Mapping[int, type[SwitchboardError]]] = {1008: Unauthenticated, 1009: TooLarge}
+"""Close codes that another connection would end with, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What is said, in which session. Whatever has the same `key` is the same message."""
+
+    session: str
+    text: str
+    key: str
+
+
+class Exchange:
+    """A line and its answer. `speaker`: for whom the terminal speaks, if not for its token. Close it by `async with`.
+
+    `send` comes first, then `follow`, beside which `stop` may be called.
+    """
+
+    def __init__(self, place: Place, speaker: Json | None, line: Line, take: Take) -> None:
+        self._place = place
+        self._speaker = speaker
+        self._line = line
+        self._take = take
+        self._socket: ClientConnection | None = None
+        self._open = asyncio.Event()
+        self._ids = count(1)
+        self._asked: dict[str, asyncio.Future[Json]] = {}
+        self._sent: Json = {}
+        self._seq = 0
+        self._texts: dict[str, str] = {}
+        self._replies: list[Json] = []
+
+    async def __aenter__(self) -> Exchange:
+        return self
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def send(self) -> Json:
+        """Have it stored: {request_id, duplicate}. Raises NoServer, and what the server refuses."""
+        await self._connect()
+        return {name: self._sent[name] for name in ("request_id", "duplicate")}
+
+    async def follow(self, wait: float) -> Answer:
+        """Up to `wait` seconds, through lost connections. Raises NoServer or Unavailable if there is no other."""
+        limit = asyncio.timeout(wait)
+        try:
+            async with limit:
+                return await self._to_the_end()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        return self._answer("in_flight")
+
+    async def stop(self) -> None:
+        """End the turns of the message with what they have. Raises Unavailable and what the server refuses."""
+        await self._open.wait()
+        params = {"session": self._line.session, "request_id": self._sent["request_id"]}
+        future = asyncio.get_running_loop().create_future()
+        await self._say("chat.abort", params, future)
+        await future
+
+    async def _to_the_end(self) -> Answer:
+        failures = 0
+        while True:
+            try:
+                if self._socket is None:
+                    await self._connect()
+                failures = 0
+                return await self._heard()
+            except (NoServer, Unavailable, ConnectionClosed) as error:
+                await self._close()
+                failures += 1
+                if failures == _FAILURES:
+                    raise _lost(error, self._place) from error
+            await asyncio.sleep(_AGAIN_S)
+
+    async def _heard(self) -> Answer:
+        while True:
+            frame = await self._frame()
+            if frame["type"] == "res":
+                self._settle(frame)
+            elif frame["stream"] == self._sent["stream"]:
+                self._seq = frame["seq"]
+                if (answer := self._event(frame["event"], frame["payload"])) is not None:
+                    return answer
+
+    def _event(self, name: str, told: Json) -> Answer | None:
+        kind = name.removeprefix("chat.")
+        match kind:
+            case "delta":
+                before = self._texts.get(told["system_id"], "")
+                self._texts[told["system_id"]] = before[: told["offset"]] + told["text"]
+            case "reset":
+                self._texts[told["system_id"]] = ""
+            case "reply":
+                told = {**told, "text": self._texts.get(told["system_id"], "")}
+                self._replies.append(told)
+            case "done" | "error":
+                self._take("done", told)
+                reasons = (f"{told['code']}: {told['message']}",) if kind == "error" else ()
+                return self._answer(told["state"], reasons)
+        self._take(kind, told)
+        return None
+
+    def _answer(self, state: str, reasons: tuple[str, ...] = ()) -> Answer:
+        return Answer(self._sent["request_id"], state, state != "in_flight", tuple(self._replies), reasons)
+
+    # The connection ---------------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        """With the message sent, or its stream resumed."""
+        self._socket = await _opened(self._place)
+        if self._place.token is None:
+            raise Unauthenticated(f"a token is required: {self._place.hint}")
+        speaker = {} if self._speaker is None else {"speaker": self._speaker}
+        await self._ask("connect", {"token": self._place.token, **speaker})
+        if self._sent:
+            place = {"stream": self._sent["stream"], "seq": self._seq}
+            if (await self._ask("chat.resume", place))["resumed"]:
+                self._open.set()
+                return
+        line = {"session": self._line.session, "text": self._line.text, "key": self._line.key, "stream": True}
+        # From the beginning: what was told already is told again.
+        self._sent, self._seq, self._texts, self._replies = await self._ask("chat.send", line), 0, {}, []
+        self._open.set()
+
+    async def _ask(self, method: str, params: Json) -> Json:
+        """Before anything is told."""
+        future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        await self._say(method, params, future)
+        while not future.done():
+            self._settle(await self._frame())
+        return await future
+
+    async def _say(self, method: str, params: Json, future: asyncio.Future[Json]) -> None:
+        if self._socket is None:
+            raise Unavailable("the connection is lost", code="connection")
+        request = str(next(self._ids))
+        self._asked[request] = future
+        frame = json.dumps({"type": "req", "id": request, "method": method, "params": params}, ensure_ascii=False)
+        # Bytes that are no text come from a terminal as lone surrogates, which are no text for anybody else either.
+        await self._socket.send(frame.encode(errors="replace").decode())
+
+    def _settle(self, frame: Json) -> None:
+        future = self._asked.pop(str(frame.get("id")), None)
+        if future is None or future.done():
+            return
+        if frame["ok"]:
+            future.set_result(frame["payload"])
+        else:
+            future.set_exception(_error(frame["error"]))
+
+    async def _frame(self) -> Json:
+        """The next one. Raises ConnectionClosed, or what it means."""
+        if self._socket is None:
+            raise Unavailable("the connection is lost", code="connection")
+        try:
+            frame = json.loads(await self._socket.recv())
+        except ConnectionClosed as error:
+            kind = _CLOSED.get(error.rcvd.code if error.rcvd else 0)
+            if kind is not None and error.rcvd is not None:
+                raise kind(f"{self._place.url} closed the connection: {error.rcvd.reason}") from error
+            raise
+        if not isinstance(frame, dict):
+            raise _not_ours(self._place)
+        return frame
+
+    async def _close(self) -> None:
+        self._open.clear()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(Unavailable("the connection was lost", code="connection"))
+                future.exception()  # nobody may wait for it any more
+        self._asked.clear()
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            await socket.close()
+
+
+async def _opened(place: Place) -> ClientConnection:
+    """Raises NoServer, Unavailable, ConfigurationError, and what the server refuses."""
+    url = f"{place.url.replace('http', 'ws', 1)}/v1/ws"
+    agent = f"switchboard-cli/{__version__}"
+    try:
+        return await connect(
+            url,
+            proxy=None if is_here(place.url) else True,  # which must not see what stays on this machine
+            user_agent_header=agent,
+            compression=None,
+            close_timeout=_CLOSE_S,
+        )
+    except InvalidURI as error:
+        raise ConfigurationError(f"{place.url!r} is not the URL of a switchboard: {error}") from error
+    except InvalidStatus as error:
+        raise _refusal(error, place) from error
+    except InvalidHandshake as error:
+        raise _not_ours(place) from error
+    except OSError as error:
+        raise no_server(place) from error
+
+
+def _refusal(error: InvalidStatus, place: Place) -> SwitchboardError:
+    if error.response.status_code >= _SERVER_ERROR:
+        return Unavailable(f"{place.url} answered {error.response.status_code}", code="connection")
+    try:
+        return _error(json.loads(error.response.body or b"")["error"])
+    except (ValueError, LookupError, TypeError):
+        return _not_ours(place)
+
+
+def _not_ours(place: Place) -> SwitchboardError:
+    return SwitchboardError(f"what answers at {place.url} is not the gateway of a switchboard", code="not_ours")
+
+
+def _error(told: Json) -> SwitchboardError:
+    """The error of a frame as one of our tree."""
+    code, message = str(told["code"]), str(told["message"])
+    if code in _BUSY:
+        return Overloaded(message, retry_after=float((told.get("details") or {}).get("retry_after_s", 1.0)))
+    return _KINDS.get(code, InvalidInput)(message, code=code, field=told.get("field"))
+
+
+def _lost(error: Exception, place: Place) -> SwitchboardError:
+    if isinstance(error, SwitchboardError):
+        return error
+    return Unavailable(f"the connection to {place.url} failed: {error}", code="connection")
