@@ -15,12 +15,14 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from uuid import UUID
 
+import msgspec
 import pytest
 from starlette.types import Message
 from structlog.testing import capture_logs
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.stream import pause_after
+from switchboard.app.messages.stream import StreamService, pause_after
+from switchboard.app.messages.views import Views
 from switchboard.app.ops.maintenance import retention_tasks
 from switchboard.domain.errors import TooLarge, Unavailable
 from switchboard.domain.message import RequestId
@@ -178,6 +180,40 @@ async def test_a_reader_goes_on_where_its_connection_was_lost(database_url: str,
             assert [kind async for _, kind, _ in coming] == ["done"]
         refused = await server.http.get(f"/v1/messages/{request_id}/stream", headers={"last-event-id": "none"})
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "invalid_cursor")
+
+
+async def test_a_reader_that_was_cut_off_between_events_that_belong_together_gets_the_right_text(
+    database_url: str, tmp_path: Path
+) -> None:
+    """It has taken a reset, and goes on before it, when what followed is not there any more."""
+    go_on = asyncio.Event()
+
+    async def play(turn: Turn, tell: Callable[[Delta], None]) -> TurnResult:  # noqa: ARG001
+        tell(Delta(0, "Only a draft", 1))
+        tell(Delta(0, "Anything else", 2))
+        await go_on.wait()
+        return Answer("Once and for all")
+
+    async with a_server(database_url, tmp_path, Writing(play)) as server:
+        request_id, reader = await sent(server), Reader()
+        async with aclosing(events(server, request_id)) as coming:
+            async for event in coming:
+                reader.take(*event)
+                if event[1] == "reset":
+                    break
+        runtime, operator = server.switchboard.runtime, Principal("operator", "test")
+        streams = StreamService(runtime, Views(runtime, server.access))
+        stream = await streams.open(operator, UUID(request_id), reader.last)
+        go_on.set()
+        await eventually(lambda: nothing_left(server))
+        async with aclosing(stream.follow(asyncio.Event(), SOON, _always)) as following:
+            async for one in following:
+                reader.take(one.id, one.kind, msgspec.to_builtins(one.data))
+        assert reader.texts == {CLERK: "Once and for all"}
+
+
+async def _always() -> bool:
+    return True
 
 
 async def test_replies_that_are_stored_in_another_order_than_their_ids_are_all_told_once(

@@ -131,6 +131,8 @@ class Stream:
         self._told: dict[str, _Told] = {}
         self._resumed: set[str] = set()
         """Butlers of which the reader may have a text that is not here any more."""
+        self._unsure: set[str] = set()
+        """Butlers of which the reader may have another text: it was cut off between events that belong together."""
         self._waiting: Mapping[str, tuple[str, str]] = {}
 
     async def skip(self, positions: Mapping[str, Position]) -> None:
@@ -140,6 +142,7 @@ class Stream:
                 self._piece(one)
         self._told = {system_id: _Told(position) for system_id, position in positions.items()} | self._told
         self._resumed = set(positions)
+        self._unsure = set(positions)
 
     async def follow(
         self, gone: asyncio.Event, wait_s: float, allowed: Callable[[], Awaitable[bool]]
@@ -190,8 +193,14 @@ class Stream:
         if one.tool:
             events.append(Event("tool", ToolUse(*of, one.tool)))
         elif fits and (one.text or one.kept):
-            events.append(Event("delta", TextDelta(*of, one.kept, one.text)))
+            events.append(Event("delta", self._delta(*of, one.kept, text)))
         return self._marked(events)
+
+    def _delta(self, system_id: str, attempt: int, step: int, offset: int, text: str) -> TextDelta:
+        """By which the text becomes `text`, of which the reader has the first `offset` characters, if that is sure."""
+        kept = 0 if system_id in self._unsure else offset
+        self._unsure.discard(system_id)
+        return TextDelta(system_id, attempt, step, kept, text[kept:])
 
     async def _looked(self, progress: Progress) -> list[Event]:
         newly_waiting = progress.waiting.items() - self._waiting.items()
@@ -223,9 +232,12 @@ class Stream:
         known = self._told.get(reply.system_id, _Told())
         self._told[reply.system_id] = replace(known, text=reply.text)
         self._replied.add(reply.outbox_id)
-        same = _same(known.text, reply.text)
-        rest = TextDelta(reply.system_id, known.position.epoch, known.step, same, reply.text[same:])
-        return self._marked([Event("delta", rest)] * (known.text != reply.text) + [Event("reply", reply)])
+        told = known.text == reply.text and reply.system_id not in self._unsure
+        if told:
+            return self._marked([Event("reply", reply)])
+        of = (reply.system_id, known.position.epoch, known.step)
+        rest = self._delta(*of, _same(known.text, reply.text), reply.text)
+        return self._marked([Event("delta", rest), Event("reply", reply)])
 
     def _marked(self, events: list[Event]) -> list[Event]:
         """A client cannot resume between events that belong together."""
