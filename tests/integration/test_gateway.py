@@ -421,12 +421,12 @@ async def test_abort_ends_what_runs_and_leaves_what_waits(database_url: str, tmp
         for named in (False, True):
             sent = await one.say("long", stream=True)
             waiting = await one.ask("chat.send", session="s", text="next", key=str(uuid4()))
-            await one.event(sent["stream"])
+            (folded := Folded()).take(await one.event(sent["stream"]))
             more = {"request_id": sent["request_id"]} if named else {}
             assert await one.call("chat.abort", session="s", **more) == {"stopped": 1}
             assert (await one.result(waiting))["content"] == "NEXT"
-            ended = one.events[sent["stream"]][-1]
-            assert (ended["event"], ended["payload"]["stop_reason"]) == ("chat.done", "aborted")
+            await one.fold(sent["stream"], folded)
+            assert (folded.content, folded.end["stop_reason"]) == ("So far", "aborted")
         assert await one.call("chat.abort", session="s") == {"stopped": 0}
 
 
