@@ -2,7 +2,8 @@
 
 A fixture for every test, to be imported by conftest.py. What a test runs may set logs up for its process
 (`switchboard.app.logs`): at a level, to a stream that pytest has closed since, and for good, as a logger keeps what it
-found at its first use. Here loggers keep nothing.
+found at its first use. Here loggers keep nothing, and an exception in a log is a plain traceback: with the variables of
+every frame, as structlog shows it by itself, each takes seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import structlog
+from structlog.typing import Processor
 
 
 @pytest.fixture(autouse=True)
@@ -25,9 +27,15 @@ def logs_as_before() -> Iterator[None]:
     def keeping_nothing(**settings: Any) -> None:
         configure(**{**settings, "cache_logger_on_first_use": False})
 
+    structlog.configure_once(processors=_plain())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(structlog, "configure", keeping_nothing)
         yield
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
+
+
+def _plain() -> list[Processor]:
+    *others, _ = structlog.get_config()["processors"]
+    return [*others, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
