@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick chaos chaos-channels chaos-model chaos-turns kit bombs bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns kit bombs bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -29,7 +29,7 @@ demo: $(STAMP) ## real input through real interfaces, a killed worker, balanced 
 	@$(BIN)/switchboard demo
 
 test: $(STAMP) ## all tests; they start what they need themselves
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 3 --dist worksteal -rs -p tests.once_more -p tests.costs
+	@$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests.once_more -p tests.costs
 
 coverage: $(STAMP) ## the same, and which lines they run; takes half as long again
 	@$(BIN)/coverage erase
@@ -42,7 +42,13 @@ SPINE := $(addprefix tests/integration/test_,accept.py dispatcher.py http.py lan
 quick: $(STAMP) ## the tests of units and of the spine, with fewer random examples; two minutes
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -p tests.costs -m "not slow and not chaos" tests/unit $(SPINE)
 
-plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 300
+# Files in which a test has random examples.
+RANDOM = $(shell grep -rlE '@given|stateful' tests/unit tests/integration --include=test_*.py)
+
+random: $(STAMP) ## the tests with random examples, with as many as each asks for: up to 2,000 instead of 100
+	@$(IN_MEMORY) HYPOTHESIS_PROFILE=asked $(BIN)/python -m pytest -n 4 --dist worksteal $(RANDOM)
+
+plans: $(STAMP) ## the laws of plans on 21,000 random ones, instead of 100
 	@HYPOTHESIS_PROFILE=wide $(BIN)/python -m pytest tests/unit/planning/test_machine_laws.py
 
 up: $(STAMP) ## start it for real: server, worker and database

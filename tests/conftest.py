@@ -17,11 +17,13 @@ from tests.postgres import database_url, empty_database_url, postgres
 __all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "postgres", "pytest_cmdline_main"]
 
 # How long an example takes says nothing: machines that run tests stand still for seconds at a time.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", settings.get_profile("untimed"), max_examples=20)
-settings.register_profile("wide", settings.get_profile("untimed"), max_examples=7_000)
+settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
+settings.register_profile("quick", settings.get_profile("usual"), max_examples=20)
+settings.register_profile("asked", settings.get_profile("usual"))
+settings.register_profile("wide", settings.get_profile("usual"), max_examples=7_000)
+_CAPPED = {"quick", "usual"}
 _SETTINGS = "_hypothesis_internal_use_settings"
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "usual"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,8 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`make quick` caps the numbers of examples that tests ask for themselves, too."""
-    if settings.get_current_profile_name() != "quick":
+    """`make test` and `make quick` cap how many examples a test asks for itself; `make random` does not."""
+    if settings.get_current_profile_name() not in _CAPPED:
         return
     for test in {item.function for item in items if isinstance(item, pytest.Function)}:
         asked: settings | None = getattr(test, _SETTINGS, None)

@@ -3,6 +3,7 @@
 Fixture `forks` (session): `start` runs `main(arguments)` of a module in a process of its own. In: the module, its
 arguments, its whole environment; out: a `Forked`, of which the caller makes sure that it has ended. `ForkedCommand` is
 `subprocess.Popen` for `switchboard ARGUMENTS`: with its streams, its directory, its signals and its exit code.
+`commands_for_shells` makes a directory for PATH in which `switchboard` is the same, for what a shell starts.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import asyncio
 import faulthandler
 import fcntl
 import inspect
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import forkserver, get_context
@@ -26,6 +29,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.reduction import DupFd
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import IO, Any, AnyStr, Final
 
 import pytest
@@ -173,6 +178,61 @@ class _Streams:
 
     def __reduce__(self) -> tuple[object, ...]:
         return _taken, tuple(DupFd(number) for number in self._numbers)
+
+
+_IN_A_SHELL: Final = """#!{python} -IS
+import json, os, signal, socket, sys
+with socket.socket(socket.AF_UNIX) as asked, asked.makefile() as told:
+    asked.connect({place!r})
+    socket.send_fds(asked, [json.dumps([sys.argv, dict(os.environ), os.getcwd()]).encode()], [0, 1, 2])
+    pid = int(told.readline())
+    for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
+        signal.signal(number, lambda number, _: os.kill(pid, number))
+    code = int(told.readline() or 1)
+sys.exit(code if code >= 0 else 128 - code)
+"""
+_WORDS_BYTES: Final = 1 << 17
+
+
+@contextmanager
+def commands_for_shells() -> Iterator[Path]:
+    """A directory with a `switchboard` that has a forked process do its work, and passes signals on to it."""
+    forked()
+    with TemporaryDirectory(prefix="switchboard-commands-") as made, socket.socket(socket.AF_UNIX) as door:
+        place = Path(made, "door")
+        program = Path(made, "switchboard")
+        program.write_text(_IN_A_SHELL.format(python=sys.executable, place=str(place)))
+        program.chmod(0o755)
+        door.bind(str(place))
+        door.listen()
+        Thread(target=_attend, args=(door,), daemon=True).start()
+        yield Path(made)
+        door.shutdown(socket.SHUT_RDWR)
+
+
+def _attend(door: socket.socket) -> None:
+    with suppress(OSError):  # it was shut
+        while True:
+            Thread(target=_do_as_asked, args=(door.accept()[0],), daemon=True).start()
+
+
+def _do_as_asked(asked: socket.socket) -> None:
+    """Until the command has ended, or the one that asks has been killed."""
+    with asked:
+        said, streams, _, _ = socket.recv_fds(asked, _WORDS_BYTES, 3)
+        words, env, cwd = json.loads(said)
+        process = get_context("forkserver").Process(
+            target=_be_switchboard, args=(words, env, Path(cwd), _Streams(streams), False), daemon=True
+        )
+        process.start()
+        for stream in streams:
+            os.close(stream)
+        asked.sendall(f"{process.pid}\n".encode())
+        if process.sentinel not in wait([process.sentinel, asked]):
+            process.kill()
+        process.join()
+        with suppress(OSError):  # it was killed
+            asked.sendall(f"{process.exitcode}\n".encode())
 
 
 def _taken(*sent: Any) -> list[int]:

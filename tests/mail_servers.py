@@ -124,6 +124,7 @@ def once_up(process: subprocess.Popen[bytes], port: int) -> None:
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)) == 0:
                 return
+        time.sleep(0.02)
 
 
 DOVECOT: Final = """

@@ -25,6 +25,7 @@ from threading import Timer
 import pytest
 
 from tests.documents import DOCUMENTS, HOME, Block, Step, blocks, steps
+from tests.forked import commands_for_shells
 from tests.processes import DEADLINE, EXECUTABLE, environment
 
 pytestmark = pytest.mark.slow
@@ -42,15 +43,14 @@ _SETPRIV = shutil.which("setpriv") or ""
 class Walkthrough:
     """One shell, what was typed in it, and the ids of the document with those that came in their place."""
 
-    def __init__(self, name: str, place: Path) -> None:
+    def __init__(self, name: str, place: Path, commands: Path) -> None:
         self._name, self._place = name, place
         self._ids: dict[str, str] = {}
         self._begun = 0
         """How many commands run on, or did."""
         self._port = _free_port()
-        bin_directory = str(Path(EXECUTABLE).parent)
         env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
-        env |= {"COLUMNS": "160", "PATH": f"{bin_directory}:{os.environ['PATH']}"}
+        env |= {"COLUMNS": "160", "PATH": f"{commands}:{Path(EXECUTABLE).parent}:{os.environ['PATH']}"}
         self._shell = subprocess.Popen(
             [_BASH],
             stdin=subprocess.PIPE,
@@ -182,8 +182,8 @@ def test_a_walkthrough_does_what_it_says(name: str) -> None:
     parts = _walkthroughs()[name]
     if any("curl " in block.text for block in parts) and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
-    with _place() as place:
-        walk = Walkthrough(name, place)
+    with _place() as place, commands_for_shells() as commands:
+        walk = Walkthrough(name, place, commands)
         try:
             for block in (block for block in parts if block.mark == "file"):
                 file = place / block.name.partition("/")[2]

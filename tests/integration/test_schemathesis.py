@@ -45,7 +45,7 @@ def api(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 _SETTINGS = settings(
-    max_examples=30,
+    max_examples=15,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
     derandomize=True,
