@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -51,11 +52,45 @@ AN_ID: Final = (
 """SQL of a UUIDv7 of this moment that ends in the number `n`: there is a partition for it."""
 
 
+class Administrator:
+    """A connection that outlives the loops of tests: it has one of its own, in a thread."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: asyncpg.Connection | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    async def execute(self, statement: str) -> None:
+        """Run a statement; from any loop."""
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._execute(statement), self._loop))
+
+    async def _execute(self, statement: str) -> None:
+        async with self._one_at_a_time:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = await asyncpg.connect(self._url)
+            await self._connection.execute(statement)
+
+    def close(self) -> None:
+        """Disconnect."""
+        asyncio.run_coroutine_threadsafe(self._disconnect(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _disconnect(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Postgres:
     """The shared server. Databases made with `create` belong to the caller until `drop`."""
 
     server: EmbeddedServer
+    administrator: Administrator
 
     def url(self, database: str) -> str:
         """The URL of `database` on this server."""
@@ -66,7 +101,7 @@ class Postgres:
         """A new database with a name of its own, copied from `template` (to which nobody may be connected)."""
         name = f"test_{uuid.uuid4().hex}"
         # Files are copied, not logged: less than half the time where nothing waits for the disk.
-        await self._execute(f'create database "{name}" template "{template}" strategy file_copy')
+        await self.administrator.execute(f'create database "{name}" template "{template}" strategy file_copy')
         return name
 
     async def make_template(self) -> None:
@@ -83,25 +118,18 @@ class Postgres:
             await migrate(database)
         finally:
             await database.close()
-        await self._execute(f'alter database "{unfinished}" rename to "{MIGRATED}"')
+        await self.administrator.execute(f'alter database "{unfinished}" rename to "{MIGRATED}"')
 
     async def _admit_roles(self) -> None:
         """Let tests connect as roles that they create; the server itself admits only its superuser."""
         access = self.server.data_dir / "pg_hba.conf"
         ours = "local all postgres peer map=switchboard\nlocal all all trust\n"
         access.write_text(ours + access.read_text())
-        await self._execute("select pg_reload_conf()")
+        await self.administrator.execute("select pg_reload_conf()")
 
     async def drop(self, database: str) -> None:
         """Remove `database`, disconnecting remaining clients."""
-        await self._execute(f'drop database if exists "{database}" with (force)')
-
-    async def _execute(self, statement: str) -> None:
-        connection = await asyncpg.connect(self.url("postgres"))
-        try:
-            await connection.execute(statement)
-        finally:
-            await connection.close()
+        await self.administrator.execute(f'drop database if exists "{database}" with (force)')
 
 
 @pytest.fixture(scope="session")
@@ -115,9 +143,12 @@ def postgres() -> Iterator[Postgres]:
         with _gate():
             for left in place.parent.glob(f"{_PREFIX}-*"):
                 runner.run(_sweep(left))
-            server = Postgres(runner.run(use.__aenter__()))
+            started = runner.run(use.__aenter__())
+            administrator = Administrator(started.url)
+            server = Postgres(started, administrator)
             runner.run(server.make_template())
         yield server
+        administrator.close()
         with _gate():
             runner.run(use.__aexit__(None, None, None))
             runner.run(_sweep(place))
