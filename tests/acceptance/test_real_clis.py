@@ -27,7 +27,7 @@ from switchboard.pipeline import MessagePipeline
 from switchboard.store import classification
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Rule, Script, ScriptedLlm, Status, When
-from tests.asking import CANDIDATES, REQUEST, request, spec
+from tests.asking import CANDIDATES, request, spec
 from tests.lab import ROOT, butler
 from tests.programs import real_kinds, search_path
 from tests.routing_server import TOKEN, RoutingServer, routing_server
@@ -92,22 +92,6 @@ async def stage(kind: CliKind, script: Script) -> AsyncIterator[Stage]:
 
 
 @every_cli
-async def test_a_message_is_routed(kind: CliKind) -> None:
-    async with stage(kind, calling("health", "finance")) as on:
-        transcript = await on.session.run(on.request())
-        classification = parse_calls(transcript, CANDIDATES)
-        assert sorted(classification.acked) == ["finance", "health"]
-        assert classification.error is None
-        assert sorted(on.server.butlers) == ["finance", "health"]
-        assert {call.segment for call in on.server.calls} == {"for health", "for finance"}
-        assert {call.session for call in on.server.calls} == {REQUEST}
-        assert transcript.usage.input_tokens > 0
-        assert not transcript.usage.estimated
-        [asked] = {one.model for one in on.llm.requests}
-        assert asked == "scripted-1"
-
-
-@every_cli
 async def test_a_model_that_does_not_call_is_no_failure(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply("Routed to health."))) as on:
         transcript = await on.session.run(on.request())
@@ -127,7 +111,7 @@ async def test_a_wrong_token_is_seen_before_the_model_is_asked(kind: CliKind) ->
 async def test_an_api_that_fails_is_told(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply(fault=Status(500)))) as on:
         with pytest.raises(ModelFailure) as caught:
-            await on.session.run(on.request(deadline=20.0))
+            await on.session.run(on.request(deadline=10.0))
         assert caught.value.kind in {"unavailable", "rate_limited", "timeout"}  # opencode tries again for a minute
         assert caught.value.retryable
 
@@ -211,3 +195,4 @@ async def test_through_the_pipeline_and_our_own_mcp_server(kind: CliKind, databa
     assert [row.model for row in logged] == ["down", "real"]
     assert logged[0].error is not None
     assert logged[1].tokens_in > 0
+    assert {one.model for one in llm.requests} == {"scripted-1"}

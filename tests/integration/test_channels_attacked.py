@@ -79,8 +79,8 @@ async def test_200_strangers_cost_no_model_and_20_notices_and_whom_an_operator_l
         for n in range(3):
             for number in range(200 if n == 0 else 1):
                 api.people.say(f"message {n}", user=person(number))
-        await asyncio.wait_for(api.until(lambda: not api.world.updates), 60)
-        await asyncio.wait_for(api.until(lambda: len(api.sent) == 20), 60)
+        await asyncio.wait_for(api.until(lambda: not api.world.updates), 150)
+        await asyncio.wait_for(api.until(lambda: len(api.sent) == 20), 150)
         strangers = await contacts(server.http, state="stranger")
         assert (len(strangers), sum(one["held"] for one in strangers)) == (200, 202)
         assert set(api.texts) == {STRANGER_TEXT}
@@ -89,7 +89,7 @@ async def test_200_strangers_cost_no_model_and_20_notices_and_whom_an_operator_l
         assert await server.lab.count("select count(*) from delivery") == 0, "and no butler"
         [first] = [one for one in strangers if one["identity"] == "1000"]
         assert (await server.http.post(f"/v1/pairing/{first['contact_id']}/approve")).json()["messages"] == 3
-        await asyncio.wait_for(api.until(lambda: len(api.sent) == 23), 60)
+        await asyncio.wait_for(api.until(lambda: len(api.sent) == 23), 150)
         assert [text.split()[-1] for text in api.texts[20:]] == ["0", "1", "2"]
         assert {one["chat"]["id"] for one in api.sent[20:]} == {1000}
         await eventually(lambda: settled(server.lab))
