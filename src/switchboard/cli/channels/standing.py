@@ -80,7 +80,7 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
         for key in ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
     }
     last_error = beat["error_message"] if beat and state != "paused" else None
-    runs_on = _RUNS_ON if beat and _is_online(beat) and beat["serving"] else ""
+    runs_on = _RUNS_ON if beat and _is_online(beat) and beat["state"] not in {"standby", "stopped"} else ""
     wrong = f"{problem}{runs_on}" if problem else None
     return (
         {"name": name, "channel": channel, "account": account, "state": state, "error": wrong or last_error}

@@ -122,7 +122,9 @@ class Runner:
                 return self._broken(error.message, seconds)
             case Busy() | Overtaken():
                 return self._broken(error.message, _BUSY_S)
-        return self._broken(f"{type(error).__name__}: {error}", 0.5)
+        why = error.message if isinstance(error, SwitchboardError) else error.strerror or str(error)
+        platform = self.configured.manifest.title or self.configured.manifest.channel
+        return self._broken(f"{platform}: {why or type(error).__name__}", 0.5)
 
     async def _sign_in(self) -> Session:
         if self.known is not None:
