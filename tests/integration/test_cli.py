@@ -503,6 +503,9 @@ def test_attachments_of_imported_mails_are_kept_and_can_be_saved(
     for name in ("plans $1.zip", "1-plans $1.zip"):
         assert cli.says("messages", "save", request_id) == f"{name}\n"
         assert (tmp_path / name).read_bytes() == data
+    [made] = cli.json("messages", "save", request_id, "--to", "new/of me")["saved"]
+    assert (tmp_path / made).read_bytes() == data
+    assert "cannot be written: Not a directory" in cli.run("messages", "save", request_id, "--to", "m.eml/x")[2]
 
 
 def test_import_of_a_mail_that_is_too_large_goes_on_after_it(cli: Cli, tmp_path: Path) -> None:

@@ -11,9 +11,22 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from switchboard.domain.errors import ConfigurationError
+
 
 async def saved(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
-    """The whole file under a name that was free; nothing of it if it does not come to its end."""
+    """The whole file under a name that was free; nothing of it if it does not come to its end.
+
+    The directory is made if there is none. Raises ConfigurationError if nothing can be written there.
+    """
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        return await _written(pieces, to, name)
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename or to} cannot be written: {error.strerror or error}") from error
+
+
+async def _written(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
     path, file = _free(to, name)
     try:
         with file:
