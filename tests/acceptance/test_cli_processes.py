@@ -615,8 +615,8 @@ def test_shells_complete_below_the_first_word(shell: str, tmp_path: Path) -> Non
     with terminal(env, "--ctty", shell, *options, program="setsid") as screen:  # a terminal that it controls
         screen.type(f"{load}; echo loa''ded\n")
         screen.expect("loaded")
-        screen.type("switchboard messa\tsho\t-h\n")
-        screen.expect("Show one message with its envelope")
+        screen.type("switchboard chann\tsho\t-h\n")
+        screen.expect("Show one account with its counters")
         screen.type("switchboard rules crea\t--prio\t5\n")
         screen.expect("Usage: switchboard rules create")
 
