@@ -20,7 +20,6 @@ async def saved(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
     The directory is made if there is none. Raises ConfigurationError if nothing can be written there.
     """
     try:
-        to.mkdir(parents=True, exist_ok=True)
         return await _written(pieces, to, name)
     except OSError as error:
         raise ConfigurationError(f"{error.filename or to} cannot be written: {error.strerror or error}") from error
@@ -39,6 +38,7 @@ async def _written(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
 
 
 def _free(to: Path, name: str) -> tuple[Path, IO[bytes]]:
+    to.mkdir(parents=True, exist_ok=True)
     for n in count():
         path = to / (f"{n}-{name}" if n else name)
         with suppress(FileExistsError):
