@@ -16,15 +16,17 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import EmailSettings, Settings
 from switchboard.cli.channels.adding import KeptSecret, settings_of, signed_in, write_account
 from switchboard.cli.channels.connecting import Wanted, connect_new
-from switchboard.cli.channels.standing import print_next
-from switchboard.cli.channels.tokens import AccountToken
+from switchboard.cli.channels.standing import print_next, standing
+from switchboard.cli.channels.tokens import AccountToken, token_file
 from switchboard.cli.connect import connect_account
 from switchboard.connectors.kernel.accounts import Configured, configured, declared, handling_of, manifest_of
 from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.ports.connector import Account, Identity, Session, SignInRefused
+from switchboard.store.ids import new_uuid7
 from switchboard.testing.bot_api import TOKEN, BotApi
+from tests.lab import envelope_json
 from tests.mail_servers import OWN, PASSWORD, free_port, running_pymap, running_smtp
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
@@ -370,3 +372,29 @@ async def test_telegram_posts_only_to_an_address_that_the_world_reaches(
     public = settings.model_copy(update={"public_url": "https://hooks.example"})
     assert (await asyncio.to_thread(connect_new, public, given))["hook_url"] == "https://hooks.example/hooks/telegram"
     assert api.webhook is None, "its connector sets it"
+
+
+async def test_all_that_waits_for_an_account_is_counted_however_many_pages_it_has(
+    server: Opened, settings: Settings, account: Callable[[str], Configured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
+    account("house")
+    file = token_file(settings, "house")
+    file.parent.mkdir(exist_ok=True)
+    file.touch(mode=0o600)
+    file.write_text("a token\nbot:house\n")
+    assert (await server.submit(envelope_json(channel="telegram"))).is_success
+    await eventually(lambda: _waiting(server))
+    await server.lab.database.run(
+        "insert into outbox (outbox_id, lane, seq, request_id, system_id, channel, endpoint, recipient, reply_to, text,"
+        " state, created_at) select ids.id, o.lane, o.seq + n, o.request_id, o.system_id, o.channel, o.endpoint,"
+        " o.recipient, o.reply_to, o.text, o.state, o.created_at"
+        " from outbox o cross join unnest($1::uuid[]) with ordinality as ids (id, n)",
+        [new_uuid7() for _ in range(500)],
+    )
+    [shown] = (await asyncio.to_thread(standing, settings))["channels"]
+    assert (shown["account"], shown["waiting"]) == ("telegram/bot:house", 501)
+
+
+async def _waiting(server: Opened) -> bool:
+    return await server.lab.count("select count(*) from outbox where state = 'pending'") == 1

@@ -161,12 +161,12 @@ class Client:
         given = {name: str(value) for name, value in (params or {}).items() if value is not None}
         return _decoded(await self.ask("GET", path, params=given, timeout=timeout), self.place)
 
-    async def whole(self, path: str, rows: str) -> Json:
+    async def whole(self, path: str, rows: str, **filters: str) -> Json:
         """A list whose pages hold `rows`, with the rows of all of them."""
-        page = await self.get(path, {"limit": _PAGE})
+        page = await self.get(path, {**filters, "limit": _PAGE})
         found = dict(page)
         while page["next_cursor"] is not None:
-            page = await self.get(path, {"limit": _PAGE, "cursor": page["next_cursor"]})
+            page = await self.get(path, {**filters, "limit": _PAGE, "cursor": page["next_cursor"]})
             found[rows] += page[rows]
         return {**found, "next_cursor": None}
 

@@ -47,7 +47,7 @@ async def _known(client: Client) -> Json:
     connectors = (await client.whole("/v1/connectors", "connectors"))["connectors"]
     contacts = (await client.whole("/v1/pairing", "contacts"))["contacts"]
     quarantined = (await client.whole("/v1/quarantine", "events"))["events"]
-    waiting = (await client.get("/v1/outbox", {"state": "pending", "limit": 500}))["replies"]
+    waiting = (await client.whole("/v1/outbox", "replies", state="pending"))["replies"]
     served = served_accounts(await client.whole("/v1/tokens", "tokens"))
     return {
         "served": {name: _key(one) for name, one in served.items()},
