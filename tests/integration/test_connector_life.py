@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import SILENT
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import Later, Session, Uncertain
+from switchboard.ports.connector import Batch, Later, Session, Uncertain
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard, in_no_time, passes
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, listening, scripted, texts, until
@@ -105,6 +107,26 @@ def test_a_platform_without_typing_is_never_asked_and_one_that_fails_at_it_harms
 
     assert in_no_time(main(0.0)).typing == []
     assert in_no_time(main(5.0)).typing
+
+
+def test_a_kill_ends_also_what_waits_when_it_is_cancelled() -> None:
+    class Stubborn(Around):
+        async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
+            del cursor
+            for _ in range(9):
+                with suppress(asyncio.CancelledError):
+                    await asyncio.Event().wait()
+            yield Batch(())
+
+    async def main() -> None:
+        platform, switchboard = Planted(defect=Stubborn), scripted()
+        async with connector(platform.configured, switchboard) as running:
+            await until(lambda: "POST /v1/outbox/next" in switchboard.requests, "the account is open")
+            async with asyncio.timeout(60.0):
+                await running.killed()
+            assert running.task.done()
+
+    in_no_time(main())
 
 
 def test_a_standby_says_so_and_is_not_behind() -> None:

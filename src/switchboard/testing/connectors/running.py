@@ -29,6 +29,7 @@ _WITHIN_S: Final = 30.0
 _WITHIN_REAL_S: Final = 120.0
 """The same by the clock of a machine that may stand still for seconds."""
 _LOOK_S: Final = 0.01
+_AGAIN_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,9 @@ class Running:
         while alive := [task for task in self.tasks if not task.done()]:
             for task in alive:
                 task.cancel()
-            await asyncio.wait(alive)
+            # Among them is what connects the pipes of a program that is being started: who waits for that waits for
+            # ever, unless it is cancelled once more.
+            await asyncio.wait(alive, timeout=_AGAIN_S)
 
     def die(self) -> None:
         """At a named point."""
