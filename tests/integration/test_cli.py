@@ -188,7 +188,7 @@ def test_messages(cli: Cli) -> None:
 def test_the_command_to_stop_is_explained(cli: Cli) -> None:
     sent = cli.json("send", "/stop", "--endpoint", "stop", "--wait", 30)["request_id"]
     said = cli.says("explain", sent)
-    for part in ("team root command it ends what runs for its sender here", "→ switchboard", "Nothing is running."):
+    for part in ("team root command for Switchboard itself, not for a butler", "→ switchboard", "Nothing is running."):
         assert part in said, said
 
 

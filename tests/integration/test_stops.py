@@ -29,7 +29,7 @@ from switchboard.journey.ask import Question
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.stopping import announce
 from switchboard.journey.turn import TurnLimits
-from switchboard.ports.engine import Act, Answer, Decided, Effect, Engine, Journal, Turn, TurnResult
+from switchboard.ports.engine import Act, Answer, Ask, Decided, Effect, Engine, Journal, Turn, TurnResult
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.inbox import Acceptance
@@ -333,8 +333,8 @@ class HeldJournal:
     async def flush(self) -> None:
         await self.journal.flush()
 
-    async def expect(self, path: str, *, within: float | None = None) -> UUID:
-        return await self.journal.expect(path, within=within)
+    async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
+        return await self.journal.expect(path, within=within, ask=ask)
 
     async def wait(self, path: str, *, within: float | None = None) -> Decided:
         return await self.journal.wait(path, within=within)

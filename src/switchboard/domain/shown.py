@@ -265,7 +265,7 @@ class SopRules:
 class Found:
     """Something whose id begins as asked; `request_id` is the message it belongs to. An event is one in quarantine."""
 
-    kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event"]
+    kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval"]
     id: UUID
     request_id: UUID | None
 
@@ -317,6 +317,39 @@ class ShownContact:
     last_seen_at: datetime
     decided_at: datetime | None
     decided_by: str | None
+
+
+ApprovalState = Literal["pending", "approved", "refused", "answered", "expired", "ended"]
+"""`expired`: nobody decided in time; `ended`: the turn went on without a decision, as after `/stop`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownApproval:
+    """What a butler asks people, and what they have decided.
+
+    `call`: may `tool` be called with `arguments`, because of `why`; `question`: `arguments` have the question and its
+    `options`. `message` is the beginning of the message that is answered. `digest` binds a decision to this call.
+    `answer` is the answer to a question, or what was said to a refusal.
+    """
+
+    approval_id: UUID
+    kind: Literal["call", "question"]
+    state: ApprovalState
+    system_id: str
+    tool: str
+    arguments: JsonMapping
+    why: str
+    digest: str
+    request_id: UUID
+    channel: str
+    endpoint: str
+    sender: str
+    message: str
+    asked_at: datetime
+    deadline_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None
+    answer: str | None
 
 
 @dataclass(frozen=True, slots=True)

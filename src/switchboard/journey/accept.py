@@ -18,6 +18,7 @@ from switchboard.core.blobs import named_blobs, unknown_blob
 from switchboard.core.channels.registry import Channels
 from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
 from switchboard.core.strangers import Contact
+from switchboard.core.turns.asking import is_answer, is_command
 from switchboard.core.turns.stop import is_stop
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import (
@@ -64,7 +65,8 @@ class _Ask(Struct, frozen=True):
     """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
 
     `named`: its conversation is still to be found. `refused`: there is no room for it, but it may be a duplicate.
-    `stops`: it is the command that ends what runs for its sender. `late`: it came too late to be answered.
+    `command`: it is for Switchboard itself; `stops`: it is the one that ends what runs for its sender. `late`: it came
+    too late to be answered.
     `blobs`: those it names.
     """
 
@@ -73,6 +75,7 @@ class _Ask(Struct, frozen=True):
     named: Named | None = None
     ready: Prepared | None = None
     refused: Overloaded | None = None
+    command: bool = False
     stops: bool = False
     late: bool = False
     blobs: Collection[bytes] = ()
@@ -180,14 +183,15 @@ class AcceptLeg:
             routed = not envelope.kept_as_history
             late = routed and envelope.control.ingestion_tier == "held"
             stops = routed and not late and is_stop(envelope, channel)
+            command = stops or (routed and not late and is_command(envelope, channel))
         except Exception as error:  # also raised by a plug-in's channel, which must not lose other messages
             return _refusal(error)
         try:
             self._admission.check(envelope, by_operator=submission.by_operator, now=now.timestamp())
         except Overloaded as refused:
-            return _Ask(message, answers, named, refused=refused, stops=stops, late=late)
-        ready = None if answers or named or stops or late else self._ready(message)
-        return _Ask(message, answers, named, ready, stops=stops, late=late)
+            return _Ask(message, answers, named, refused=refused, command=command, stops=stops, late=late)
+        ready = None if answers or named or command or late else self._ready(message)
+        return _Ask(message, answers, named, ready, command=command, stops=stops, late=late)
 
     async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Refuse what there is no room for, unless it is known: a sender who missed our answer must get one."""
@@ -260,10 +264,10 @@ class AcceptLeg:
     async def _hold(self, ask: _Ask, contact: Contact, strangers: Strangers) -> _Ask | Acceptance | SwitchboardError:
         try:
             author = (await self._authors([ask])).get(ask.message.request_id)
-            arrival = store.prepare(self._arrival(ask.message, author, stops=ask.stops))
+            arrival = store.prepare(self._arrival(ask.message, author, command=ask.command))
             taken = await strangers.hold(arrival, contact, ask.blobs)
             if taken and taken.differs and (own := _apart(ask.message)):
-                arrival = store.prepare(self._arrival(own, author, stops=ask.stops))
+                arrival = store.prepare(self._arrival(own, author, command=ask.command))
                 taken = await strangers.hold(arrival, contact, ask.blobs)
         except Exception as error:
             return _refusal(error)
@@ -299,7 +303,7 @@ class AcceptLeg:
     async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
         authors = await self._authors(asks)
         batch = [
-            ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id), stops=ask.stops)
+            ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id), command=ask.command)
             for ask in asks
         ]
         stops = [ask.message.request_id for ask in asks if ask.stops]
@@ -309,7 +313,9 @@ class AcceptLeg:
         if apart:
             # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
-            again = [self._arrival(own, authors.get(own.request_id), stops=asks[n].stops) for n, own in apart.items()]
+            again = [
+                self._arrival(own, authors.get(own.request_id), command=asks[n].command) for n, own in apart.items()
+            ]
             stops = [own.request_id for n, own in apart.items() if asks[n].stops]
             named = [(blob, own.request_id) for n, own in apart.items() for blob in asks[n].blobs]
             for n, answer in zip(apart, await self._commit_and_stop(again, stops, named), strict=True):
@@ -344,14 +350,16 @@ class AcceptLeg:
     def _wake(self) -> None:
         self._notifier.notify(WORK)
 
-    def _arrival(self, message: Message, author: SystemId | None, *, stops: bool = False) -> Arrival:
+    def _arrival(self, message: Message, author: SystemId | None, *, command: bool = False) -> Arrival:
         """A reply goes to the author of the message it replies to, unless the connector pins another butler.
 
-        A command goes to Switchboard itself, and nothing else does.
+        A command goes to Switchboard itself, and so does a reply to its question; nothing else does.
         """
         named = message.envelope.control.pinned_target
         pinned = author if named is None or named == SWITCHBOARD else SystemId(named)
-        if stops:
+        if pinned == SWITCHBOARD and not is_answer(message.envelope, self._channels[message.envelope.source.channel]):
+            pinned = None
+        if command:
             pinned = SWITCHBOARD
         return Arrival(message, self._decide(message.envelope, pinned, message.received_at), pinned)
 

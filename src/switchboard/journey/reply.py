@@ -89,6 +89,12 @@ class ReplyWays:
             return sign
         return None if allowed or await allow_automatic(self._database, work.request_id) else sign
 
+    async def replied_to(self, turn: Turn) -> str | None:
+        """The platform's id of what the message replies to; None: it is no reply."""
+        kept = await get_raw(self._database, turn.request_id)
+        envelope = whole_envelope(Original(*kept, turn.envelope)) if kept else None
+        return self._channels[turn.envelope.source.channel].replied_to(envelope or turn.envelope)
+
     async def reader(self, turn: Turn) -> Reader:
         """For whom the turn reads, and the reply is."""
         return await self._readers.of(turn)

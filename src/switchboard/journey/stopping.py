@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-from switchboard.core.turns.stop import answer
+from switchboard.core.turns.stop import COMMAND, answer
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
@@ -40,13 +40,21 @@ def built_in(system_id: SystemId, team_id: TeamId) -> Member | None:
 
 
 class StopEngine:
-    """The engine that answers the command; `ends` says which butlers can stop in the middle of a turn."""
+    """The engine that answers commands.
 
-    def __init__(self, database: Database, ends: Callable[[SystemId], bool]) -> None:
+    `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat.
+    """
+
+    def __init__(
+        self, database: Database, ends: Callable[[SystemId], bool], decide: Callable[[Turn], Awaitable[TurnResult]]
+    ) -> None:
         self._database = database
         self._ends = ends
+        self._decide = decide
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
+        if turn.text.strip().lower().partition("@")[0] != COMMAND:
+            return await self._decide(turn)
         return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
 
 

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import structlog
 
 from switchboard.core.blobs import stored_blob
+from switchboard.core.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
 from switchboard.core.reply_files import Chosen, Stored, chosen
 from switchboard.core.storable import storable_text
@@ -25,6 +26,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import DeadLetterCategory, Member, SystemId
+from switchboard.journey.approving import ChatDecisions, Conversations, tell
 from switchboard.journey.deltas import Deltas
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.stopping import STOP, StopEngine, built_in, watched
@@ -41,13 +43,13 @@ from switchboard.ports.engine import (
     NoReply,
     Outage,
     OutcomeUnknown,
+    Parked,
     Refusal,
     SetsPatience,
     Stoppable,
     Turn,
     TurnResult,
 )
-from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.store import lanes as store
 from switchboard.store.blobs import sendable
@@ -93,14 +95,12 @@ def turn_of(work: Work, member: Member, attempt: int) -> Turn:
     )
 
 
-class Replies(Protocol):
+class Replies(Conversations, Protocol):
     """Whether and where replies wait, and who reads them: see `reply.py`."""
 
     def pool(self, work: Work) -> str | None: ...
 
     async def withheld(self, work: Work, *, allowed: bool = False) -> str | None: ...
-
-    async def reader(self, turn: Turn) -> Reader: ...
 
 
 class TurnLeg:
@@ -118,8 +118,9 @@ class TurnLeg:
         self._database = database
         self._notifier = notifier
         self._rule_book = rule_book
-        self._engines = {**engines, STOP: StopEngine(database, self._can_stop)}
         self._replies = replies
+        decisions = ChatDecisions(database, notifier, lambda: rule_book.rules.members, replies)
+        self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions)}
         self._limits = limits
         self._deltas = Deltas(database, notifier)
         self._load: Batch[Item, Work] = Batch(lambda items: store.load_work(database, items), writers=2)
@@ -207,6 +208,9 @@ class TurnLeg:
             return self._failed(_counted(draft, journal), work, slow)
         except Outage as error:
             return await self._away(_counted(draft, journal), work, error, claim)
+        except Parked:
+            await self._tell_what_waits(item, work, member, claim)
+            raise
         except EngineFailure as error:
             return self._failed(_counted(draft, journal), work, error)
 
@@ -280,6 +284,16 @@ class TurnLeg:
     async def _tell_of_delay(self, item: Item, work: Work, claim: Claim) -> None:
         pool = self._replies.pool(work)
         if await store.tell_of_delay(self._database, claim.worker, item, DELAYED, pool):
+            self._announce_reply(pool)
+
+    async def _tell_what_waits(self, item: Item, work: Work, member: Member, claim: Claim) -> None:
+        """A machine is told nothing: two of them could go on like this for ever."""
+        if work.dead_letter is not None or await self._replies.withheld(work):
+            return
+        pool = self._replies.pool(work)
+        reader = await self._replies.reader(turn_of(work, member, 1))
+        decides = decides_in_chat(member, work.envelope, reader)
+        if await tell(self._database, claim.worker, item, pool, decides=decides):
             self._announce_reply(pool)
 
     def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:

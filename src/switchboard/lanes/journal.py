@@ -21,7 +21,19 @@ from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
 from switchboard.lanes.batch import Batch
 from switchboard.lanes.faults import point
-from switchboard.ports.engine import NOT_DONE, Act, Costed, Decided, Effect, Fenced, OutcomeUnknown, Parked, StepFailed
+from switchboard.ports.engine import (
+    NOT_DONE,
+    Act,
+    Ask,
+    Costed,
+    Decided,
+    Effect,
+    Fenced,
+    OutcomeUnknown,
+    Parked,
+    StepFailed,
+)
+from switchboard.store import approvals
 from switchboard.store import steps as store
 from switchboard.store.database import Database
 from switchboard.store.steps import Step, StepWrite
@@ -50,9 +62,13 @@ class StepLog:
         """Submit a step at once; the future ends with its commit: whether it counted (else: fenced), or an error."""
         return self._batch.hand_in(write)
 
-    async def expect(self, write: StepWrite, within: float | None) -> bool:
-        """Register what the step waits for, at most `within` seconds. False: fenced."""
-        return await store.expect(self._database, self._worker, write, within)
+    async def expect(self, write: StepWrite, within: float | None, ask: Ask | None = None) -> bool:
+        """Register what the step waits for, at most `within` seconds; of `ask` people decide. False: fenced."""
+        if ask is None:
+            return await store.expect(self._database, self._worker, write, within)
+        if within is None:
+            raise ValueError(f"step {write.step.path!r} asks people, and they need a time until which they can answer")
+        return await approvals.ask(self._database, self._worker, write, within, ask)
 
     async def park(self, item: Item, keys: Sequence[UUID]) -> bool:
         """Take the item off the line until one of these events is decided. False: fenced."""
@@ -138,10 +154,11 @@ class StoredJournal:
             key = idempotency_key(self._item, path)
             await self._end(Step(path, state, "idempotent", key, storable_json(why)))
 
-    async def expect(self, path: str, *, within: float | None = None) -> UUID:
+    async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
         """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
 
-        The holder of the key may decide from now on (`lanes/waiting.py`), even before `wait` is called.
+        The holder of the key may decide from now on (`lanes/waiting.py`), even before `wait` is called. `ask`: what
+        people are asked, of whom those decide who may (`app/approvals/service.py`).
         """
         key = idempotency_key(self._item, path)
         if path in self._asked or (path in self._known and self._known[path].effect != "event"):
@@ -149,7 +166,7 @@ class StoredJournal:
         if path not in self._known:
             await self.flush()
             step = Step(path, "started", "event", key)
-            if not await self._log.expect(StepWrite(self._item, self._request_id, step), within):
+            if not await self._log.expect(StepWrite(self._item, self._request_id, step), within, ask):
                 raise Fenced
             self._known[path] = step
             point("after_expect")

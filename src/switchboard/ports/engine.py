@@ -125,6 +125,35 @@ class Costed:
 
 
 @dataclass(frozen=True, slots=True)
+class Ask:
+    """What people decide while a step waits: whether a tool may be called, or the answer to a question.
+
+    The decision is `{"decision": "approved" | "refused" | "answered", "by", "text", "digest"}`.
+    """
+
+    kind: Literal["call", "question"]
+    tool: str
+    arguments: JsonMapping
+    why: str
+    digest: str
+    """What is approved: the decision has it too, so that it can be compared before the call."""
+    readers: str
+    """Who sees it in chat: `directory_of` in `core/readers.py`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What an earlier message of the conversation waits for."""
+
+    approval_id: UUID
+    kind: Literal["call", "question"]
+    tool: str
+    arguments: JsonMapping
+    message: str
+    """The beginning of the text of that message."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decided:
     """The result of waiting: the given value, or that the time was over."""
 
@@ -148,8 +177,11 @@ class Journal(Protocol):
         """
         ...
 
-    async def expect(self, path: str, *, within: float | None = None) -> UUID:
-        """Register that a step waits for an event, at most `within` seconds; returns the key that decides it."""
+    async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
+        """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
+
+        `ask`: people decide it, and are asked this. The person whose message it is hears of it when the turn waits.
+        """
         ...
 
     async def wait(self, path: str, *, within: float | None = None) -> Decided:
@@ -219,6 +251,18 @@ class Files(Protocol):
         ...
 
 
+class Approvals(Protocol):
+    """What people are asked in a conversation of a butler. What a turn may see is found out from its message."""
+
+    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> Sequence[Pending]:
+        """What earlier messages wait for, as far as `readers` see it in chat. Raises `Unavailable`."""
+        ...
+
+    async def count(self, turn: Turn) -> int:
+        """How much is waited for, whoever sees it. Raises `Unavailable`."""
+        ...
+
+
 class Readers(Protocol):
     """Who reads what a turn answers."""
 
@@ -251,6 +295,8 @@ class EngineContext:
     """What the commands of a turn may take."""
     toolset: Toolset | None = None
     """Tools beside those of the engine; None: there are none."""
+    approvals: Approvals | None = None
+    """What people are asked; None: nobody can be asked."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
 
 Risk = Literal["low", "medium", "high"]
-"""`high`: nobody may use it, owners included, unless the settings grant it by name."""
+"""`high`: nobody may use it, owners included, unless the settings grant it by name; and each call is approved first."""
 
 Audience = Literal["owners", "others", "groups"]
 """Who a turn is for: an owner of the butler alone, another person alone, or a conversation of several."""
@@ -71,6 +71,8 @@ class ToolScope:
     """Bytes on disk that the workspace may take."""
     results: Path | None = None
     """Where long results are kept for those who read this turn, and for nobody else; None: nowhere."""
+    approved: bool = False
+    """A person has approved this call with exactly its arguments."""
     keep: Keep | None = field(default=None, compare=False, repr=False)
     """Stores a file for the answer of this turn; None: it cannot have any."""
 
@@ -117,4 +119,16 @@ class Toolset(Protocol):
 
     async def of(self, member: Member) -> Sequence[Tool]:
         """Those of a butler at the moment, always in the same order. Raises `Unavailable`."""
+        ...
+
+
+@runtime_checkable
+class AsksFirst(Protocol):
+    """A tool of which some calls are made only if a person approves them."""
+
+    def asks_first(self, arguments: JsonMapping, scope: ToolScope) -> str | None:
+        """Why a person must approve this call, in a few words; None: nobody has to.
+
+        The same for the same arguments and scope, without a look at anything else.
+        """
         ...

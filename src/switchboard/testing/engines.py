@@ -31,6 +31,7 @@ from switchboard.ports.engine import (
     NOT_DONE,
     Act,
     Answer,
+    Ask,
     ChecksOptions,
     Costed,
     Decided,
@@ -100,6 +101,8 @@ class Record:
     seed: UUID = field(default_factory=uuid4)
     ended: JsonObject = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
+    asks: dict[str, Ask] = field(default_factory=dict)
+    """What people were asked."""
 
     def key(self, path: str) -> UUID:
         """The idempotency key of a step, the same at every attempt."""
@@ -144,8 +147,10 @@ class MemoryJournal:
     async def flush(self) -> None:
         """As `Journal.flush`; everything is on record at once."""
 
-    async def expect(self, path: str, *, within: float | None = None) -> UUID:  # noqa: ARG002
+    async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:  # noqa: ARG002
         """As `Journal.expect`; a test decides by putting a `Decided` into the record."""
+        if ask is not None:
+            self.record.asks[path] = ask
         return self.record.key(path)
 
     async def wait(self, path: str, *, within: float | None = None) -> Decided:

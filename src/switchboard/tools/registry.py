@@ -1,8 +1,8 @@
 """Which tools there are, how a model is told of them, and who is granted which.
 
 The engine `model` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for what a call is, `files.py`, `search.py`, `execute_command.py`, `web_fetch.py` and `attach.py`
-for the tools.
+for what a call is, `files.py`, `search.py`, `execute_command.py`, `web_fetch.py`, `attach.py` and `ask.py` for the
+tools.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from switchboard.domain import llm
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Audience, NeedsMachine, Tool
 from switchboard.sandbox.run import Sandbox
+from switchboard.tools.ask import AskUser
 from switchboard.tools.attach import AttachFile
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
@@ -42,7 +43,7 @@ def build_tools(sandbox: SandboxRules = _DEFAULTS) -> tuple[Tool, ...]:
 
     `sandbox` is for commands. `bash` will follow `execute_command`.
     """
-    return (*file_tools(), search_tool(), ExecuteCommand(Sandbox(sandbox)), WebFetch(), AttachFile())
+    return (*file_tools(), search_tool(), ExecuteCommand(Sandbox(sandbox)), WebFetch(), AttachFile(), AskUser())
 
 
 async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -36,7 +36,7 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier, settled_topic
-from switchboard.ports.engine import EngineFailure, Fenced
+from switchboard.ports.engine import EngineFailure, Fenced, Parked
 from switchboard.store import embedded_turns as store
 from switchboard.store import lanes
 from switchboard.store.database import Database
@@ -224,6 +224,8 @@ class ButlerAgent:
             await self._parts.leg(item, claim)
         except Fenced:
             return
+        except Parked as parked:  # a worker has begun it: programs ask nobody
+            await claim.steps.park(item, parked.keys)
         except asyncio.CancelledError:
             await asyncio.shield(self._leave(item, claim))
             raise

@@ -137,3 +137,6 @@ class _Returned:
 
     async def reader(self, turn: Turn) -> Reader:
         return await self._readers.of(turn)
+
+    async def replied_to(self, turn: Turn) -> str | None:  # noqa: ARG002
+        return None

@@ -19,13 +19,14 @@ from switchboard.agents.model.inbox import bring
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.model.talk import GONE, Around, Talk, images_in, said_in
 from switchboard.core.readers import person_of
+from switchboard.core.turns.asking import pending_note
 from switchboard.core.turns.frozen import Frozen, read_frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.render import notes, opening, said_at, system_prompt
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
-from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Pending, Turn, TurnResult
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Keep, Tool
@@ -107,8 +108,20 @@ class ModelEngine:
         frozen = read_frozen(await journal.step("start", start))
         workspace = self._workspace(turn.member, options)
         results = self.kept_for(turn.member, frozen.readers)
-        around = Around(models, tools, workspace, results, self._clock, options, self._keeper(turn))
+        around = Around(
+            *(models, tools, workspace, results, self._clock, options, self._context.approvals),
+            granted=lambda: self._granted(turn, options),
+            keep=self._keeper(turn),
+        )
         return await Talk(turn, journal, frozen, around).run()
+
+    async def _granted(self, turn: Turn, options: ModelOptions) -> frozenset[str]:
+        """The tools that the sender may make the butler use now, whatever was so when the turn began."""
+        from switchboard.agents.model.toolbox import granted_to
+
+        tools = await self._tools_of(turn.member)
+        granted = await granted_to(turn, options, tools, self._context.readers)
+        return frozenset(tool.name for tool in granted.tools)
 
     def _keeper(self, turn: Turn) -> Keep | None:
         files = self._context.files
@@ -127,8 +140,12 @@ class ModelEngine:
         if unknown := [name for name in options.models if name not in models.names]:
             known = ", ".join(models.names)
             raise _wrong(member, f"models: there is no model {unknown[0]} with an API; there are: {known}")
-        if unknown := [name for name in options.tools or () if not self._may_have(member, name)]:
-            raise _wrong(member, f"tools: there is no tool {unknown[0]}; there are: {', '.join(self._tools) or 'none'}")
+        named = (*(options.tools or ()), *options.approve)
+        if unknown := [name for name in named if not self._may_have(member, name)]:
+            raise _wrong(
+                member,
+                f"tools or approve: there is no tool {unknown[0]}; there are: {', '.join(self._tools) or 'none'}",
+            )
         return options, models
 
     def _may_have(self, member: Member, name: str) -> bool:
@@ -148,6 +165,7 @@ class ModelEngine:
         history, known = await asyncio.gather(self._history(turn), self._known(turn))
         window = await models.context(names[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
+        waiting = pending_note(await self._waiting(turn, granted.readers))
         said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
         kept_there = self.kept_for(turn.member, granted.readers)
         await bring(self._context.files, turn.envelope.payload.attachments, kept_there)
@@ -162,7 +180,7 @@ class ModelEngine:
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, prompt),
-            opening=opening(said, known) + unseen,
+            opening=opening(said, "\n\n".join(filter(None, (known, waiting)))) + unseen,
             images=tuple(found),
             models=names,
             tools=granted.tools,
@@ -172,9 +190,15 @@ class ModelEngine:
             limits=options.limits.limits,
             history=history,
             urls=urls_of(turn, history) if granted.tools else (),
+            hosts=options.hosts,
+            asks=self._context.approvals is not None,
             window=window,
             max_tokens=min(options.max_tokens, window // _ANSWER),
         )
+
+    async def _waiting(self, turn: Turn, readers: str) -> Sequence[Pending]:
+        approvals = self._context.approvals
+        return () if approvals is None else await approvals.pending(turn, readers)
 
     async def prompt_for(self, turn: Turn) -> str:
         """What the butler is told about its work in a turn. Raises `EngineFailure`."""

@@ -47,6 +47,10 @@ class ModelOptions(EngineOptions):
     """The most that one answer may have."""
     tools: tuple[str, ...] | None = None
     """The tools that there are for this butler; None: all."""
+    approve: tuple[str, ...] = ()
+    """The tools of which a person must approve each call; it is so for all of high risk."""
+    approve_hours: PositiveFloat = 48.0
+    """Hours that a person has for it, and for the answer to a question."""
     grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
     """Who may make the butler use which tools; owners may all, others none, unless it is said here."""
     owners: tuple[str, ...] = ()

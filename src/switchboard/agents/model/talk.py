@@ -18,10 +18,13 @@ from uuid import UUID
 import msgspec
 import structlog
 
+from switchboard.agents.model.asking import People
 from switchboard.agents.model.options import ModelOptions
 from switchboard.agents.model.telling import Telling
+from switchboard.core.outside import outside_json
 from switchboard.core.readers import person_of
 from switchboard.core.storable import storable_text
+from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
 from switchboard.core.turns.fitting import Moved, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.images import FrozenImage, left_out, marked
@@ -46,12 +49,15 @@ from switchboard.domain.ledger import FailureClass
 from switchboard.domain.llm import AWAY, Image, ModelFailure, Reply, Report, Request, ToolCall, ToolResult
 from switchboard.ports.engine import (
     Answer,
+    Approvals,
     Costed,
+    Decided,
     EngineFailure,
     Journal,
     ModelUsage,
     Outage,
     OutcomeUnknown,
+    Parked,
     Refusal,
     Turn,
     TurnResult,
@@ -93,6 +99,9 @@ class Around:
     results: Path | None
     clock: Callable[[], datetime]
     options: ModelOptions
+    approvals: Approvals | None
+    granted: Callable[[], Awaitable[frozenset[str]]]
+    """The tools that the person may use now."""
     keep: Keep | None = None
     """Stores a file for the answer."""
 
@@ -120,6 +129,17 @@ class Talk:
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
         """Calls of the last answer that have begun, by path, and their records, once there are any."""
         self._telling = Telling(turn.on_delta)
+        self._people = self._people_of()
+        self._decisions: dict[str, Decided] = {}
+        """What people have decided about calls of the last answer, by path."""
+
+    def _people_of(self) -> People:
+        around, options, frozen = self._around, self._around.options, self._frozen
+        scope = None
+        if around.workspace is not None:
+            scope = replace(self._scope(around.workspace, self._turn.request_id), hosts=frozenset(frozen.hosts))
+        turn, journal, hours = self._turn, self._journal, options.approve_hours
+        return People(turn, journal, frozen, around.tools, scope, hours, around.approvals, around.granted)
 
     async def run(self) -> TurnResult:
         """From the first request, or the first that is not on record, to the end, or until it is stopped."""
@@ -306,6 +326,7 @@ class Talk:
     # Calls ------------------------------------------------------------------------------------------------------------
 
     async def _carried_out(self, progress: Progress, calls: Sequence[Call]) -> Progress:
+        self._decisions = await self._decided(calls, progress.used.requests)
         records: dict[str, JsonMapping] = {}
         seconds = 0.0
         for group in self._groups(calls):
@@ -318,6 +339,14 @@ class Talk:
             self._attach(records[call.path])
         self._open.clear()
         return carried_out(progress, results, seconds=seconds)
+
+    async def _decided(self, calls: Sequence[Call], n: int) -> dict[str, Decided]:
+        """A turn that is to end does not wait any more. Raises `Parked`, `_HaltError`."""
+        try:
+            return await self._people.decisions(calls, n)
+        except Parked:
+            self._go_on()
+            raise
 
     def _groups(self, calls: Sequence[Call]) -> list[list[Call]]:
         """Calls that change nothing may run side by side; all others wait for those before them."""
@@ -349,10 +378,16 @@ class Talk:
         if call.made.malformed:
             return _outcome(f"the arguments are no JSON object: {call.made.malformed[:200]!r}")
 
+        decided = self._decisions.get(call.path)
+        if decided is not None and (ended := _instead(tool.name, decided)) is not None:
+            return ended
+
         async def act(key: UUID) -> JsonObject:
             self._go_on()
+            if decided is not None and (why := await self._people.changed(tool, call, decided)) is not None:
+                return _outcome(why)
             self._open[call.path] = call.made, None
-            return await self._done(tool, call.made, key)
+            return await self._done(tool, call, key)
 
         try:
             # Asked what became of it, a tool is called with the same key again: that is what `queryable` promises.
@@ -363,13 +398,22 @@ class Talk:
             return _outcome(_UNKNOWN)
         return record
 
-    async def _done(self, tool: FrozenTool, made: ToolCall, key: UUID) -> JsonObject:
+    async def _done(self, tool: FrozenTool, call: Call, key: UUID) -> JsonObject:
         """Carry out a call. Whatever a tool does wrong is for the model to hear, and no failure of the turn."""
         began = monotonic()
         present, workspace = self._around.tools.get(tool.name), self._around.workspace
         if present is None or workspace is None:
             return _outcome(f"{tool.name} is no longer there")
-        scope = ToolScope(
+        scope = replace(self._scope(workspace, key), approved=call.path in self._decisions)
+        self._telling.call(tool.name)
+        limits = CallLimits(self._around.options.tool_timeout)
+        outcome = await call_tool(present, call.made.arguments, scope, limits)
+        record = _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+        return record | ({"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {})
+
+    def _scope(self, workspace: Path, key: UUID) -> ToolScope:
+        """What a call may touch that nobody has approved."""
+        return ToolScope(
             workspace,
             frozenset(self._frozen.urls),
             frozenset(self._around.options.hosts),
@@ -380,10 +424,6 @@ class Talk:
             results=self._around.results,
             keep=self._around.keep,
         )
-        self._telling.call(tool.name)
-        outcome = await call_tool(present, made.arguments, scope, CallLimits(self._around.options.tool_timeout))
-        record = _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
-        return record | ({"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {})
 
     def _attach(self, record: JsonMapping) -> None:
         """What a call has made goes with the answer."""
@@ -434,6 +474,15 @@ def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None
 
 def _outcome(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
     return {"text": storable_text(text), "ok": ok, "seconds": seconds}
+
+
+def _instead(tool: str, decided: Decided) -> JsonObject | None:
+    """What a model is told of a question, or of a call that people did not approve; None: it is made."""
+    if tool != ASK_USER:
+        why = not_called(tool, decided)
+        return None if why is None else _outcome(why)
+    said = answer_of(decided)
+    return _outcome(unanswered(decided)) if said is None else _outcome(outside_json({"answer": said}), ok=True)
 
 
 def _entry_call(made: ToolCall, result: ToolResult) -> EntryCall:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from switchboard.agents.model.options import ModelOptions
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.mcp_tools import fitting, server_of
+from switchboard.core.owners import is_named
 from switchboard.core.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.frozen import FrozenTool
@@ -40,21 +41,23 @@ async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool
     wanted = tools if options.tools is None else options.tools
     there = await usable(tools[name] for name in wanted if name in tools)
     grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
-    owns = f"{turn.envelope.source.channel}:{turn.envelope.sender.identity}" in options.owners and reader.authentic
+    owns = is_named(options.owners, turn.envelope) and reader.authentic
     audience: Audience = "groups" if not reader.private else "owners" if owns else "others"
     offered = granted(there, grants, audience)
     fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
     return Granted(
-        tuple(_frozen(tool) for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)),
+        tuple(_frozen(tool, options) for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)),
         tuple(tool.spec.name for tool in withheld(there, grants, audience)),
         directory_of(reader, turn.request_id),
         owns,
     )
 
 
-def _frozen(tool: Tool) -> FrozenTool:
+def _frozen(tool: Tool, options: ModelOptions) -> FrozenTool:
     spec = tool.spec
-    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered)
+    why = "the settings want each call approved" if spec.name in options.approve else ""
+    why = "a tool of high risk" if spec.risk == "high" else why
+    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered, why)
 
 
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:

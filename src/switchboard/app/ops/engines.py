@@ -25,6 +25,7 @@ from switchboard.ports.engine import ChecksOptions, Engine, EngineContext, Engin
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Toolset
+from switchboard.store.approvals import StoredApprovals
 from switchboard.store.database import Database
 from switchboard.store.facts import StoredFacts
 from switchboard.store.files import StoredFiles
@@ -77,6 +78,7 @@ def engine_context(
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),
         toolset=toolset or McpServers(settings.servers, StoredPins(database)),
+        approvals=StoredApprovals(database),
     )
 
 

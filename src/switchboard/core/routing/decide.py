@@ -4,7 +4,7 @@ Called by `journey/decide.py` and `journey/classify.py` with the facts of a mess
 message that no rule decides the answer of a model; out: a `Decision` with its trail. Deterministic. Next:
 `journey/accept.py` or `journey/classify.py` stores it.
 
-    0. command          `/stop` is for Switchboard itself, whatever follows here
+    0. command          `/stop`, and a decision such as `/approve`, are for Switchboard itself
     1. pin              a reply to a message of ours goes to the butler that wrote it
     2. rules            only the first match fires; all its targets are served
     3. classification   by a model among the team's own butlers and sub-teams, where the team allows it
@@ -158,7 +158,7 @@ def deciding(
     if pinned is not None:
         target = (Target(system_id=pinned),)
         if pinned == SWITCHBOARD:
-            step = TrailStep(start, "command", targets=target, detail="it ends what runs for its sender here")
+            step = TrailStep(start, "command", targets=target, detail="for Switchboard itself, not for a butler")
             return Decision(index.version, (Chosen(pinned, start),), (), (step,), facts)
         butler = index.butler(pinned)
         if butler is not None:

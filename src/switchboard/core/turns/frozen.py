@@ -27,6 +27,8 @@ class FrozenTool:
     parameters: JsonMapping
     effect: Effect = "effectful"
     ordered: bool = False
+    approval: str = ""
+    """Why a person must approve each call; empty: they need not."""
 
     @property
     def offered(self) -> Tool:
@@ -51,6 +53,10 @@ class Frozen:
     history: tuple[Entry, ...] = ()
     urls: tuple[str, ...] = ()
     """Those that the person has written, in the one form of `tools/urls.py`."""
+    hosts: tuple[str, ...] = ()
+    """Hosts from which pages may be fetched without asking anybody."""
+    asks: bool = False
+    """Whether people can be asked while the turn waits."""
     withheld: tuple[str, ...] = ()
     """Tools that would be offered if their risk were not high."""
     by_owner: bool = False

@@ -449,6 +449,25 @@ create table awaited (
 create index awaited_item on awaited (lane, seq);
 create index awaited_deadline on awaited (deadline_at) where decided_at is null and deadline_at is not null;
 
+-- Events of which people decide: whether a tool may be called, or the answer to a question. What was decided is the result of the
+-- event. digest: of the tool, its schema, the arguments and the turn. readers: who sees it in chat, as core/readers.py names them.
+-- told_in: the message with which the conversation heard of it.
+create table approval (
+    approval_id uuid primary key references awaited on delete cascade,
+    asked_at timestamptz not null default clock_timestamp(),
+    kind text not null check (kind in ('call', 'question')),
+    system_id text not null,
+    tool text not null,
+    arguments json not null,
+    why text not null,
+    digest text not null,
+    readers text not null,
+    told_in uuid
+);
+create index approval_newest on approval (asked_at, approval_id);
+create index approval_readers on approval (readers);
+create index approval_told on approval (told_in) where told_in is not null;
+
 -- text: the butler's part of the message where a model split it; null is the whole. n: the decision that made it.
 create table delivery (
     lane uuid not null,

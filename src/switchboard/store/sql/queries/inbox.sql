@@ -35,13 +35,16 @@ from unnest($1::text[], $2::text[]) with ordinality as i (conversation, replied_
 join lateral (
     select o.system_id
     from (
-        select w.system_id, w.created_at from outbox w
+        select w.system_id, w.created_at, w.outbox_id from outbox w
         where w.lane = lane_key('send', null, conversation_key(i.conversation)) and w.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
         union all
-        select w.system_id, w.created_at from outbox_part p join outbox w using (outbox_id)
+        select w.system_id, w.created_at, w.outbox_id from outbox_part p join outbox w using (outbox_id)
         where p.lane = lane_key('send', null, conversation_key(i.conversation)) and p.platform_message_id in (i.replied_to, '<' || i.replied_to || '>')
     ) o
-    where o.system_id <> 'switchboard'
+    where o.system_id <> 'switchboard' or exists (
+        select from approval p join awaited a on a.key = p.approval_id
+        where p.told_in = o.outbox_id and p.kind = 'question' and approval_state(a) = 'pending'
+    )
     order by o.created_at desc limit 1
 ) o on true;
 

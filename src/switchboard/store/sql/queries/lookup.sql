@@ -10,4 +10,7 @@ union all
 union all
 (select 'contact', contact_id, null from contact where contact_id between $1 and $2 order by contact_id limit $3)
 union all
-(select 'event', quarantine_id, null from quarantine where quarantine_id between $1 and $2 order by quarantine_id limit $3);
+(select 'event', quarantine_id, null from quarantine where quarantine_id between $1 and $2 order by quarantine_id limit $3)
+union all
+(select 'approval', p.approval_id, a.request_id from approval p join awaited a on a.key = p.approval_id
+ where p.approval_id between $1 and $2 order by p.approval_id limit $3);

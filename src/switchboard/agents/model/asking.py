@@ -1,0 +1,108 @@
+"""Calls of a turn that people decide about before they are made, and questions to the person.
+
+`talk.py` asks for the decisions about the calls of one answer, and makes none of these before all are there: so all
+results go back together. What is asked depends on what is frozen alone, so a resumed turn asks the same. Next:
+`core/turns/asking.py` for the words, `journey/approving.py` for who decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import structlog
+
+from switchboard.core.arguments import complaint
+from switchboard.core.turns.asking import ASK_USER, digest_of
+from switchboard.core.turns.frozen import Frozen, FrozenTool
+from switchboard.core.turns.loop import Call
+from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Turn
+from switchboard.ports.tools import AsksFirst, Tool, ToolScope
+
+MOST_WAITING: Final = 20
+"""What one conversation of a butler may wait for: nobody reads a list that strangers make longer and longer."""
+_FULL: Final = f"nobody was asked, for {MOST_WAITING} things wait in this conversation already"
+_NOBODY: Final = "nobody can be asked from here"
+_HOUR_S: Final = 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """`scope` is that of a call before it is approved; `granted`: the tools that the person may use now."""
+
+    turn: Turn
+    journal: Journal
+    frozen: Frozen
+    present: Mapping[str, Tool]
+    scope: ToolScope | None
+    hours: float
+    approvals: Approvals | None
+    granted: Callable[[], Awaitable[frozenset[str]]]
+
+    async def decisions(self, calls: Sequence[Call], n: int) -> dict[str, Decided]:
+        """What was decided, by path, about those calls of answer `n` of which people decide. Raises `Parked`."""
+        asked = {call.path: ask for call in calls if (ask := self._ask(call)) is not None}
+        if not asked:
+            return {}
+        if why := await self._nobody(n, len(asked)):
+            return dict.fromkeys(asked, Decided({"decision": "unasked", "text": why}))
+        for path, ask in asked.items():
+            await self.journal.expect(_event(path), within=self.hours * _HOUR_S, ask=ask)
+        return {path: await self.journal.wait(_event(path)) for path in asked}
+
+    async def changed(self, tool: FrozenTool, call: Call, decided: Decided) -> str | None:
+        """Why a call that was approved is not made after all; None: it is made."""
+        present = self.present.get(tool.name)
+        if present is None or self._digest(present.spec.parameters, call) != decided.value.get("digest"):
+            return f"{tool.name} was not called: it has changed since approval was asked. Call it again."
+        if tool.name not in await self.granted():
+            return f"{tool.name} was not called: it was approved, but this person may not use it any more."
+        return None
+
+    async def _nobody(self, n: int, count: int) -> str | None:
+        """Why nobody is asked, on record; None: people are."""
+        approvals = self.approvals
+
+        async def look(_: object) -> str | None:
+            if approvals is None or not self.frozen.asks:
+                return _NOBODY
+            return _FULL if await approvals.count(self.turn) + count > MOST_WAITING else None
+
+        found: str | None = await self.journal.step(f"ask:{n}", look)
+        return found
+
+    def _ask(self, call: Call) -> Ask | None:
+        """What people are asked about a call; None: it is made, or fails, without them."""
+        made = call.made
+        tool = next((one for one in self.frozen.tools if one.name == made.name), None)
+        if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
+            return None
+        is_question = tool.name == ASK_USER
+        why = "" if is_question else tool.approval or self._first(call)
+        if not (is_question or why):
+            return None
+        kind: Literal["call", "question"] = "question" if is_question else "call"
+        digest = self._digest(tool.parameters, call)
+        return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers)
+
+    def _first(self, call: Call) -> str:
+        present: object = self.present.get(call.made.name)
+        if self.scope is None or not isinstance(present, AsksFirst):
+            return ""
+        try:
+            return present.asks_first(call.made.arguments, self.scope) or ""
+        except Exception:
+            log.exception("a tool has failed", tool=call.made.name)
+            return "it cannot say whether it needs an approval"
+
+    def _digest(self, schema: Mapping[str, object], call: Call) -> str:
+        turn = f"{self.turn.request_id}/{self.turn.member.system_id}/{self.turn.segment}/{call.path}"
+        return digest_of(call.made.name, schema, call.made.arguments, turn)
+
+
+def _event(path: str) -> str:
+    """The step that waits for the decision about a call."""
+    return f"approval:{path.removeprefix('tool:')}"

@@ -1,0 +1,192 @@
+"""What people are asked while a turn waits: the words for them and for models, and the commands that answer. Pure.
+
+`agents/model/asking.py` asks, `journey/approving.py` tells the conversation and takes the commands, the command line
+shows arguments. What a model wrote is always shown as JSON in which nothing is hidden: it cannot look like ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Literal, cast
+from uuid import UUID
+
+import msgspec
+
+from switchboard.core.outside import outside_json
+from switchboard.core.routing.facts import facts
+from switchboard.domain.envelope import Envelope
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.shown import ShownApproval
+from switchboard.ports.channel import Channel
+from switchboard.ports.chat import is_own
+from switchboard.ports.engine import Decided, Pending
+
+Verb = Literal["approve", "refuse", "answer"]
+ASK_USER: Final = "ask_user"
+MOST_IN_CHAT: Final = 2000
+"""Characters of arguments that are shown in a conversation. What is longer cannot be approved there: nobody saw it."""
+_MOST_NOTED: Final = 300
+_SHORT: Final = 8
+"""Digits of an id that are enough for a command."""
+_COMMAND: Final = re.compile(
+    r"/(approve|refuse|answer)(?:@(\S+))?[ \t]+([0-9a-f-]{4,36})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL
+)
+_NUMBER: Final = re.compile(r"[1-9][0-9]?")
+
+
+# What is asked --------------------------------------------------------------------------------------------------------
+
+
+def digest_of(tool: str, schema: JsonMapping, arguments: JsonMapping, turn: str) -> str:
+    """The same for the same call of the same tool in the same turn, whatever the order of its arguments."""
+    whole = msgspec.json.encode([tool, schema, arguments, turn], order="deterministic")
+    return sha256(whole).hexdigest()
+
+
+def displayed(arguments: JsonMapping) -> str:
+    """All of the arguments, one a line, as JSON: no control, mark of direction or unseen character is in it."""
+    return "\n".join(f"{outside_json(name)}: {outside_json(value)}" for name, value in arguments.items()) or "none"
+
+
+def fits_chat(asked: ShownApproval) -> bool:
+    """Whether a conversation is shown all of it."""
+    return len(displayed(asked.arguments)) <= MOST_IN_CHAT
+
+
+def notice(asked: Sequence[ShownApproval], *, decides: bool) -> str:
+    """What the person is told, whose message waits. `decides`: whether they may approve calls in chat."""
+    return "\n\n".join(_question(one) if one.kind == "question" else _request(one, decides) for one in asked)
+
+
+def _question(one: ShownApproval) -> str:
+    options = [f"{n}. {option}" for n, option in enumerate(options_of(one), 1)]
+    lines = [str(one.arguments.get("question", "")), *options, f"To answer: /answer {short(one)} and your answer"]
+    return "\n".join(lines)
+
+
+def _request(one: ShownApproval, decides: bool) -> str:
+    shown = displayed(one.arguments)
+    whole = len(shown) <= MOST_IN_CHAT
+    if not whole:
+        shown = f"{shown[:MOST_IN_CHAT]}\n… {len(shown) - MOST_IN_CHAT} more characters"
+    until = f"{one.deadline_at:%Y-%m-%d %H:%M} UTC"
+    elsewhere = f"An operator can decide until {until}: switchboard approvals show {short(one)}"
+    here = f"To decide until {until}: /approve {short(one)} or /refuse {short(one)}"
+    how = here if decides and whole else elsewhere
+    return f"This needs an approval first: {one.tool} ({one.why})\n```\n{shown}\n```\n{how}"
+
+
+def options_of(asked: ShownApproval) -> tuple[str, ...]:
+    """The answers that a question offers."""
+    options = asked.arguments.get("options")
+    return tuple(map(str, options)) if isinstance(options, list | tuple) else ()
+
+
+def short(asked: ShownApproval) -> str:
+    """The beginning of its id, for commands."""
+    return asked.approval_id.hex[:_SHORT]
+
+
+# What models are told -------------------------------------------------------------------------------------------------
+
+
+def pending_note(pending: Sequence[Pending]) -> str:
+    """What a later message of the conversation is told of what waits; empty for nothing."""
+    if not pending:
+        return ""
+    lines = [
+        f"- {one.tool} {_noted(one.arguments)} for the message {_noted(one.message)}, "
+        f"which waits for {'an answer' if one.kind == 'question' else 'an approval'} ({one.approval_id.hex[:_SHORT]})"
+        for one in pending
+    ]
+    return "\n".join(("Earlier messages of this conversation still wait; they go on by themselves:", *lines))
+
+
+def _noted(value: object) -> str:
+    text = outside_json(value)
+    return text if len(text) <= _MOST_NOTED else f"{text[:_MOST_NOTED]}…"
+
+
+def not_called(tool: str, decided: Decided) -> str | None:
+    """Why a call that people were to decide about is not made; None: it was approved."""
+    if decided.expired:
+        return f"{tool} was not called: nobody approved it in time. Tell the person; ask again only if they want it."
+    said, decision = decided.value.get("text"), decided.value.get("decision")
+    if decision == "approved":
+        return None
+    if decision == "unasked":
+        return f"{tool} was not called: it needs an approval, and {said}."
+    why = f", saying {outside_json(said)}" if said else ""
+    return f"{tool} was not called: a person refused it{why}. Do not try to get the same in another way."
+
+
+def answer_of(decided: Decided) -> str | None:
+    """What a person has answered; None: nobody has, in time, or they refused."""
+    if decided.expired or decided.value.get("decision") != "answered":
+        return None
+    return str(decided.value.get("text") or "")
+
+
+def unanswered(decided: Decided) -> str:
+    """What a model is told of a question without an answer."""
+    if decided.expired:
+        return "nobody has answered in time; go on as far as that is possible without the answer"
+    if decided.value.get("decision") == "unasked":
+        return f"the question was not asked: {decided.value.get('text')}"
+    return "the person does not want to answer; go on as far as that is possible without the answer"
+
+
+# Commands -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What a person decides in chat. `first` and `last`: between which ids the one is that they mean."""
+
+    verb: Verb
+    start: str
+    text: str
+
+    @property
+    def ids(self) -> tuple[UUID, UUID]:
+        """The first and the last id that begins so."""
+        return UUID(self.start.ljust(32, "0")), UUID(self.start.ljust(32, "f"))
+
+
+def command_in(text: str) -> Command | None:
+    """The command that a text is, and nothing else."""
+    found = _COMMAND.fullmatch(text.strip())
+    if found is None:
+        return None
+    start, said = found[3].replace("-", "").lower(), (found[4] or "").strip()
+    verb = cast(Verb, found[1].lower())
+    if len(start) > 32 or (verb == "answer") > bool(said) or (verb == "approve" and said):
+        return None
+    return Command(verb, start, said)
+
+
+def is_command(envelope: Envelope, channel: Channel) -> bool:
+    """Whether a message is such a command, written by a person, and surely by its sender."""
+    text = envelope.payload.normalized_text.strip()
+    if not text.startswith("/") or command_in(text) is None:
+        return False
+    found = _COMMAND.fullmatch(text)
+    if found is not None and found[2] and not is_own(envelope, found[2]):
+        return False
+    return is_answer(envelope, channel)
+
+
+def is_answer(envelope: Envelope, channel: Channel) -> bool:
+    """Whether a person has written a message, and surely its sender, so that it may be an answer to a question."""
+    return channel.automatic(envelope) is None and channel.authentic(facts(envelope, channel))
+
+
+def chosen(asked: ShownApproval, said: str) -> str:
+    """An answer; a number stands for the option that has it."""
+    options = options_of(asked)
+    if _NUMBER.fullmatch(said) and int(said) <= len(options):
+        return options[int(said) - 1]
+    return said

@@ -1,0 +1,181 @@
+"""What people decide while a turn waits: they are told of it, and decide in chat or as operators.
+
+`turn.py` calls `tell` when a turn is about to wait, and the built-in engine calls `ChatDecisions` with a command or a
+reply to a question; `app/approvals/service.py` calls `decide`. What is asked stands in the store, beside the event that
+the turn waits for. Next: `core/turns/asking.py` for the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+import structlog
+
+from switchboard.core.owners import decides_in_chat
+from switchboard.core.readers import directory_of
+from switchboard.core.turns.asking import Command, chosen, command_in, fits_chat, notice, short
+from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.ledger import Item
+from switchboard.domain.routing import Member, SystemId
+from switchboard.domain.shown import ShownApproval
+from switchboard.lanes.faults import point
+from switchboard.lanes.notifier import WORK, Notifier
+from switchboard.ports.engine import Answer, NoReply, Turn, TurnResult
+from switchboard.ports.facts import Reader
+from switchboard.store import approvals as store
+from switchboard.store import audit, steps
+from switchboard.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+State = Literal["approved", "refused", "answered"]
+
+_STATES: Final[Mapping[str, State]] = {"approve": "approved", "refuse": "refused", "answer": "answered"}
+_FEW: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What somebody decides, who it is, and what they say: the answer, or why they refuse."""
+
+    state: State
+    by: str
+    text: str = ""
+
+
+class Conversations(Protocol):
+    """What is known of the conversation of a message: see `reply.py`."""
+
+    async def reader(self, turn: Turn) -> Reader: ...
+
+    async def replied_to(self, turn: Turn) -> str | None: ...
+
+
+async def decide(database: Database, notifier: Notifier, asked: ShownApproval, wanted: Decision) -> None:
+    """Decide, once: the same decision again changes nothing. The turn goes on by itself.
+
+    Raises Conflict if it was decided otherwise, its time is over, or its turn has ended; NotFound if it was forgotten.
+    """
+    value = {"decision": wanted.state, "by": wanted.by, "text": wanted.text, "digest": asked.digest}
+    detail = {"approval_id": str(asked.approval_id), "tool": asked.tool, "request_id": str(asked.request_id)}
+    async with database.transaction() as one:
+        event = await steps.decide(one, asked.approval_id, value)
+        if event is not None and event.fresh and event.result is not None:
+            await audit.append(one, wanted.by, f"approval:{wanted.state}", detail)
+    if event is None:
+        raise NotFound(f"there is no approval {asked.approval_id}; see `switchboard approvals list`")
+    if event.result is None:
+        raise Conflict(f"{asked.tool} waits no more: its turn has ended without a decision")
+    point("after_resume")
+    notifier.notify(WORK)
+    if "expired" in event.result:
+        raise Conflict(f"the time to decide about {asked.tool} is over")
+    stands = event.result["value"]
+    if stands["decision"] != wanted.state or (wanted.state == "answered" and stands["text"] != wanted.text):
+        raise Conflict(f"{asked.tool} was {stands['decision']} already, by {stands['by']}")
+
+
+async def tell(database: Database, worker: int, item: Item, pool: str | None, *, decides: bool) -> bool:
+    """Tell the conversation what a running item waits for, as far as it has not heard. False: nothing was said."""
+    asked = await store.untold(database, item)
+    ids = [one.approval_id for one in asked]
+    return bool(ids) and await store.tell(database, worker, item, ids, notice(asked, decides=decides), pool)
+
+
+class ChatDecisions:
+    """Decides as people write where they were told."""
+
+    def __init__(
+        self,
+        database: Database,
+        notifier: Notifier,
+        members: Callable[[], Mapping[SystemId, Member]],
+        conversations: Conversations,
+    ) -> None:
+        self._database = database
+        self._notifier = notifier
+        self._members = members
+        self._conversations = conversations
+
+    async def __call__(self, turn: Turn) -> TurnResult:
+        """Carry out a command, or hand on the answer to a question; what its sender is told."""
+        command = command_in(turn.text)
+        if command is not None:
+            return Answer(await self._commanded(turn, command))
+        return await self._answered(turn)
+
+    async def _answered(self, turn: Turn) -> TurnResult:
+        """A reply to a message with one question answers it, without a word of ours."""
+        replied_to = await self._conversations.replied_to(turn)
+        asked = [] if replied_to is None else await store.asked_in(self._database, turn.conversation, replied_to)
+        if len(asked) != 1:
+            hints = " or ".join(f"/answer {short(one)} and your answer" for one in asked)
+            return Answer(f"I do not know what this answers. Please write {hints or 'it again'}.")
+        command = Command("answer", asked[0].approval_id.hex, turn.text.strip())
+        told = await self._carried_out(turn, asked[0], command)
+        return NoReply(reason=f"handed on: it answers {short(asked[0])}") if told is None else Answer(told)
+
+    async def _commanded(self, turn: Turn, command: Command) -> str:
+        reader = await self._conversations.reader(turn)
+        readers = directory_of(reader, turn.request_id)
+        asked = _meant(await store.of_readers(self._database, readers, command.ids, _FEW))
+        if asked is None:
+            return f"Nothing here waits for {command.start}, or more than one thing does. Give more of its id."
+        done = f"{_STATES[command.verb].capitalize()}: {asked.tool} ({short(asked)})."
+        return await self._carried_out(turn, asked, command) or done
+
+    async def _carried_out(self, turn: Turn, asked: ShownApproval, command: Command) -> str | None:
+        """Why it is not done; None: it is."""
+        if why := self._forbidden(turn, await self._conversations.reader(turn), asked, command):
+            await self._refused(turn, asked, command)
+            return why
+        said = chosen(asked, command.text) if command.verb == "answer" else command.text
+        try:
+            decision = Decision(_STATES[command.verb], _sender(turn), said)
+            await decide(self._database, self._notifier, asked, decision)
+        except (Conflict, NotFound) as error:
+            return f"Nothing is changed: {error.message}."
+        return None
+
+    def _forbidden(self, turn: Turn, reader: Reader, asked: ShownApproval, command: Command) -> str | None:
+        """Why this person may not do this here; None: they may."""
+        if asked.kind == "question":
+            return _wrong_answer(turn, reader, asked, command)
+        if command.verb == "answer":
+            return f"That is no question: write /approve {short(asked)} or /refuse {short(asked)}."
+        if not decides_in_chat(self._members().get(SystemId(asked.system_id)), turn.envelope, reader):
+            return f"You may not decide that here. An operator can: switchboard approvals show {short(asked)}"
+        if command.verb == "approve" and not fits_chat(asked):
+            return f"It is too long to be shown here whole. An operator can: switchboard approvals show {short(asked)}"
+        return None
+
+    async def _refused(self, turn: Turn, asked: ShownApproval, command: Command) -> None:
+        log.warning("refused", actor=_sender(turn), action="approvals")
+        detail = {"approval_id": str(asked.approval_id), "command": command.verb}
+        await audit.append(self._database, _sender(turn), "refused:approvals", detail)
+
+
+def _wrong_answer(turn: Turn, reader: Reader, asked: ShownApproval, command: Command) -> str | None:
+    if not reader.authentic or (asked.channel, asked.endpoint, asked.sender) != _who(turn):
+        return "Only who was asked can answer that."
+    if command.verb == "approve":
+        return f"That is a question: write /answer {short(asked)} and your answer."
+    return None
+
+
+def _meant(found: list[ShownApproval]) -> ShownApproval | None:
+    """The one that is pending, else the only one that there is."""
+    pending = [one for one in found if one.state == "pending"] or found
+    return pending[0] if len(pending) == 1 else None
+
+
+def _who(turn: Turn) -> tuple[str, str, str]:
+    source = turn.envelope.source
+    return source.channel, source.endpoint_identity, turn.envelope.sender.identity
+
+
+def _sender(turn: Turn) -> str:
+    channel, _, sender = _who(turn)
+    return f"{channel}:{sender}"

@@ -1,0 +1,108 @@
+"""What people are asked while a turn waits, and what they have decided.
+
+`lanes/journal.py` asks, `journey/approving.py` tells the conversation and takes its commands, operators come by
+`app/approvals/service.py`. A decision is the first one of its event: see `steps.decide`. Each function is one
+transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from switchboard.core.storable import storable_json, storable_text
+from switchboard.domain.ledger import Item
+from switchboard.domain.message import Conversation
+from switchboard.domain.shown import ApprovalState, ShownApproval
+from switchboard.ports.engine import Ask, Pending, Turn
+from switchboard.store.database import Database, query, row_as, rows_as, seconds
+from switchboard.store.ids import new_uuid7
+from switchboard.store.steps import StepWrite
+
+
+async def ask(database: Database, worker: int, write: StepWrite, within: float, asked: Ask) -> bool:
+    """Register that a step waits for a decision of people. A second time changes nothing. False: fenced."""
+    item, step = write.item, write.step
+    return bool(
+        await database.value(
+            query("approvals.ask"),
+            *(worker, item.lane, item.epoch, item.seq, write.request_id, step.path, step.idempotency_key),
+            *(seconds(within), asked.kind, asked.tool, storable_json(dict(asked.arguments))),
+            *(storable_text(asked.why), asked.digest, asked.readers),
+        )
+    )
+
+
+async def list_approvals(
+    database: Database, state: ApprovalState | None, below: tuple[datetime, UUID] | None, limit: int
+) -> list[ShownApproval]:
+    """Newest first; `below`: when the last one of the page before was asked, and its id."""
+    rows = await database.rows(query("approvals.list"), state, *(below or (None, None)), limit)
+    return rows_as(ShownApproval, rows)
+
+
+async def get(database: Database, approval_id: UUID) -> ShownApproval | None:
+    """One, whatever became of it."""
+    return row_as(ShownApproval, await database.row(query("approvals.get"), approval_id))
+
+
+async def of_message(database: Database, request_id: UUID) -> list[ShownApproval]:
+    """What the turns of a message have asked, in order."""
+    return rows_as(ShownApproval, await database.rows(query("approvals.of_message"), request_id))
+
+
+async def of_readers(database: Database, readers: str, ids: tuple[UUID, UUID], limit: int) -> list[ShownApproval]:
+    """What these readers may see in chat, with ids from the first to the last given; first what nobody has decided."""
+    return rows_as(ShownApproval, await database.rows(query("approvals.of_readers"), readers, *ids, limit))
+
+
+async def asked_in(database: Database, conversation: Conversation, message: str) -> list[ShownApproval]:
+    """The questions of one of our messages, by the platform's id of it."""
+    return rows_as(
+        ShownApproval, await database.rows(query("approvals.asked_in"), conversation, storable_text(message))
+    )
+
+
+async def untold(database: Database, item: Item) -> list[ShownApproval]:
+    """What a running item waits for and its conversation has not heard of."""
+    return rows_as(ShownApproval, await database.rows(query("approvals.untold"), item.lane, item.seq))
+
+
+async def tell(database: Database, worker: int, item: Item, told: Sequence[UUID], text: str, pool: str | None) -> bool:
+    """Tell the sender of the message of a running item what it waits for. False: fenced, or told before."""
+    fence = worker, item.lane, item.epoch, item.seq
+    return bool(await database.value(query("approvals.tell"), *fence, list(told), new_uuid7(), text, pool))
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """How many wait for people, and since when the oldest one does."""
+
+    approvals: int
+    oldest: datetime | None
+
+
+async def count(database: Database) -> Open:
+    """Of the whole installation."""
+    return row_as(Open, await database.row(query("approvals.count"))) or Open(0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredApprovals:
+    """`Approvals` in PostgreSQL."""
+
+    database: Database
+
+    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> Sequence[Pending]:
+        """As in the port."""
+        where = turn.member.system_id, turn.conversation, turn.request_id, readers
+        rows = await self.database.rows(query("approvals.pending"), *where, limit)
+        found = rows_as(ShownApproval, rows)
+        return [Pending(one.approval_id, one.kind, one.tool, one.arguments, one.message) for one in found]
+
+    async def count(self, turn: Turn) -> int:
+        """As in the port."""
+        found = await self.database.value(query("approvals.count_of"), turn.member.system_id, turn.conversation)
+        return int(found)
