@@ -78,10 +78,13 @@ class Noting:
     ordered: bool = False
     risk: Risk = "low"
     calls: list[tuple[str, JsonMapping]] = field(default_factory=list)
+    title: str = ""
+    """Of its schema."""
 
     @property
     def spec(self) -> ToolSpec:
         schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+        schema |= {"title": self.title} if self.title else {}
         return ToolSpec(self.name, f"does {self.name}", schema, self.effect, self.risk, self.ordered)
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:

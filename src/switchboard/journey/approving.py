@@ -128,7 +128,9 @@ class ChatDecisions:
 
     async def _carried_out(self, turn: Turn, asked: ShownApproval, command: Command) -> str | None:
         """Why it is not done; None: it is."""
-        if why := self._forbidden(turn, await self._conversations.reader(turn), asked, command):
+        if why := _unfit(asked, command):
+            return why
+        if why := self._forbidden(turn, await self._conversations.reader(turn), asked):
             await self._refused(turn, asked, command)
             return why
         said = chosen(asked, command.text) if command.verb == "answer" else command.text
@@ -139,17 +141,14 @@ class ChatDecisions:
             return f"Nothing is changed: {error.message}."
         return None
 
-    def _forbidden(self, turn: Turn, reader: Reader, asked: ShownApproval, command: Command) -> str | None:
-        """Why this person may not do this here; None: they may."""
+    def _forbidden(self, turn: Turn, reader: Reader, asked: ShownApproval) -> str | None:
+        """Why this person may not decide this here; None: they may."""
         if asked.kind == "question":
-            return _wrong_answer(turn, reader, asked, command)
-        if command.verb == "answer":
-            return f"That is no question: write /approve {short(asked)} or /refuse {short(asked)}."
-        if not decides_in_chat(self._members().get(SystemId(asked.system_id)), turn.envelope, reader):
-            return f"You may not decide that here. An operator can: switchboard approvals show {short(asked)}"
-        if command.verb == "approve" and not fits_chat(asked):
-            return f"It is too long to be shown here whole. An operator can: switchboard approvals show {short(asked)}"
-        return None
+            mine = reader.authentic and (asked.channel, asked.endpoint, asked.sender) == _who(turn)
+            return None if mine else "Only who was asked can answer that."
+        if decides_in_chat(self._members().get(SystemId(asked.system_id)), turn.envelope, reader):
+            return None
+        return f"You may not decide that here. An operator can: switchboard approvals show {short(asked)}"
 
     async def _refused(self, turn: Turn, asked: ShownApproval, command: Command) -> None:
         log.warning("refused", actor=_sender(turn), action="approvals")
@@ -157,11 +156,14 @@ class ChatDecisions:
         await audit.append(self._database, _sender(turn), "refused:approvals", detail)
 
 
-def _wrong_answer(turn: Turn, reader: Reader, asked: ShownApproval, command: Command) -> str | None:
-    if not reader.authentic or (asked.channel, asked.endpoint, asked.sender) != _who(turn):
-        return "Only who was asked can answer that."
-    if command.verb == "approve":
+def _unfit(asked: ShownApproval, command: Command) -> str | None:
+    """Why this cannot be done to what is asked, whoever wants it; None: it can."""
+    if asked.kind == "question" and command.verb == "approve":
         return f"That is a question: write /answer {short(asked)} and your answer."
+    if asked.kind == "call" and command.verb == "answer":
+        return f"That is no question: write /approve {short(asked)} or /refuse {short(asked)}."
+    if command.verb == "approve" and not fits_chat(asked):
+        return f"It is too long to be shown here whole. An operator can: switchboard approvals show {short(asked)}"
     return None
 
 
