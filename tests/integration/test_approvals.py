@@ -327,7 +327,9 @@ async def test_a_conversation_waits_for_a_few_things_only(database_url: str, tmp
         first = await site.said(" and ".join(f"pay {n}" for n in range(MOST_WAITING)))
         await site.asked(MOST_WAITING)
         [reply] = await site.ended(await site.said("pay 99"))
-        assert reply.startswith("pay was not called: it needs an approval, and nobody was asked, for 20 things wait")
+        assert reply.startswith(
+            "pay was not called: it needs an approval (the settings want each call approved), and nobody was asked, for 20 things wait"
+        )
         await site.command("/stop")
         await site.ended(first)
 
@@ -342,7 +344,7 @@ async def test_where_nobody_can_be_asked_nothing_is_called(tmp_path: Path) -> No
         result = await engine.run(a_turn(options, "pay 7 and ask_user Why?"), MemoryJournal())
     assert isinstance(result, Answer)
     assert result.text == (
-        "pay was not called: it needs an approval, and nobody can be asked from here. | "
+        "pay was not called: it needs an approval (a tool of high risk), and nobody can be asked from here. | "
         "the question was not asked: nobody can be asked from here"
     )
     assert pay.calls == []

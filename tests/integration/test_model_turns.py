@@ -258,8 +258,9 @@ async def test_a_tool_of_high_risk_is_for_whom_the_settings_name_it() -> None:
     assert told.startswith("send was not called: its risk is high, so nobody may use it unless the operator grants it")
     assert await said({**MINE, "tools": ["send"]}) == ((), told, 0), "that it is there is no grant"
     assert await said({"grants": {"groups": ["send"]}}) == ((), "there is no tool 'send'; there are: none", 0)
+    why = "send was not called: it needs an approval (a tool of high risk), and nobody can be asked from here."
     for granted in ({**MINE, "grants": {"owners": ["send"]}}, {"grants": {"others": ["send"]}}):
-        assert await said(granted) == (("send",), "send: {'text': 'to all'}", 1)
+        assert await said(granted) == (("send",), why, 0), "see test_approvals.py for where people can be asked"
 
 
 async def test_at_a_limit_the_model_has_the_last_word() -> None:
@@ -455,7 +456,7 @@ async def test_what_is_known_is_fixed_at_the_start_is_in_no_history_and_opens_no
     assert isinstance(result, Answer)
     assert told[0].index("VIP") < told[0].index("allergic") < told[0].index("evil.example")
     assert set(told) == {told[0]}, "the same bytes after the crash"
-    assert "was not fetched" in refused[0]
+    assert "the person has not written this address" in refused[0]
     assert "there is no tool 'write_file'" in refused[1]
     assert tool.calls == []
     assert [entry.text for entry in result.entries] == ["hello", "No."]

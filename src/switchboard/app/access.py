@@ -82,6 +82,7 @@ Action = Literal[
     "memory",
     "mcp_servers",
     "pairing",
+    "approvals",
     "route",
 ]
 """The permissions; `outbox` is fetching replies and submitting receipts, `replies` is all outbox rows."""
@@ -93,6 +94,7 @@ _OPERATOR: Final[frozenset[AnyRole]] = frozenset({"operator"})
 _CONNECTOR: Final[frozenset[AnyRole]] = frozenset({"operator", "connector"})
 _AGENT: Final[frozenset[AnyRole]] = frozenset({"operator", "agent"})
 _METRICS: Final[frozenset[AnyRole]] = frozenset({"operator", "metrics"})
+_APPROVER: Final[frozenset[AnyRole]] = frozenset({"operator", "approver"})
 _SESSION: Final[frozenset[AnyRole]] = frozenset({"session"})
 
 SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
@@ -125,6 +127,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
     "memory": _OPERATOR,
     "mcp_servers": _OPERATOR,
     "pairing": _OPERATOR,
+    "approvals": _APPROVER,
     "route": _SESSION,
 }
 """The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""

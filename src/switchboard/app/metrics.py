@@ -14,7 +14,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from switchboard.domain.shown import Connector
-from switchboard.store import books, connectors, dead_letters, inbox, ledger, model_usage, outbox, processes
+from switchboard.store import approvals, books, connectors, dead_letters, inbox, ledger, model_usage, outbox, processes
 from switchboard.store.database import Database
 from switchboard.store.outbox import OpenReplies
 
@@ -39,6 +39,8 @@ class Metrics:
         self._workers = self._gauge("workers_alive", "Registered workers with a recent heartbeat.")
         self._servers = self._gauge("servers_alive", "Registered servers with a recent heartbeat.")
         self._dead = self._gauge("dead_letters_pending", "Dead letters not handled yet.")
+        self._approvals = self._gauge("approvals_pending", "Calls and questions that wait for people.")
+        self._oldest_approval = self._gauge("oldest_approval_seconds", "Seconds since the oldest of these was asked.")
         self._oldest = self._gauge("oldest_waiting_seconds", "Seconds since the oldest ready lane became ready.")
         self._waiting = self._gauge("replies_waiting", "Replies not sent yet.")
         self._oldest_reply = self._gauge("oldest_reply_seconds", "Seconds since the oldest of these replies was made.")
@@ -83,6 +85,9 @@ class Metrics:
         self._workers.set(await processes.count_alive(database, "worker"))
         self._servers.set(await processes.count_alive(database, "server"))
         self._dead.set(await dead_letters.count_pending(database))
+        waiting = await approvals.count(database)
+        self._approvals.set(waiting.approvals)
+        self._oldest_approval.set(waiting.oldest_s)
         await self._render_replies(database)
         await self._render_models(database)
         await self._render_books(database)

@@ -19,7 +19,7 @@ from switchboard.cli.output import Json, clean
 from switchboard.domain.errors import InvalidInput, NotFound, SwitchboardError
 
 RequestId = Annotated[str, typer.Argument(help="The message's id, or the beginning of it.", metavar="ID")]
-Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event"]
+Kind = Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval"]
 _LISTED: Final = {
     "fact": "memory list",
     "summary": "memory list --summaries",
@@ -44,6 +44,7 @@ _WORDS: Final[Mapping[str, _Words]] = {
     "rule": _Words("rule", "rules list", "rules show"),
     "contact": _Words("contact", "pairing list", "pairing show"),
     "event": _Words("event in quarantine", "quarantine list", "quarantine show"),
+    "approval": _Words("approval", "approvals list", "approvals show"),
 }
 
 

@@ -67,6 +67,7 @@ COMMANDS: Final = (
     Entry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
     Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     Entry("mcp", "mcp_servers:app", "MCP servers: their tools; accept those that change.", _KEEP),
+    Entry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),
     Entry("channels", "channels.commands:app", "Accounts of channels: add, test, pause or remove one.", _KEEP),
     Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
     Entry("webhooks", "webhooks:app", "Webhooks of other programs: try their mappings.", _KEEP),

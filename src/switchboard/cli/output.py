@@ -58,12 +58,27 @@ _LAST: Final = 16
 _GAP: Final = "  "
 
 STATE_STYLES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("answered", "sent", "delivered", "healthy", "online", "active", "handled", "ok"), "green"),
+    **dict.fromkeys(
+        ("answered", "sent", "approved", "delivered", "healthy", "online", "active", "handled", "ok"), "green"
+    ),
     **dict.fromkeys(
         ("in_flight", "pending", "running", "sending", "retrying", "ready", "stale", "starting", "standby"), "cyan"
     ),
     **dict.fromkeys(
-        ("declined", "uncertain", "cancelled", "paused", "lost", "degraded", "refused", "held", "stopped"), "yellow"
+        (
+            "declined",
+            "uncertain",
+            "cancelled",
+            "paused",
+            "lost",
+            "degraded",
+            "refused",
+            "held",
+            "stopped",
+            "expired",
+            "ended",
+        ),
+        "yellow",
     ),
     **dict.fromkeys(("dead", "failed", "error", "offline", "missing", "unknown", "quarantined"), "red"),
 }

@@ -25,6 +25,7 @@ class Role(StrEnum):
     CONNECTOR = "connector"
     AGENT = "agent"
     METRICS = "metrics"
+    APPROVER = "approver"
 
 
 _BOUND: Final[Mapping[Role, frozenset[str]]] = {
@@ -32,6 +33,7 @@ _BOUND: Final[Mapping[Role, frozenset[str]]] = {
     Role.CONNECTOR: frozenset({"--channel", "--endpoint"}),
     Role.AGENT: frozenset({"--system"}),
     Role.METRICS: frozenset(),
+    Role.APPROVER: frozenset(),
 }
 
 Name = Annotated[str, typer.Argument(help="The token's name.")]
@@ -44,7 +46,8 @@ def create(  # noqa: PLR0913 - the options of a command
     role: Annotated[
         Role,
         typer.Option(
-            help="What it is for: operator (everything), connector (one account), agent, or metrics (reads /metrics)."
+            help="What it is for: operator (everything), connector (one account), agent, metrics (reads /metrics), or "
+            "approver (decides what butlers ask)."
         ),
     ],
     channel: Annotated[str | None, typer.Option(help="A connector's channel.")] = None,
@@ -121,7 +124,8 @@ def show_token(name: Name, *, as_json: AsJson = False) -> None:
 
 def _scope(token: Json) -> str:
     account = "/".join(str(token[name]) for name in ("channel", "endpoint") if token.get(name))
-    return str(token.get("system_id") or account or ("/metrics" if token["role"] == Role.METRICS else "everything"))
+    unbound = {Role.METRICS: "/metrics", Role.APPROVER: "/v1/approvals"}
+    return str(token.get("system_id") or account or unbound.get(token["role"], "everything"))
 
 
 def _status(token: Json) -> Text:

@@ -26,6 +26,7 @@ from switchboard.server.fastpath.direct import Direct, Handler
 from switchboard.server.http import (
     accounts,
     agents,
+    approvals,
     audit,
     blobs,
     dead_letters,
@@ -90,6 +91,7 @@ PARTS: Final = (
     memory,
     mcp_servers,
     pairing,
+    approvals,
     plans,
     gateway,
 )

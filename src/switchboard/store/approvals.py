@@ -78,15 +78,15 @@ async def tell(database: Database, worker: int, item: Item, told: Sequence[UUID]
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """How many wait for people, and since when the oldest one does."""
+    """How many wait for people, and since how many seconds the oldest one does."""
 
     approvals: int
-    oldest: datetime | None
+    oldest_s: float
 
 
 async def count(database: Database) -> Open:
     """Of the whole installation."""
-    return row_as(Open, await database.row(query("approvals.count"))) or Open(0, None)
+    return row_as(Open, await database.row(query("approvals.count"))) or Open(0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from switchboard.store.database import Database, query, row_as, rows_as
 
-Role = Literal["operator", "connector", "agent", "metrics"]
+Role = Literal["operator", "connector", "agent", "metrics", "approver"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class People:
         if not asked:
             return {}
         if why := await self._nobody(n, len(asked)):
-            return dict.fromkeys(asked, Decided({"decision": "unasked", "text": why}))
+            return {path: Decided({"decision": "unasked", "why": ask.why, "text": why}) for path, ask in asked.items()}
         for path, ask in asked.items():
             await self.journal.expect(_event(path), within=self.hours * _HOUR_S, ask=ask)
         return {path: await self.journal.wait(_event(path)) for path in asked}

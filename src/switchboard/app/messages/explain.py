@@ -31,6 +31,7 @@ from switchboard.domain.shown import (
     Attempt,
     Logged,
     Notice,
+    ShownApproval,
     ShownDeadLetter,
     ShownDecision,
     ShownDelivery,
@@ -38,7 +39,17 @@ from switchboard.domain.shown import (
     ShownWaiting,
 )
 from switchboard.ports.channel import Implies
-from switchboard.store import classification, dead_letters, inbox, lanes, ledger, outbox, routing, strangers
+from switchboard.store import (
+    approvals,
+    classification,
+    dead_letters,
+    inbox,
+    lanes,
+    ledger,
+    outbox,
+    routing,
+    strangers,
+)
 from switchboard.store.database import Database
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.rules import open_rules_at
@@ -152,6 +163,8 @@ class Explanation:
     replies: tuple[ExplainedReply, ...]
     dead_letters: tuple[ExplainedDeadLetter, ...]
     classifications: tuple[Logged, ...] = ()
+    approvals: tuple[ShownApproval, ...] = ()
+    """What its butlers have asked people."""
     notes: tuple[str, ...] = ()
     """What is unusual about the message."""
     attachments: Sequence[JsonObject] = ()
@@ -171,6 +184,7 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
         replies=await _replies(runtime.database, request_id),
         dead_letters=await _dead_letters(runtime.database, request_id),
         classifications=tuple(await classification.attempts(runtime.database, request_id)),
+        approvals=tuple(await approvals.of_message(runtime.database, request_id)),
         notes=await _notes(runtime, message),
         attachments=message.envelope["payload"]["attachments"],
     )

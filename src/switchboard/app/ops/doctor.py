@@ -50,6 +50,7 @@ from switchboard.llm.build import flaw
 from switchboard.ports.engine import ChecksMachine
 from switchboard.sandbox.run import Sandbox
 from switchboard.store import (
+    approvals,
     connectors,
     dead_letters,
     lanes,
@@ -637,6 +638,8 @@ async def _waiting(database: Database, _: Settings) -> list[Finding]:
     for state, count in (await outbox.count_unsent(database)).items():
         remedy = f"switchboard outbox list --state {state}, then resend what should be sent again"
         found.append(Finding(f"{state} replies", "warning", f"{_many_replies(count)} {_UNSENT[state]}", remedy))
+    if asked := (await approvals.count(database)).approvals:
+        found.append(Finding("approvals", "warning", f"{asked} to be decided", "switchboard approvals list"))
     if pending := await dead_letters.count_pending(database):
         found.append(Finding("dead letters", "warning", f"{pending} to be handled", "switchboard dlq list"))
     return found

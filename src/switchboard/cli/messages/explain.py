@@ -27,6 +27,7 @@ from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
 from switchboard.cli.rules.views import counted, pairs_of, receivers_of
 from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.core.outside import outside_json
 from switchboard.core.words import or_list
 from switchboard.domain.json_values import JsonObject
 
@@ -117,6 +118,8 @@ def tree_of(explanation: Json) -> Tree:
         _decision(tree, decision)
     for delivery in explanation["deliveries"]:
         _delivery(tree, delivery)
+    for asked in explanation.get("approvals", ()):
+        _approval(tree, asked)
     for reply in explanation["replies"]:
         _reply(tree, reply)
     for dead_letter in explanation["dead_letters"]:
@@ -277,6 +280,15 @@ def _journal(step: Json) -> Text:
         .append(f"step {one_line(step['path'])}")
         .append(f"  {one_line(step['tool'])}" if step["tool"] else "", style="cyan")
         .append(f"  {clean(step['effect'])}", style="dim")
+    )
+
+
+def _approval(tree: Tree, asked: Json) -> None:
+    label = _label("approval", (asked["tool"], "cyan")).append("  ").append(state(asked["state"]))
+    said = f"\n{one_line(outside_json(asked['arguments']), 300)}"
+    by = f"\nby {one_line(asked['decided_by'], 100)}  {when(asked['decided_at'])}" if asked["decided_by"] else ""
+    tree.add(
+        label.append(f"  {asked['approval_id']}", style="dim").append(said, style="not bold").append(by, style="dim")
     )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import choices, place_of
+from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import Tool
@@ -85,7 +86,8 @@ def offered(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
 
 def usable(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
     """The tools that can be used at all: without a URL there is nothing to fetch. First what the message is about."""
-    tools = sorted(menu.tools, key=lambda tool: not _is_about(tool, menu))
+    steps = (tool for tool in menu.tools if tool.name != ASK_USER)  # that is a decision, and no step
+    tools = sorted(steps, key=lambda tool: not _is_about(tool, menu))
     reduced = ((tool, reduced_schema(tool.parameters, menu)) for tool in tools)
     return [(tool, schema) for tool, schema in reduced if schema is not None]
 

@@ -118,7 +118,7 @@ def not_called(tool: str, decided: Decided) -> str | None:
     if decision == "approved":
         return None
     if decision == "unasked":
-        return f"{tool} was not called: it needs an approval, and {said}."
+        return f"{tool} was not called: it needs an approval ({decided.value.get('why')}), and {said}."
     why = f", saying {outside_json(said)}" if said else ""
     return f"{tool} was not called: a person refused it{why}. Do not try to get the same in another way."
 

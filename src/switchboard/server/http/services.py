@@ -13,6 +13,7 @@ import msgspec
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Access, Action, Principal
+from switchboard.app.approvals.service import ApprovalService
 from switchboard.app.classification.corrections import CorrectionService
 from switchboard.app.classification.log import ClassificationLog
 from switchboard.app.classification.spending import Spending
@@ -71,6 +72,7 @@ class Services:
     memory: MemoryService
     mcp_servers: McpServerService
     pairing: PairingService
+    approvals: ApprovalService
     metrics: Metrics
     polls: Polls
 
@@ -117,6 +119,7 @@ class Services:
             MemoryService(runtime.database),
             McpServerService(runtime.database, runtime.settings.servers),
             PairingService(runtime),
+            ApprovalService(runtime),
             metrics,
             Polls(),
         )

@@ -2,7 +2,7 @@
 
 `mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
 error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `connectors.py`,
-`messages.py`, `agents.py`, `rules.py`, `dead_letters.py`, `route.py`.
+`messages.py`, `agents.py`, `rules.py`, `dead_letters.py`, `approvals.py`, `route.py`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from switchboard.server.fastpath.mcp_ingest import OWN_ERROR, FastIngest, Run
 from switchboard.server.http.hosts import ANY, names_of
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.agents import agent_tools
+from switchboard.server.mcp.approvals import approval_tools
 from switchboard.server.mcp.connectors import connector_tools
 from switchboard.server.mcp.dead_letters import dead_letter_tools
 from switchboard.server.mcp.messages import message_tools
@@ -101,6 +102,7 @@ def _tool_specs(services: Services) -> tuple[ToolSpec, ...]:
         *rule_tools(services),
         *rule_set_tools(services),
         *dead_letter_tools(services),
+        *approval_tools(services),
         *route_tools(services),
     )
 

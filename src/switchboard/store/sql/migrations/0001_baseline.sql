@@ -131,7 +131,7 @@ create table token (
     token_id uuid primary key,
     name text not null,
     hash bytea not null unique,
-    role text not null check (role in ('operator', 'connector', 'agent', 'metrics')),
+    role text not null check (role in ('operator', 'connector', 'agent', 'metrics', 'approver')),
     channel text,
     endpoint text,
     system_id text,
@@ -453,7 +453,7 @@ create index awaited_deadline on awaited (deadline_at) where decided_at is null 
 -- event. digest: of the tool, its schema, the arguments and the turn. readers: who sees it in chat, as core/readers.py names them.
 -- told_in: the message with which the conversation heard of it.
 create table approval (
-    approval_id uuid primary key references awaited on delete cascade,
+    approval_id uuid primary key,
     asked_at timestamptz not null default clock_timestamp(),
     kind text not null check (kind in ('call', 'question')),
     system_id text not null,

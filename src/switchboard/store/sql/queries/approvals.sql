@@ -58,7 +58,7 @@ select count(*) from awaited a join approval p on p.approval_id = a.key
 where a.lane = lane_key('turn', $1, conversation_key($2)) and approval_state(a) = 'pending';
 
 -- name: count
-select count(*) as approvals, min(p.asked_at) as oldest
+select count(*) as approvals, coalesce(extract(epoch from clock_timestamp() - min(p.asked_at)), 0)::float8 as oldest_s
 from awaited a join approval p on p.approval_id = a.key
 where a.decided_at is null and a.deadline_at is not null and approval_state(a) = 'pending';
 

@@ -15,11 +15,11 @@ select park_item($1, $2, $3, $4, $5::uuid[]);
 select result, fresh from decide_event($1, $2::json);
 
 -- name: forget_events
--- An item has ended when its lane is past it and it is not parked; both are said as in decide_event.
-delete from awaited a using (
-    select w.key from awaited w
-    where w.request_id < $1 and not exists (select from lane l where l.key = w.lane and l.done_seq < w.seq)
-      and not exists (select from parked p where p.lane = w.lane and p.seq = w.seq)
+-- With what people were asked.
+with old as (
+    select w.key from awaited w where w.request_id < $1 and not has_not_ended(w.lane, w.seq)
     order by w.key limit $2 for no key update skip locked
-) old
-where a.key = old.key;
+), asked as (
+    delete from approval p using old where p.approval_id = old.key
+)
+delete from awaited a using old where a.key = old.key;

@@ -1,0 +1,31 @@
+"""The shapes of requests and answers about what people decide. Next: `app/approvals/service.py`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from switchboard.domain.shown import ShownApproval
+from switchboard.server.contracts.messages import Answer, Body, Words
+
+Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
+
+
+class RefusalBody(Body):
+    """Why, for the model and the records."""
+
+    reason: Words = ""
+
+
+class AnswerBody(Body):
+    """The answer to a question; a number stands for the option that has it."""
+
+    text: Said
+
+
+class ApprovalPage(Answer):
+    """Newest first. `next_cursor` is null on the last page."""
+
+    approvals: list[ShownApproval]
+    next_cursor: str | None
