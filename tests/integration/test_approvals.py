@@ -83,7 +83,7 @@ class Site:
 
     async def ended(self, request_id: RequestId) -> list[str]:
         async def over() -> bool:
-            return await self.parts.database.value("select message_state($1)", request_id) != "in_flight"
+            return bool(await self.parts.database.value("select message_state($1) <> 'in_flight'", request_id))
 
         await eventually(over)
         return await self.parts.replies_to(request_id)
@@ -327,9 +327,8 @@ async def test_a_conversation_waits_for_a_few_things_only(database_url: str, tmp
         first = await site.said(" and ".join(f"pay {n}" for n in range(MOST_WAITING)))
         await site.asked(MOST_WAITING)
         [reply] = await site.ended(await site.said("pay 99"))
-        assert reply.startswith(
-            "pay was not called: it needs an approval (the settings want each call approved), and nobody was asked, for 20 things wait"
-        )
+        assert reply.startswith("pay was not called: it needs an approval (")
+        assert "nobody was asked, for 20 things wait" in reply
         await site.command("/stop")
         await site.ended(first)
 

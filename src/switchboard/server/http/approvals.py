@@ -10,17 +10,13 @@ from fastapi import Depends, Response
 from switchboard.app.access import Principal
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.contracts.approvals import AnswerBody, ApprovalPage, RefusalBody
-from switchboard.server.contracts.messages import Body, Cursor, Limit
+from switchboard.server.contracts.messages import Cursor, Limit
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation, page
 
 router = router_of("approvals", prefix="/v1/approvals")
 
 Approver = Annotated[Principal, Depends(needs("approvals"))]
-
-
-class NoBody(Body):
-    """Nothing has to be said."""
 
 
 @router.get("", **operation("list_approvals", "List what people are asked", ApprovalPage, needing="approvals"))
@@ -38,7 +34,7 @@ async def get(parts: Parts, approval_id: UUID) -> Response:
 
 
 @router.post("/{approval_id}/approve", **operation("approve_call", "Approve a call", ShownApproval, 404, 409))
-async def approve(caller: Approver, parts: Parts, approval_id: UUID, _: NoBody | None = None) -> Response:
+async def approve(caller: Approver, parts: Parts, approval_id: UUID) -> Response:
     """It is made once, with exactly these arguments. Approving again changes nothing."""
     return answer(await parts.approvals.approve(caller, approval_id))
 
