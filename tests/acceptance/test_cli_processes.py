@@ -95,7 +95,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 NOUNS = (
     "messages teams agents dlq tokens outbox lanes db rules sops models channels connectors "
-    "pairing quarantine webhooks audit bench memory"
+    "pairing quarantine webhooks audit bench memory approvals"
 )
 GROUPS = {(noun,) for noun in NOUNS.split()}
 

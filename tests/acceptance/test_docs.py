@@ -32,7 +32,8 @@ pytestmark = pytest.mark.slow
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _REPEATED = re.compile(
-    r"cat |switchboard (agents list|channels$|messages|explain|dlq (list|show)|doctor|(outbox|lanes|memory) list)\b"
+    r"cat |switchboard (agents list|channels$|messages|explain|dlq (list|show)|approvals (list|show)|doctor"
+    r"|(outbox|lanes|memory) list)\b"
 )
 """What only looks, and may have looked too early."""
 _READY = "listens on"

@@ -267,6 +267,11 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", f"/v1/outbox/{_NEW}", None, ""),
     ("POST", f"/v1/outbox/{_NEW}/resend", None, ""),
     ("GET", "/v1/ids?start=01", None, ""),
+    ("GET", "/v1/approvals", None, "approver"),
+    ("GET", f"/v1/approvals/{_NEW}", None, "approver"),
+    ("POST", f"/v1/approvals/{_NEW}/approve", None, "approver"),
+    ("POST", f"/v1/approvals/{_NEW}/refuse", None, "approver"),
+    ("POST", f"/v1/approvals/{_NEW}/answer", {"text": "yes"}, "approver"),
     ("GET", "/v1/pairing", None, ""),
     ("POST", "/v1/pairing", {**_ACCOUNT, "identity": "noor"}, ""),
     ("POST", "/v1/pairing/codes", _ACCOUNT, ""),
@@ -356,6 +361,7 @@ async def test_every_role_at_every_route(server: Opened) -> None:
         "agent": await server.token_for(AGENT),
         "handler": await server.token_for(HANDLER),
         "metrics": await server.token_for(Principal("metrics", "prometheus")),
+        "approver": await server.token_for(Principal("approver", "ann")),
     }
     for method, path, body, allowed in ROUTES:
         url = path.format(**places)
