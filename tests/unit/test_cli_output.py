@@ -98,8 +98,8 @@ def test_all_commands_have_a_place_and_a_summary() -> None:
     assert len({entry.name for entry in COMMANDS}) == len(COMMANDS)
     names = (
         "init up serve work connect demo chat send import messages explain teams agents rules sops dlq memory "
-        "models approvals channels connectors pairing quarantine webhooks outbox lanes tokens audit doctor db bench "
-        "version"
+        "models mcp approvals channels connectors pairing quarantine webhooks outbox lanes tokens audit doctor db "
+        "bench version"
     )
     assert set(names.split()) == {entry.name for entry in COMMANDS}
     assert isinstance(build(["--help"]), typer.Typer)
