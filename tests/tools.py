@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,8 +15,9 @@ TURN = UUID("0192f0c1-0000-7000-8000-00000000000f")
 TOOLS = {tool.spec.name: tool for tool in build_tools()}
 
 
-def scope_of(workspace: Path, *, quota: int = QUOTA) -> ToolScope:
-    return ToolScope(workspace, frozenset(), frozenset(), KEY, TURN, quota=quota, results=results_of(workspace))
+def scope_of(workspace: Path, *, quota: int = QUOTA, conversation: str = "") -> ToolScope:
+    scope = ToolScope(workspace, frozenset(), frozenset(), KEY, TURN, quota=quota, results=results_of(workspace))
+    return replace(scope, conversation=conversation)
 
 
 def results_of(workspace: Path) -> Path:

@@ -22,6 +22,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from switchboard.ports.tools import NeedsMachine, ToolOutcome
+from switchboard.tools.bash import Bash
 from switchboard.tools.calls import call_tool
 from switchboard.tools.files import MOST_SHOWN
 from switchboard.tools.results import remove_results, turns_with_results
@@ -163,6 +164,9 @@ async def test_the_examples_of_the_manual(workspace: Path) -> None:
             continue
         arguments = {one.arg or "": ast.literal_eval(one.value) for one in made.keywords}
         assert (await called(workspace, ast.unparse(made.func), **arguments)).text == result.rstrip("\n")
+    bash = TOOLS["bash"]
+    assert isinstance(bash, Bash)
+    await bash.close()
 
 
 # Searching ----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ class Risky:
 
 def test_the_order_of_tools() -> None:
     files, others = ["read_file", "write_file", "list_files", "search_files"], ["web_fetch", "attach_file", "ask_user"]
-    assert [*files, "execute_command", *others] == NAMES
+    assert [*files, "execute_command", "bash", *others] == NAMES
     assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
     assert tool_definitions(TOOLS) == tool_definitions(build_tools())
 
@@ -49,10 +49,11 @@ def test_what_a_model_is_told_of_tools() -> None:
 
 
 def test_effects_and_risks() -> None:
-    assert {tool.spec.name for tool in TOOLS if tool.spec.effect != "idempotent"} == {"execute_command"}
+    assert {tool.spec.name for tool in TOOLS if tool.spec.effect != "idempotent"} == {"execute_command", "bash"}
     assert {tool.spec.name for tool in TOOLS if tool.spec.ordered} == {"write_file", "attach_file", "ask_user"}
     assert {tool.spec.name: tool.spec.risk for tool in TOOLS if tool.spec.risk != "low"} == {
-        "execute_command": "medium"
+        "execute_command": "medium",
+        "bash": "medium",
     }
 
 

@@ -75,6 +75,8 @@ class ToolScope:
     """A person has approved this call with exactly its arguments."""
     keep: Keep | None = field(default=None, compare=False, repr=False)
     """Stores a file for the answer of this turn; None: it cannot have any."""
+    conversation: str = ""
+    """The one that the turn is part of: what a tool keeps from one call to the next is kept for it."""
 
 
 @dataclass(frozen=True, slots=True)

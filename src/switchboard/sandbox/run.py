@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -165,24 +166,103 @@ class Sandbox:
 
     async def _run(self, program: Program, inside: Inside, room: Room) -> tuple[Ended, str]:
         """How it has ended, and what it was killed for."""
-        assert self._machine is not None  # noqa: S101 (it was probed)
-        allowed = Allowed(Totals(room.rules.memory, room.rules.processes), room.disk)
         with ExitStack() as opened:
-            told, ours = _pipe(opened)
-            gate = opened.enter_context(_gate())
-            numbers = _descriptors(opened, ours.fileno(), gate)
-            argv = arguments(self._machine, room, numbers, inside)
-            bwrap = replace(program, argv=argv, cwd="/", keep=numbers.numbers, started=ours.close)
-            watchdog = Watchdog(Lines(told.fileno(), gate), room.workspace, allowed, self._parents)
-            watchdog.start()
+            ready = self._ready(inside, room, opened)
+            bwrap = replace(program, argv=ready.argv, cwd="/", keep=ready.keep, started=ready.ours.close)
+            ready.watchdog.start()
             try:
                 ended = await run_program(bwrap, grace=0.0)
             finally:
-                ours.close()
-                watchdog.stop()
-                async with asyncio.timeout(_GONE_S):
-                    await watchdog.over.wait()
-        return ended, watchdog.why
+                await ready.end()
+        return ended, ready.watchdog.why
+
+    async def start(self, workspace: Path, disk: int, inside: Inside, terminal: Terminal) -> Running:
+        """Start what goes on until `close`, with a terminal. Raises `NoSandbox`, OSError."""
+        if lacking := await self.lacking():
+            raise NoSandbox(lacking)
+        room = self._room(workspace, disk)
+        with ExitStack() as opened:
+            ready = self._ready(inside, room, opened)
+            process = subprocess.Popen(  # noqa: ASYNC220 (asyncio's own start can be cancelled halfway)
+                ready.argv,
+                stdin=terminal.descriptor,
+                stdout=terminal.descriptor,
+                stderr=terminal.descriptor,
+                cwd="/",
+                env={**ENVIRONMENT, **terminal.env},
+                start_new_session=True,
+                pass_fds=(*ready.keep, *terminal.keep),
+            )
+            opened.callback(process.wait)
+            opened.callback(process.kill)
+            ready.ours.close()
+            ready.watchdog.start()
+            return Running(ready, opened.pop_all())
+
+    def _ready(self, inside: Inside, room: Room, opened: ExitStack) -> _Ready:
+        """What must be there before bwrap is started; `opened` closes it."""
+        assert self._machine is not None  # noqa: S101 (it was probed)
+        allowed = Allowed(Totals(room.rules.memory, room.rules.processes), room.disk)
+        told, ours = _pipe(opened)
+        gate = opened.enter_context(_gate())
+        numbers = _descriptors(opened, ours.fileno(), gate)
+        watchdog = Watchdog(Lines(told.fileno(), gate), room.workspace, allowed, self._parents)
+        return _Ready(arguments(self._machine, room, numbers, inside), numbers.numbers, ours, watchdog)
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """The descriptors of the terminal and of what else is inherited, and variables."""
+
+    descriptor: int
+    keep: tuple[int, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """How bwrap is started: arguments, descriptors, our end of what it tells, and who watches it."""
+
+    argv: tuple[str, ...]
+    keep: tuple[int, ...]
+    ours: IO[bytes]
+    watchdog: Watchdog
+
+    async def end(self) -> None:
+        """Kill what is inside, and wait until it has ended."""
+        self.ours.close()
+        self.watchdog.stop()
+        async with asyncio.timeout(_GONE_S):
+            await self.watchdog.over.wait()
+
+
+class Running:
+    """What `start` has started. `over` is set when nothing of it lives; then `why` says what it was killed for."""
+
+    def __init__(self, ready: _Ready, opened: ExitStack) -> None:
+        self._ready = ready
+        self._opened = opened
+
+    @property
+    def over(self) -> asyncio.Event:
+        """See above."""
+        return self._ready.watchdog.over
+
+    @property
+    def why(self) -> str:
+        """See above."""
+        return self._ready.watchdog.why
+
+    def is_idle(self, idle: bool) -> None:
+        """Whether nothing is asked of it."""
+        self._ready.watchdog.idle = idle
+
+    async def close(self) -> None:
+        """End it."""
+        try:
+            await self._ready.end()
+        finally:
+            self._opened.close()
 
 
 def _command(command: str, deadline: float | None) -> Program:

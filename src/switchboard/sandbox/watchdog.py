@@ -55,7 +55,8 @@ class Lines:
 class Watchdog:
     """Watches one sandbox from its start; `why` says what it was killed for, else it is empty.
 
-    `over` is set when nothing in there lives. `parents`: where control groups can be made, if they can.
+    `over` is set when nothing in there lives. `idle`: nothing is asked of it, so its disk is looked through only when
+    it fills. `parents`: where control groups can be made, if they can.
     """
 
     def __init__(self, lines: Lines, workspace: Path, allowed: Allowed, parents: Parents | None) -> None:
@@ -64,8 +65,9 @@ class Watchdog:
         self._allowed = allowed
         self._parents = parents
         self._loop = asyncio.get_running_loop()
-        self._stopping = threading.Event()
+        self._stopping = _Signal()
         self.over = asyncio.Event()
+        self.idle = False
         self.why = ""
 
     def start(self) -> None:
@@ -83,6 +85,7 @@ class Watchdog:
                 with suppress(ProcessLookupError):
                     self._watch_process(int(found[1]))
         finally:
+            self._stopping.close()
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.over.set)
 
@@ -113,21 +116,37 @@ class Watchdog:
     def _watch_held(self, taken: _Taken, process: int) -> None:
         ended = select.poll()
         ended.register(process, select.POLLIN)
-        while not ended.poll(0) and not self._stopping.is_set() and not self._exceeds(taken):
-            self._wait(ended)
-
-    def _wait(self, ended: select.poll) -> None:
-        until = time.monotonic() + PERIOD_S
-        while not ended.poll(10) and not self._stopping.is_set() and time.monotonic() < until:
-            pass
+        ended.register(self._stopping.descriptor, select.POLLIN)
+        while not ended.poll(0) and not self._exceeds(taken):
+            ended.poll(1000 * PERIOD_S)
 
     def _exceeds(self, taken: _Taken) -> bool:
         try:
             taken.check()
-            self._disk.check(taken.pid, self._allowed.totals.processes)
+            self._disk.check(taken.pid, self._allowed.totals.processes, self.idle)
         except _Excess as excess:
             self.why = str(excess)
         return bool(self.why)
+
+
+class _Signal:
+    """What a thread can wait for together with other descriptors."""
+
+    def __init__(self) -> None:
+        self.descriptor: Final = os.eventfd(0, os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def set(self) -> None:
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self.descriptor, 1)
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        with self._lock:
+            self._closed = True
+            os.close(self.descriptor)
 
 
 def _kill(process: int) -> None:
@@ -201,11 +220,11 @@ class _Disk:
         self._room = 0
         self._free = (0, 0)
 
-    def check(self, pid: int, processes: int) -> None:
+    def check(self, pid: int, processes: int, idle: bool) -> None:
         """`pid` and the processes below it may have removed files open. Raises `_Excess`."""
         free, names = self._now()
         filled = self._free[0] - free >= max(self._room // 2, _MUCH) or self._free[1] - names >= _MANY
-        if not (filled or self._first or time.monotonic() >= self._due):
+        if not (filled or self._first or (time.monotonic() >= self._due and not idle)):
             return
         began = time.monotonic()
         used = _used(self._workspace, self._first) + _unnamed([*_family(pid, processes)], self._workspace)

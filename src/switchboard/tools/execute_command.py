@@ -15,7 +15,8 @@ from switchboard.sandbox.run import Done, NoSandbox, Sandbox
 
 MOST_SHOWN: Final = 30_000
 """Characters of the output that a model sees."""
-_LONGEST: Final = 32_000
+LONGEST: Final = 32_000
+"""Characters of a command."""
 
 EXECUTE_COMMAND: Final = ToolSpec(
     "execute_command",
@@ -28,7 +29,7 @@ EXECUTE_COMMAND: Final = ToolSpec(
             "command": {
                 "type": "string",
                 "minLength": 1,
-                "maxLength": _LONGEST,
+                "maxLength": LONGEST,
                 "description": "Such as: sort notes.txt | uniq -c",
             }
         },

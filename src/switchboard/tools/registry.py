@@ -1,8 +1,8 @@
 """Which tools there are, how a model is told of them, and who is granted which.
 
 The engine `model` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for what a call is, `files.py`, `search.py`, `execute_command.py`, `web_fetch.py`, `attach.py` and `ask.py` for the
-tools.
+for what a call is, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `attach.py` and `ask.py`
+for the tools.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from switchboard.ports.tools import Audience, NeedsMachine, Tool
 from switchboard.sandbox.run import Sandbox
 from switchboard.tools.ask import AskUser
 from switchboard.tools.attach import AttachFile
+from switchboard.tools.bash import Bash
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
 from switchboard.tools.search import search_tool
@@ -41,9 +42,11 @@ class Grants:
 def build_tools(sandbox: SandboxRules = _DEFAULTS) -> tuple[Tool, ...]:
     """All tools, in the order in which a model is told of them, which never changes.
 
-    `sandbox` is for commands. `bash` will follow `execute_command`.
+    `sandbox` is for commands.
     """
-    return (*file_tools(), search_tool(), ExecuteCommand(Sandbox(sandbox)), WebFetch(), AttachFile(), AskUser())
+    shut_in = Sandbox(sandbox)
+    commands = (ExecuteCommand(shut_in), Bash(shut_in))
+    return (*file_tools(), search_tool(), *commands, WebFetch(), AttachFile(), AskUser())
 
 
 async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -12,4 +12,6 @@ class NoTerminal:
 
     async def exec(self, command: str) -> NoReturn:  # noqa: ARG002
         """Always raises ConfigurationError."""
-        raise ConfigurationError("programs cannot run commands in a sandbox yet; the tool execute_command can")
+        raise ConfigurationError(
+            "programs cannot run commands in a sandbox yet; the tools execute_command and bash can"
+        )

@@ -423,6 +423,7 @@ class Talk:
             self._around.options.workspace_quota,
             results=self._around.results,
             keep=self._around.keep,
+            conversation=self._turn.conversation,
         )
 
     def _attach(self, record: JsonMapping) -> None:

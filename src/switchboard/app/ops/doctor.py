@@ -104,7 +104,7 @@ async def check_sandbox(settings: Settings) -> Finding:
     """Whether the commands of butlers can be run here, found out by running one, and what keeps their limits."""
     sandbox = Sandbox(sandbox_rules(settings))
     if lacking := await sandbox.lacking():
-        remedy = "without it no model is offered execute_command; see docs/tools.md#commands"
+        remedy = "without it no model is offered execute_command and bash; see docs/tools.md#commands"
         return Finding("sandbox", "warning", f"off: {lacking}", remedy)
     return Finding("sandbox", "ok", f"bubblewrap; {sandbox.limits}")
 

@@ -1,0 +1,77 @@
+"""What the terminal of a shell says: output, and after each command a report. Pure.
+
+`sandbox/session.py` feeds it with what a terminal says and asks for what came of a command. A report is written by the
+prompt of the shell, between characters that no text has, and begins with a token that the programs inside do not know
+beforehand: what they write is output, whatever it looks like.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_BEGIN: Final = b"\x1e"
+_BETWEEN: Final = b"\x1f"
+_LONGEST: Final = 20_000
+"""Bytes of a report: a directory has at most 4,096, each quoted as up to four."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How a command ended, and the directory that the shell is in then, quoted as the shell does."""
+
+    status: int
+    directory: str
+
+
+def prompt(token: str) -> str:
+    """What the shell is to do before it asks for a command. The status of the command stays in `__status`."""
+    return f'__status=$?; printf \'\\036{token}\\037%d\\037%q\\036\' "$__status" "$PWD" >/dev/tty'
+
+
+class Spoken:
+    """What is said from one report to the next, at most `most` bytes of it."""
+
+    def __init__(self, token: str, most: int) -> None:
+        self._report = re.compile(re.escape(_BEGIN + token.encode() + _BETWEEN) + rb"(\d{1,3})\x1f([^\x1e]*)\x1e")
+        self._head = _BEGIN + token.encode() + _BETWEEN
+        self._most = most
+        self._waiting = b""
+        self._output = bytearray()
+        self.report: Report | None = None
+        self.too_much = False
+
+    def feed(self, data: bytes) -> None:
+        """What the terminal says. After a report everything is output again."""
+        text = self._waiting + data
+        while found := self._report.search(text):
+            self._add(text[: found.start()])
+            self.report = Report(int(found[1]), found[2].decode("utf-8", "replace"))
+            text = text[found.end() :]
+        whole = len(text) - self._unfinished(text)
+        self._add(text[:whole])
+        self._waiting = text[whole:]
+
+    def begin(self) -> None:
+        """From here on the next command is meant. What was said before it, by what runs beside it, belongs to it."""
+        self.report = None
+
+    def take(self) -> bytes:
+        """The output up to here, with lines that end as in files; it is forgotten then."""
+        output = bytes(self._output)
+        self._output.clear()
+        self.too_much = False
+        return output.replace(b"\r\n", b"\n")
+
+    def _add(self, output: bytes) -> None:
+        room = self._most - len(self._output)
+        self._output += output[:room]
+        self.too_much = self.too_much or len(output) > room
+
+    def _unfinished(self, text: bytes) -> int:
+        """How many bytes at the end may be the beginning of a report."""
+        at = text.rfind(self._head)
+        if at >= 0:
+            return len(text) - at if len(text) - at <= _LONGEST else 0
+        return next((n for n in range(min(len(self._head), len(text)), 0, -1) if text.endswith(self._head[:n])), 0)

@@ -1,0 +1,220 @@
+"""A shell with a terminal in a sandbox: directory, variables and functions stay from one command to the next.
+
+The tool `bash` keeps one for each conversation. The shell is interactive, so that Ctrl-C ends a command and not the
+shell. It is told of a command by a pipe, since a line of a terminal has at most 4,096 bytes, and asked to read it by a
+line. Its terminal is a new one: what is typed into it reaches nothing else. Next: `core/shell.py`, for what it says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import pty
+import secrets
+import termios
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from switchboard.core.shell import Report, Spoken, prompt
+from switchboard.sandbox.enclosure import Inside
+from switchboard.sandbox.run import MOST_OUTPUT, Running, Sandbox, Terminal
+
+_START_S: Final = 30.0
+INTERRUPT_S: Final = 5.0
+"""How long a command may take to end after Ctrl-C, before it is killed with its shell."""
+_PIPE: Final = 1024**2
+"""Bytes that fit into the pipe of commands; more than the longest has."""
+_PIECE: Final = 65_536
+_CTRL_C: Final = b"\x03"
+_COMMANDS: Final = 3
+"""The descriptor at which the shell finds its commands."""
+_SHELL: Final = f"PS1= PS2= exec setsid --ctty /bin/bash --norc --noprofile --noediting -i {_COMMANDS}<&$1 $1<&-"
+_FIRST: Final = (
+    "export -n PS1 PS2 PROMPT_COMMAND; readonly PROMPT_COMMAND; unset HISTFILE; set +H; __last() { return $__status; }"
+)
+# Ctrl-C may have wiped out the line for an earlier command, and left the command in the pipe.
+_NEXT: Final = (
+    f"while IFS= read -r -d '' -u {_COMMANDS} __command && [[ $__command != %d:* ]]; do :; done;"
+    f' __last; eval "${{__command#*:}}" {_COMMANDS}<&-'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What came of a command: its output, and how it ended; None: the shell has ended with it, as `why` says."""
+
+    output: bytes
+    report: Report | None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """Ours of the terminal, and of the pipe of commands."""
+
+    master: int
+    commands: int
+
+
+class Session:
+    """One shell. Its methods are called one at a time, except `close`."""
+
+    def __init__(self, running: Running, ends: _Ends, spoken: Spoken, patience: float) -> None:
+        self._running = running
+        self._master = ends.master
+        self._commands = ends.commands
+        self._patience = patience
+        self._spoken = spoken
+        self._loop = asyncio.get_running_loop()
+        self._heard = asyncio.Event()
+        self._number = 0
+        self._closed = False
+        self._loop.add_reader(ends.master, self._hear)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take a command."""
+        return not (self._closed or self._running.over.is_set())
+
+    @property
+    def why(self) -> str:
+        """What it was killed for; empty: nothing yet."""
+        return self._running.why
+
+    async def run(self, command: str) -> Said:
+        """Run a command to its end, or until it has written too much. Cancelled, it leaves it running.
+
+        `interrupt` it then. Raises ValueError for a NUL.
+        """
+        if "\0" in command:
+            raise ValueError("NUL")
+        self._spoken.begin()
+        self._listen()
+        self._number += 1
+        os.write(self._commands, f"{self._number}:{command}\0".encode())
+        self._type(f" {_NEXT % self._number}\n".encode())
+        self._running.is_idle(False)
+        await self._until_reported()
+        return self._said()
+
+    async def interrupt(self) -> Said:
+        """Type Ctrl-C; what does not end then within `patience` is killed with the shell."""
+        output = self._spoken.take()
+        self._listen()
+        with suppress(OSError):  # it has ended
+            self._type(_CTRL_C)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience):
+                await self._until_reported(patient=True)
+        if self._spoken.report is None:
+            await self.close()
+        said = self._said()
+        return replace(said, output=output + said.output)
+
+    async def close(self) -> None:
+        """Kill the shell and all that it has started."""
+        if self._closed:
+            return
+        self._closed = True
+        self._loop.remove_reader(self._master)
+        try:
+            await self._running.close()
+        finally:
+            os.close(self._master)
+            os.close(self._commands)
+            self._heard.set()
+
+    async def begin(self) -> None:
+        """Wait for the shell. Raises TimeoutError, ChildProcessError with what it says instead."""
+        async with asyncio.timeout(_START_S):
+            await self._until_reported()
+            self._spoken.begin()
+            self._type(f" {_FIRST}\n".encode())
+            await self._until_reported()
+        if self._spoken.report is None:
+            raise ChildProcessError(self._said().output.decode("utf-8", "replace").strip())
+        self._spoken.take()
+
+    def _said(self) -> Said:
+        self._running.is_idle(True)
+        return Said(self._spoken.take(), self._spoken.report, self._running.why)
+
+    async def _until_reported(self, *, patient: bool = False) -> None:
+        """Or until it has ended or, unless we are patient, has said too much."""
+        over = asyncio.ensure_future(self._running.over.wait())
+        try:
+            while self._spoken.report is None and self.alive and (patient or not self._spoken.too_much):
+                self._heard.clear()
+                heard = asyncio.ensure_future(self._heard.wait())
+                try:
+                    await asyncio.wait((heard, over), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    heard.cancel()
+                if patient and self._spoken.too_much:
+                    self._spoken.take()
+                    self._listen()
+        finally:
+            over.cancel()
+
+    def _hear(self) -> None:
+        try:
+            data = os.read(self._master, _PIECE)
+            self._spoken.feed(data)
+        except OSError:  # nobody has the other end open any more
+            self._loop.remove_reader(self._master)
+        if self._spoken.too_much:  # what goes on in the background waits until it is listened to
+            self._loop.remove_reader(self._master)
+        self._heard.set()
+
+    def _listen(self) -> None:
+        if self._spoken.too_much:
+            self._spoken.take()
+        if self.alive:
+            self._loop.add_reader(self._master, self._hear)
+
+    def _type(self, data: bytes) -> None:
+        """Into a terminal as it should be, whatever the last command has made of it."""
+        with suppress(termios.error):  # it has just ended, which shows soon
+            _tidy(self._master)
+        os.write(self._master, data)
+
+
+async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: float = INTERRUPT_S) -> Session:
+    """Start a shell. `patience` in seconds, for what is interrupted. Raises `NoSandbox`, OSError, TimeoutError."""
+    token = secrets.token_hex(16)
+    master, slave = pty.openpty()
+    read, write = os.pipe()
+    try:
+        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE)
+        _tidy(slave)
+        env = {"PROMPT_COMMAND": prompt(token)}
+        inside = Inside(("/bin/bash", "-c", f'eval "{_SHELL}"', "bash", f"{read}"))
+        running = await sandbox.start(workspace, disk, inside, Terminal(slave, (read,), env))
+    except BaseException:
+        os.close(master)
+        os.close(write)
+        raise
+    finally:
+        os.close(slave)
+        os.close(read)
+    session = Session(running, _Ends(master, write), Spoken(token, MOST_OUTPUT), patience)
+    try:
+        await session.begin()
+    except BaseException:
+        await session.close()
+        raise
+    return session
+
+
+def _tidy(terminal: int) -> None:
+    """What is typed is not shown, Ctrl-C interrupts, and lines end as they are written."""
+    modes = termios.tcgetattr(terminal)
+    modes[0] |= termios.ICRNL
+    modes[1] &= ~termios.OPOST
+    modes[3] |= termios.ICANON | termios.ISIG
+    modes[3] &= ~(termios.ECHO | termios.ECHOE | termios.ECHOK | termios.ECHONL | termios.ECHOCTL)
+    modes[6][termios.VINTR] = _CTRL_C
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)

@@ -1,0 +1,181 @@
+"""The tool `bash`: commands in a shell of the conversation, which keeps directory, variables and functions.
+
+`registry.py` builds it. A shell lives in this process only: on another worker, after half an hour without a command, or
+when it has ended, the next command begins a new one, and says so. Next: `sandbox/session.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from switchboard.core.visible import escaped
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
+from switchboard.sandbox.session import INTERRUPT_S, Said, Session, start_session
+from switchboard.tools.execute_command import LONGEST, MOST_SHOWN
+
+IDLE_S: Final = 1800.0
+"""How long a shell waits for a command."""
+MOST_SESSIONS: Final = 16
+"""Shells in one process; for another one, the one that has waited longest is ended."""
+
+BASH: Final = ToolSpec(
+    "bash",
+    "Run a command in the bash session of this conversation, in a sandbox without network. It begins in the workspace;"
+    " directory, variables, functions and background jobs stay for the next command. It has a terminal, but nobody"
+    " types there. Returns the exit code, the directory and the output, and says when the session is new.",
+    {
+        "type": "object",
+        "properties": {
+            "command": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": LONGEST,
+                "description": "Such as: cd src && make",
+            }
+        },
+        "required": ["command"],
+        "additionalProperties": False,
+    },
+    "effectful",
+    "medium",
+    most=MOST_SHOWN,
+)
+
+_Key = tuple[Path, str]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The shell of one conversation, if there is one; `ending` is what a cancelled command has left to do."""
+
+    session: Session | None = None
+    ending: asyncio.Task[object] | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    expiry: asyncio.TimerHandle | None = None
+
+
+class Bash:
+    """See the port."""
+
+    spec: Final = BASH
+
+    def __init__(
+        self, sandbox: Sandbox, *, idle: float = IDLE_S, most: int = MOST_SESSIONS, patience: float = INTERRUPT_S
+    ) -> None:
+        self._sandbox = sandbox
+        self._idle = idle
+        self._most = most
+        self._patience = patience
+        self._kept: dict[_Key, _Kept] = {}
+        self._expiring: set[asyncio.Task[None]] = set()
+
+    async def lacking(self) -> str:
+        """What a shell needs and is not here."""
+        gone = [name for name in ("bash", "setsid") if shutil.which(name, path="/usr/bin:/bin") is None]
+        return f"{gone[0]} is not installed" if gone else await self._sandbox.lacking()
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        """The exit code, the directory and the output; not `ok` unless the code is 0."""
+        command = str(arguments["command"])
+        if not _sayable(command):
+            return ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
+        kept = self._kept.setdefault((scope.workspace, scope.conversation), _Kept())
+        async with kept.lock:
+            if kept.expiry:
+                kept.expiry.cancel()
+            try:
+                return await self._run(kept, command, scope)
+            except NoSandbox as none:
+                return ToolOutcome(f"the command was not run: {none}", ok=False)
+            except (OSError, TimeoutError) as error:
+                return ToolOutcome(f"the session could not be started: {error}", ok=False)
+            finally:
+                self._let_wait(scope, kept)
+
+    async def close(self) -> None:
+        """End all shells."""
+        for key in [*self._kept]:
+            await self._end(key, self._kept[key])
+
+    async def _run(self, kept: _Kept, command: str, scope: ToolScope) -> ToolOutcome:
+        if kept.ending is not None:
+            await asyncio.shield(kept.ending)
+            kept.ending = None
+        begun = ""
+        if kept.session is None or not kept.session.alive:
+            why = kept.session.why if kept.session else ""
+            begun = f"a new session: nothing is set that was set before{why and f' (the last one was killed: {why})'}\n"
+            await self._make_room()
+            await self._close(kept)
+            kept.session = await start_session(self._sandbox, scope.workspace, scope.quota, self._patience)
+        session = kept.session
+        try:
+            said = await session.run(command)
+        except asyncio.CancelledError:
+            kept.ending = asyncio.ensure_future(session.interrupt())
+            raise
+        late = said.report is None and session.alive
+        if late:
+            said = replace(await session.interrupt(), output=said.output)
+        if said.report is None:
+            await self._close(kept)
+        return _told(said, begun, too_much=late)
+
+    async def _make_room(self) -> None:
+        """Of those that wait, the first has waited longest."""
+        living = [key for key, kept in self._kept.items() if kept.session is not None]
+        waiting = [key for key in living if not self._kept[key].lock.locked()]
+        if len(living) >= self._most and waiting:
+            await self._end(waiting[0], self._kept[waiting[0]])
+
+    def _let_wait(self, scope: ToolScope, kept: _Kept) -> None:
+        key = (scope.workspace, scope.conversation)
+        self._kept.pop(key, None)
+        self._kept[key] = kept  # at the end: it has waited least
+        loop = asyncio.get_running_loop()
+        kept.expiry = loop.call_later(self._idle, self._expire, key, kept)
+
+    def _expire(self, key: _Key, kept: _Kept) -> None:
+        if not kept.lock.locked():
+            task = asyncio.ensure_future(self._end(key, kept))
+            self._expiring.add(task)
+            task.add_done_callback(self._expiring.discard)
+
+    async def _end(self, key: _Key, kept: _Kept) -> None:
+        if kept.expiry:
+            kept.expiry.cancel()
+        if self._kept.get(key) is kept:
+            del self._kept[key]
+        async with kept.lock:
+            await self._close(kept)
+
+    async def _close(self, kept: _Kept) -> None:
+        session, kept.session = kept.session, None
+        if session is not None:
+            with suppress(OSError, TimeoutError):
+                await session.close()
+
+
+def _sayable(command: str) -> bool:
+    try:
+        return b"\0" not in command.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def _told(said: Said, begun: str, *, too_much: bool) -> ToolOutcome:
+    report = said.report
+    if report is None:
+        head = f"the session has ended{': ' + said.why if said.why else ''}; the next command begins a new one"
+    else:
+        head = f"exit code {report.status}, in {report.directory}"
+    interrupted = f"it was interrupted: it wrote more than {MOST_OUTPUT} bytes\n" if too_much else ""
+    text = escaped(f"{begun}{interrupted}{head}\n{said.output.decode('utf-8', 'replace')}".rstrip("\n"))
+    return ToolOutcome(text, ok=report is not None and report.status == 0 and not too_much)

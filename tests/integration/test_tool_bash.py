@@ -1,0 +1,186 @@
+"""The tool `bash`: a shell of a conversation, called as a turn calls it, and in a turn of the engine `model`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from switchboard.ports.engine import Answer
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.tools import QUOTA, ToolOutcome
+from switchboard.sandbox.run import Sandbox
+from switchboard.sandbox.session import start_session
+from switchboard.testing.engines import MemoryJournal, a_turn
+from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
+from switchboard.tools.bash import Bash
+from switchboard.tools.calls import CallLimits, call_tool
+from switchboard.tools.registry import build_tools
+from tests.tools import scope_of
+from tests.turning import OWNER, a_model_engine
+from tests.waiting import SOON
+
+NEW = "a new session: nothing is set that was set before\n"
+MIB = 1024**2
+
+
+@pytest_asyncio.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[Shell]:
+    one = Shell(Bash(Sandbox(SandboxRules()), patience=0.5), tmp_path / "w")
+    if lacking := await one.tool.lacking():
+        pytest.skip(lacking)
+    yield one
+    await one.tool.close()
+
+
+class Shell:
+    """The tool, in a workspace."""
+
+    def __init__(self, tool: Bash, workspace: Path) -> None:
+        self.tool = tool
+        self.workspace = workspace
+
+    async def __call__(self, command: str, conversation: str = "one", timeout: float = 60) -> ToolOutcome:
+        scope = scope_of(self.workspace, conversation=conversation)
+        return await call_tool(self.tool, {"command": command}, scope, CallLimits(timeout))
+
+    async def told(self, command: str, conversation: str = "one") -> str:
+        return (await self(command, conversation)).text
+
+
+async def test_a_session_keeps_what_was_set(shell: Shell) -> None:
+    assert await shell.told('mkdir d; cd d; x=5; f() { echo "f $x"; }') == f"{NEW}exit code 0, in /workspace/d"
+    assert await shell.told("f; pwd") == "exit code 0, in /workspace/d\nf 5\n/workspace/d"
+    assert await shell.told("false") == "exit code 1, in /workspace/d"
+    assert await shell.told("echo $?") == "exit code 0, in /workspace/d\n1"
+    assert await shell.told("export X=heron; sh -c 'echo $X; exit 3'") == "exit code 3, in /workspace/d\nheron"
+    assert await shell.told("f", "two") == f"{NEW}exit code 127, in /workspace\nbash: f: command not found"
+    await shell.tool.close()
+    assert (await shell.told("cd d && f")).startswith(f"{NEW}exit code 127, in /workspace/d\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("echo out; echo err >&2; echo out; (exit 7)", "exit code 7, in /workspace\nout\nerr\nout"),
+        ("cat <<E\none\ntwo\nE", "exit code 0, in /workspace\none\ntwo"),
+        ("if", "exit code 2, in /workspace\nbash: syntax error: unexpected end of file"),
+        (
+            "printf 'a\\033]0;x\\007\\036x\\0370\\037/\\036\\n'",
+            "exit code 0, in /workspace\na\\x1b]0;x\\x07\\x1ex\\x1f0\\x1f/\\x1e",
+        ),
+        ("echo !!; [ -t 0 ] && [ -t 1 ] && echo a terminal", "exit code 0, in /workspace\n!!\na terminal"),
+        ("echo " + "x" * 30_000 + " | wc -c", "exit code 0, in /workspace\n30001"),
+        ("stty sane; stty raw; exec 3<&-", "exit code 0, in /workspace"),
+        ("PROMPT_COMMAND=no", "exit code 1, in /workspace\nbash: PROMPT_COMMAND: readonly variable"),
+        ("mkdir $'a\\nb'; cd $'a\\nb'", "exit code 0, in $'/workspace/a\\nb'"),
+        ("echo a\x00b", "the command was not run: it cannot contain NUL or half a character"),
+    ],
+)
+async def test_what_a_model_is_told(shell: Shell, command: str, told: str) -> None:
+    outcome = await shell(command)
+    assert outcome.text.removeprefix(NEW) == told
+    assert outcome.ok is ("exit code 0" in told)
+    assert (await shell.told("echo on")).endswith("\non")
+
+
+@pytest.mark.parametrize("command", ["sleep 7143", "while :; do :; done", "cat", "f() { f; }; read x"])
+async def test_a_command_that_does_not_end_is_interrupted_and_its_session_lives(shell: Shell, command: str) -> None:
+    await shell("x=heron")
+    late = await shell(command, timeout=0.3)
+    assert late.text == "bash was stopped after 0.3 s: it had not ended; whether it had an effect is not known"
+    assert await shell.told("echo $x") == "exit code 0, in /workspace\nheron"
+
+
+async def test_a_command_that_was_interrupted_before_it_began_is_not_run_later(shell: Shell) -> None:
+    sandbox = Sandbox(SandboxRules())
+    session = await start_session(sandbox, shell.workspace, QUOTA)
+    for _ in range(5):
+        running = asyncio.ensure_future(session.run("echo stale"))
+        await asyncio.sleep(0)
+        running.cancel()
+        await session.interrupt()
+        said = await session.run("echo fresh")
+        assert said.output == b"fresh\n"
+    await session.close()
+
+
+async def test_a_command_that_ignores_it_is_killed_with_its_session(shell: Shell) -> None:
+    await shell("x=heron")
+    assert not (await shell("trap '' INT; sleep 7143", timeout=0.3)).ok
+    assert await shell.told('echo "<$x>"') == f"{NEW}exit code 0, in /workspace\n<>"
+
+
+async def test_a_session_that_ends_says_so(shell: Shell) -> None:
+    ended = f"{NEW}the session has ended; the next command begins a new one"
+    assert await shell.told("echo bye; exit 3") == f"{ended}\nbye\nexit"
+    assert await shell.told("kill -9 $$") == ended
+    assert (await shell("true")).ok
+
+
+async def test_output_without_end_is_interrupted(shell: Shell) -> None:
+    outcome = await shell("yes")
+    interrupted = "it was interrupted: it wrote more than 8388608 bytes\nexit code 130, in /workspace\ny\n"
+    assert outcome.text[:200].startswith(NEW + interrupted)
+    assert not outcome.ok
+    assert await shell.told("echo on") == "exit code 0, in /workspace\non"
+
+
+async def test_jobs_go_on_between_commands(shell: Shell) -> None:
+    await shell("(while [ ! -e go ]; do sleep 0.01; done; echo heron >came) &")
+    assert (await shell.told("touch go; wait; cat came")).endswith("\nheron")
+
+
+async def test_a_session_that_waits_too_long_is_ended(shell: Shell) -> None:
+    hasty = Shell(Bash(Sandbox(SandboxRules()), idle=0.05), shell.workspace)
+    await hasty("sleep 7144 & echo $! >pid")
+    async with asyncio.timeout(SOON):
+        while (await hasty.told("jobs")) != f"{NEW}exit code 0, in /workspace":
+            await asyncio.sleep(0.1)
+    await hasty.tool.close()
+
+
+async def test_of_many_sessions_the_one_that_has_waited_longest_is_ended(shell: Shell) -> None:
+    few = Shell(Bash(Sandbox(SandboxRules()), most=2), shell.workspace)
+    for conversation in ("one", "two", "one", "three"):
+        await few("true", conversation)
+    assert not (await few.told("true", "one")).startswith(NEW)
+    assert (await few.told("true", "two")).startswith(NEW)
+    await few.tool.close()
+
+
+async def test_it_is_shut_in_and_limited(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("heron")
+    files = ("cat /etc/shadow", f"cat {tmp_path}/secret", "touch /usr/x")
+    for attempt in (*files, "getent hosts example.com", "su -c true", "unshare -Ur true"):
+        assert not (await shell(attempt)).ok, attempt
+    assert "Max processes             256 " in await shell.told("cat /proc/self/limits")
+    small = Shell(Bash(Sandbox(SandboxRules(memory=64 * MIB))), tmp_path / "small")
+    told = await small.told("head -c 100M /dev/zero | tail | wc -c")
+    assert "memory" in told or "memory" in await small.told("sleep 60")
+    await small.tool.close()
+
+
+@pytest.mark.usefixtures("shell")
+async def test_a_turn_of_an_owner_uses_it(tmp_path: Path) -> None:
+    tools = build_tools()
+    replies = [
+        Reply(calls=(Call("bash", {"command": "cd /tmp; x=heron"}),)),
+        Reply(calls=(Call("bash", {"command": "echo $x"}),)),
+        Reply(text="A heron."),
+    ]
+    async with ScriptedLlm(replies) as llm, a_model_engine(llm, tools, workspaces=tmp_path) as (engine, _):
+        result = await engine.run(a_turn({"owners": OWNER}), MemoryJournal())
+        offered = llm.requests[0].tools
+    for tool in tools:
+        if isinstance(tool, Bash):
+            await tool.close()
+    assert isinstance(result, Answer)
+    assert [call.result for call in result.entries[1].calls] == [
+        f"{NEW}exit code 0, in /tmp",
+        "exit code 0, in /tmp\nheron",
+    ]
+    assert offered[3:6] == ("search_files", "execute_command", "bash")
