@@ -70,14 +70,14 @@ def job(workspace: Path, hidden: Path) -> dict[str, Any]:
 
 
 def wrong(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that ended well or for another reason than they should, and a number of processes that is too high."""
+    """Those that ended well or for another reason than they should, too many processes, and groups that were left."""
     ended: Mapping[str, tuple[str, int, str]] = said["ended"]
     found: dict[str, Any] = {
         name: told for name, told in ended.items() if told[1] == 0 or not re.search(BOMBS[name][1], told[2])
     }
     if said["processes"] is not None and said["processes"] > LIMITS["processes"] + FEW:
         found["processes"] = said["processes"]
-    return found
+    return found | ({"left": said["left"]} if said["left"] else {})
 
 
 def _written(directory: Path) -> Path:

@@ -127,11 +127,15 @@ class Guard:
         resource.setrlimit(resource.RLIMIT_DATA, (GUARD_MEMORY, GUARD_MEMORY))
 
     def told(self) -> dict[str, Any]:
-        """How many processes, threads included, and bytes of memory there were at most; None: not known."""
+        """How many processes, threads included, and bytes of memory there were at most (None: not known).
+
+        `left` are the groups of sandboxes that were not removed.
+        """
         processes = self._read("pids", "pids.peak")
         memory = self._read("memory", "memory.max_usage_in_bytes", "memory.peak")
         groups = [f"{group}" for group in {*self._groups.values()}]
-        return {"processes": processes, "memory": memory, "groups": groups}
+        left = [f"{one}" for group in self._groups.values() for one in group.glob("switchboard-*")]
+        return {"processes": processes, "memory": memory, "groups": groups, "left": left}
 
     def _read(self, controller: str, *names: str) -> int | None:
         for name in names:

@@ -18,7 +18,7 @@ from uuid import uuid4
 _WANTED: Final[tuple[str, ...]] = ("pids", "memory", "cpu")
 """The first is needed. With the last, all processes of a command get as much of a processor as one process of ours."""
 _PREFIX: Final = "switchboard-"
-_LEFT_S: Final = 3600.0
+_LEFT_S: Final = 60.0
 """An empty group that is older was left behind by a process that was killed."""
 _TRIES: Final = 200
 _PAUSE_S: Final = 0.005

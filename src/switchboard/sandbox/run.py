@@ -169,9 +169,11 @@ class Sandbox:
         with ExitStack() as opened:
             ready = self._ready(inside, room, opened)
             bwrap = replace(program, argv=ready.argv, cwd="/", keep=ready.keep, started=ready.ours.close)
+            # bwrap reaps what is inside, and ends: killed itself, it would leave that to a parent that may not do so.
+            bwrap = replace(bwrap, stop=ready.watchdog.stop)
             ready.watchdog.start()
             try:
-                ended = await run_program(bwrap, grace=0.0)
+                ended = await run_program(bwrap, grace=_GONE_S)
             finally:
                 await ready.end()
         return ended, ready.watchdog.why

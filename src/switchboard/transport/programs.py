@@ -59,7 +59,7 @@ class Program:
     """What to run: an argument vector, never a shell line; `env` is its whole environment; seconds, bytes.
 
     `cwd` None: our own. `deadline` None: no limit. `account` None: our own. `keep`: descriptors that it gets as well.
-    `started` is called when it has been started.
+    `started` is called when it has been started, `stop` to end it in another way than by SIGTERM.
     """
 
     argv: Sequence[str]
@@ -71,6 +71,7 @@ class Program:
     account: Account | None = None
     keep: Sequence[int] = ()
     started: Callable[[], None] = field(default=lambda: None, repr=False)
+    stop: Callable[[], None] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
     except TimeoutError:
         late = True
     finally:
-        await _end(run, grace)
+        await _end(run, grace, program.stop)
     errors = bytes(run.errors).decode("utf-8", "replace")
     return Ended(bytes(run.output), errors, run.status, late, run.too_much)
 
@@ -237,14 +238,14 @@ class _Run:
         self.errors = (self.errors + data)[-_TAIL:]
 
 
-async def _end(run: _Run, grace: float) -> None:
+async def _end(run: _Run, grace: float, stop: Callable[[], None] | None) -> None:
     """Ask the whole group to end, kill the rest, and read what is still in the pipes.
 
     Also when the program has ended by itself: its children must neither hold its output open nor live on.
     """
     try:
         if not run.exited.is_set():
-            _signal_group(run.pid, signal.SIGTERM)
+            stop() if stop else _signal_group(run.pid, signal.SIGTERM)
             await _within(grace, run.exited)
         _signal_group(run.pid, signal.SIGKILL)
         await _within(_DRAIN_S, run.drained)
