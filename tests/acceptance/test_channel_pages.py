@@ -1,10 +1,11 @@
-"""The pages on e-mail, Telegram and who may write: their commands, as they stand there, from nothing to an answer."""
+"""The pages of channels and on who may write: their commands, as they stand there, from nothing to an answer."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import shutil
 import smtplib
 import ssl
 import subprocess
@@ -33,6 +34,7 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 
 MAIL, TELEGRAM = HOME / "docs/channels/email.md", HOME / "docs/channels/telegram.md"
+WEBHOOK: Final = HOME / "docs/channels/webhook.md"
 STRANGERS: Final = HOME / "docs/who-may-write.md"
 ACCOUNT, SETTINGS = (next(one.text for one in blocks(MAIL) if one.language == kind) for kind in ("text", "toml"))
 VOUCHED: Final = "/^From:/ PREPEND Authentication-Results: mx.example.org; dkim=pass header.d=example.org\n"
@@ -199,3 +201,21 @@ async def test_strangers_are_let_in_as_the_page_says(database_url: str, tmp_path
             ("person", "approved", "noor@example.org"),
         ]
         assert (await said(env, coding))["strangers"] == "pair"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+async def test_the_shop_of_the_page_posts_its_order(database_url: str, tmp_path: Path) -> None:
+    for block in (one for one in blocks(WEBHOOK) if one.mark == "file"):
+        file = tmp_path / block.name.partition("/")[2]
+        file.parent.mkdir(exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(block.text)
+    [posting] = [block.text for block in blocks(WEBHOOK) if block.language == "sh"]
+    more = {"channels_dir": tmp_path / "channels.d"}
+    async with open_server(database_url, tmp_path / "data", more=more) as server:
+        env = environment(tmp_path / "data") | {"URL": server.url}
+        told = []
+        for line in (posting, posting, posting.replace("a-long-random-token", "another")):
+            run = partial(subprocess.run, ["sh", "-c", line], env=env, cwd=tmp_path, capture_output=True, check=True)
+            told.append(json.loads((await asyncio.to_thread(run)).stdout))
+    assert [one.get("status") or one["error"]["code"] for one in told] == ["accepted", "duplicate", "unauthenticated"]
