@@ -22,7 +22,7 @@ create table migration (
     primary key (component, number)
 );
 
--- The functions that are in force, and the release whose they are.
+-- The functions that are in force, and the release that installed them.
 create table installed_functions (
     component text primary key,
     digest text not null,
@@ -324,6 +324,7 @@ create table message_blob (
     request_id uuid not null,
     primary key (blob, request_id)
 );
+create index message_blob_request on message_blob (request_id);
 
 -- What a butler has made in its turn for this message, and may send with its answer.
 create table blob_made (
@@ -359,7 +360,8 @@ create table decision (
     primary key (request_id, n)
 ) partition by range (request_id);
 
--- Messages of strangers, and those that came too late, which are not routed: held until somebody decides, forgotten, or the code that let its sender in.
+-- Messages of strangers, and those that came too late, which are not routed: held until somebody decides, forgotten, or the code
+-- that let its sender in.
 -- A message that is released leaves this table, and waits in `routing`.
 create table held (
     request_id uuid primary key,
@@ -487,7 +489,7 @@ create table delivery (
 create unique index delivery_once on delivery (request_id, lane, n, segment);
 create index delivery_unanswered on delivery (request_id) where state <> 'answered';
 
--- A message that waiting to be classified, or behind one of its conversation that does; its decision is not yet made.
+-- A message that waits to be classified, or behind one of its conversation that does; its decision is not yet made.
 create table routing (
     lane uuid not null,
     seq bigint not null,
@@ -677,8 +679,8 @@ create table notice (
 create index notice_request on notice (request_id);
 create index notice_pending on notice (system_id) where state = 'pending';
 
--- Servers, workers, and programs that do turns of their own calls. A server owns no lanes; kinds: of the lanes that it knows. Who does not beat within its
--- ttl is removed by any worker, and a worker that took the advisory lock also when it lets go of it.
+-- Servers, workers, and programs that do turns of their own calls. A server owns no lanes; kinds: of the lanes that it knows. One
+-- that does not beat within its ttl is removed by any worker, and a worker that took the advisory lock also when it lets go of it.
 create table process (
     process_id bigint generated always as identity primary key,
     role text not null default 'worker' check (role in ('worker', 'server', 'program')),
