@@ -69,8 +69,7 @@ begin
         return query select _event.result, false;
         return;
     end if;
-    if not exists (select from lane l where l.key = _event.lane and l.done_seq < _event.seq)
-       and not exists (select from parked p where p.lane = _event.lane and p.seq = _event.seq) then
+    if not has_not_ended(_event.lane, _event.seq) then
         _result := null;
     end if;
     update awaited a set decided_at = clock_timestamp(), result = _result where a.key = _key;
