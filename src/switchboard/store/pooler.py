@@ -2,7 +2,8 @@
 
 Behind one, each statement may run in another session, so nothing may rely on what an earlier one has left there: our
 settings are set on the role, prepared statements are the pooler's to follow, and LISTEN and advisory locks need a
-connection that goes past it. `database.py` asks here when it connects, `lanes.py` when a worker registers.
+connection that goes past it. `database.py` asks here when it connects, `lanes/worker.py`
+when a worker registers.
 """
 
 from __future__ import annotations

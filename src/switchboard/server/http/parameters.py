@@ -1,6 +1,6 @@
 """Query parameters that a route does not know are refused: a misspelt filter would be answered with everything.
 
-A dependency of every route, set up by `app.py`; where messages come in, the handlers check by themselves, because
+A dependency of every route, set up by `router_of`; where messages come in, the handlers check by themselves, because
 `fastpath/direct.py` calls them without FastAPI. In: a request; out: nothing, or InvalidInput with what was meant.
 """
 
