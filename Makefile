@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns kit bombs bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-mcp kit bombs bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -73,6 +73,9 @@ chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9
 
 chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a kill -9 every 5 s: each answered once, or a dead letter
 	@$(BIN)/python -m tests.chaos.turns_run
+
+chaos-mcp: $(STAMP) ## 200 turns with MCP servers that do what they can to their workers, a kill -9 whenever both workers are up: nothing of them is left
+	@$(BIN)/python -m tests.chaos.mcp_run
 
 kit: $(STAMP) ## the laws of connectors: every planted defect against every law, kills at every point of every channel, 10,000 guessed codes
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit

@@ -177,11 +177,12 @@ class Crew:
     url: str
     llm: str
     directory: Path
+    node: str = "tests.chaos.turns_node"
     alive: list[subprocess.Popen[bytes]] = field(default_factory=list)
     kills: int = 0
 
     def hire(self) -> None:
-        words = (sys.executable, "-m", "tests.chaos.turns_node", self.url, self.llm, str(self.directory))
+        words = (sys.executable, "-m", self.node, self.url, self.llm, str(self.directory))
         env = {key: value for key, value in os.environ.items() if not key.startswith("SWITCHBOARD_")}
         with (self.directory / "workers.log").open("ab") as log:
             self.alive.append(subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True))
@@ -248,7 +249,7 @@ async def run(plan: TurnsPlan, directory: Path) -> TurnsReport:
         try:
             await eventually(crew.at_work, within=60)
             feeding = asyncio.create_task(_feed(parts, plan, dice))
-            await _havoc(parts, plan, dice, crew, feeding)
+            await havoc(parts, plan, dice, crew, feeding)
         finally:
             refusing.cancel()
             crew.dismiss()
@@ -280,7 +281,7 @@ async def _refuse(llm: ScriptedLlm) -> None:
             await asyncio.sleep(0.2)
 
 
-async def _havoc(parts: Lab, plan: TurnsPlan, dice: random.Random, crew: Crew, feeding: asyncio.Task[int]) -> None:
+async def havoc(parts: Lab, plan: TurnsPlan, dice: random.Random, crew: Crew, feeding: asyncio.Task[int]) -> None:
     """Kill one of the workers again and again, until all is done, or it has taken too long.
 
     Only while all are at work: where they start slower than they are killed, nobody would ever do anything.
@@ -351,7 +352,7 @@ async def judge(
 
 def _told(point: Point, path: str) -> bool:
     """Print how long turns that are killed at this point take; whether that is too long."""
-    directory = _directory()
+    directory = a_directory()
     took = asyncio.run(resume(point, path, directory))
     shutil.rmtree(directory, ignore_errors=True)
     print(
@@ -362,7 +363,7 @@ def _told(point: Point, path: str) -> bool:
     return took.seconds > took.bound
 
 
-def _directory() -> Path:
+def a_directory() -> Path:
     """Not for us alone: as root the database runs as a plain user, who must get through."""
     directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
     directory.chmod(0o711)
@@ -378,7 +379,7 @@ def main() -> int:
     plan = TurnsPlan(**vars(parser.parse_args()))
     stand_guard()
     late = [_told(*point) for point in POINTS]
-    directory = _directory()
+    directory = a_directory()
     began = time.monotonic()
     report = asyncio.run(run(plan, directory))
     print(f"ways: {_listed(report.ways)}")

@@ -108,6 +108,21 @@ async def test_a_call_without_an_answer_ends_and_the_server_only_if_it_answers_n
         assert await called(server, "echo", text="another one") == Said("another one", ok=True)
 
 
+async def test_a_frozen_server_is_ended_though_calls_keep_coming(rogue: Rogue, database: Database) -> None:
+    async with a_server(rogue.spec(timeout=0.2), database) as server:
+        [keeper] = running(["keeper.py"])
+        frozen = asyncio.create_task(failure_of(server, "freeze"))
+        more = [asyncio.create_task(later(server, n)) for n in range(12)]
+        await eventually(lambda: gone(keeper))
+        assert "did not answer" in await frozen
+        assert any(await asyncio.gather(*more))
+
+
+async def later(server: McpServer, n: int) -> bool:
+    await asyncio.sleep(0.1 * n)
+    return await works(server)
+
+
 async def test_a_server_that_does_not_read_is_given_up(rogue: Rogue, database: Database) -> None:
     async with a_server(rogue.spec(timeout=0.2), database) as server:
         await called(server, "deaf")

@@ -96,11 +96,12 @@ class McpServer:
                 why = _GONE if mark is None else _CHANGED
                 raise ServerFailure(why.format(name=name, server=self.spec.name), reached=False)
             session = running.session.result()
+            answers = session.answers
             try:
                 async with asyncio.timeout(seconds):
                     return await session.call(name, arguments, key)
             except TimeoutError as error:
-                self._doubt(running)
+                self._doubt(running, answers)
                 raise ServerFailure(f"the server did not answer in {seconds:g} s") from error
             except asyncio.CancelledError:
                 self._doubt(running)
@@ -218,17 +219,20 @@ class McpServer:
         with contextlib.suppress(Unavailable):
             await self._pins.failed(self.spec.name, f"{failure}: {written}" if written else f"{failure}")
 
-    def _doubt(self, running: _Running) -> None:
-        """After a call without an answer: end the process if it answers nothing at all."""
-        doubt = asyncio.create_task(_doubted(running, self.spec.timeout))
+    def _doubt(self, running: _Running, answers: int | None = None) -> None:
+        """After a call without an answer: end the process if it answers nothing at all.
+
+        `answers`: how many it had given when a call began whose time is up now.
+        """
+        doubt = asyncio.create_task(_doubted(running, self.spec.timeout, answers))
         self._doubts.add(doubt)
         doubt.add_done_callback(self._doubts.discard)
 
 
-async def _doubted(running: _Running, seconds: float) -> None:
-    """Where another call goes on, its own end will tell."""
+async def _doubted(running: _Running, seconds: float, answers: int | None) -> None:
+    """It may be busy with the call of somebody else, unless it has answered nobody in all that time."""
     session = running.session.result()
-    if not await session.alive(seconds) and not running.calls:
+    if not await session.alive(seconds) and (not running.calls or session.answers == answers):
         session.give_up("the server does not answer")
 
 

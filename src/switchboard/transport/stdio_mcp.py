@@ -85,6 +85,11 @@ class Session:
         return self._lines.over
 
     @property
+    def answers(self) -> int:
+        """How many it has given."""
+        return self._lines.answers
+
+    @property
     def changed(self) -> bool:
         """Whether the server has said, since its tools were listed, that they are others now."""
         return self._lines.changed
@@ -191,6 +196,7 @@ class _Lines:
     def __init__(self, program: Kept) -> None:
         self.over = asyncio.Event()
         self.changed = False
+        self.answers = 0
         self.why = ""
         self.ended = False
         self._program = program
@@ -261,6 +267,7 @@ class _Lines:
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
             self._asked.discard(message.id)
             self._unasked = self._requests = 0
+            self.answers += 1
             return SessionMessage(message)
         self._unasked += max(len(line), LEAST_UNASKED)
         if isinstance(message, JSONRPCNotification):
