@@ -95,7 +95,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 NOUNS = (
     "messages teams agents dlq tokens outbox lanes db rules sops models channels connectors "
-    "pairing quarantine webhooks audit bench memory approvals"
+    "pairing quarantine webhooks audit bench memory approvals mcp"
 )
 GROUPS = {(noun,) for noun in NOUNS.split()}
 
@@ -129,11 +129,14 @@ def test_help_knows_all_commands(tmp_path: Path) -> None:
 
 
 def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
-    program = "import sys; from switchboard.cli.main import main\ntry: main(['--help'])\nfinally: print(*sys.modules)"
+    program = (
+        "import sys; from switchboard.cli.main import main\n"
+        "try: main(['--help'])\nfinally: print(); print(*sys.modules)"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(tmp_path), capture_output=True, text=True, check=False
     )
-    loaded = set(done.stdout.split())
+    loaded = set(done.stdout.splitlines()[-1].split())
     assert "typer" in loaded
     assert not loaded & {"fastapi", "uvicorn", "asyncpg", "httpx2", "pydantic_settings", "mcp"}
 

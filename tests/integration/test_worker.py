@@ -211,10 +211,11 @@ class _LateClaim:
         kinds: Sequence[str],
         quota: Mapping[str, Sequence[int]],
         served: Sequence[tuple[str, int, int]],
+        **more: int,
     ) -> list[Item]:
         async def at_the_server() -> list[Item]:
             await self.go_on.wait()
-            return await self._claim(database, worker, kinds, quota, served)
+            return await self._claim(database, worker, kinds, quota, served, **more)
 
         self.tasks.append(asyncio.create_task(at_the_server()))
         self.under_way.set()

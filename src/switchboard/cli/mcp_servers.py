@@ -47,7 +47,7 @@ def show_server(server: Server, *, as_json: AsJson = False) -> None:
 def accept(
     server: Server,
     tools: Annotated[
-        list[str] | None, typer.Argument(help="The tools; without any, all that wait.", metavar="[TOOL]…")
+        list[str] | None, typer.Argument(help="The tools; without any, all that wait.", metavar="TOOL")
     ] = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show and ask.")] = False,

@@ -38,6 +38,7 @@ from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
 from switchboard.connectors.kernel.accounts import configured, declared, pause_file
+from switchboard.core.channels import email
 from switchboard.core.channels.registry import Channels
 from switchboard.core.mcp_tools import MOST_SCHEMAS
 from switchboard.core.routing.check import Teams, check_rule, check_teams
@@ -156,7 +157,7 @@ def _mailbox(file: Path, settings: Settings) -> Finding | None:
     channel, _, address = (said.endpoint or "").partition("/")
     policy = said.strangers or settings.policies.get((channel, address), "open")
     servers = settings.email.trusted_servers
-    if channel != "email" or policy == "open" or servers.get(address) or servers.get("*"):
+    if channel != email.NAME or policy == "open" or servers.get(address) or servers.get("*"):
         return None
     detail = f"{file.stem}: no mail server is trusted to say who wrote, so every mail is held and nobody is answered"
     remedy = (

@@ -30,6 +30,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import SEVERAL, YES_OR_NO, Channel, Correspondence, Form, Found
 from switchboard.ports.raw import matching, word
 
+NAME: Final = "email"
 MAX_HOPS: Final = 5
 """How many answers of switchboards may follow each other."""
 Servers = Mapping[str, Collection[str]]
@@ -248,7 +249,7 @@ def _sign_of_headers(raw: object) -> str | None:
 
 CHANNELS: Final = (
     Channel(
-        name="email",
+        name=NAME,
         providers=frozenset({"gmail", "imap", "smtp", "file"}),
         event_id=_event_id,
         content=_content,
