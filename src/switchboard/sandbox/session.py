@@ -25,8 +25,8 @@ from switchboard.sandbox.run import MOST_OUTPUT, Running, Sandbox, Terminal
 _START_S: Final = 30.0
 INTERRUPT_S: Final = 5.0
 """How long a command may take to end after Ctrl-C, before it is killed with its shell."""
-_PIPE: Final = 1024**2
-"""Bytes that fit into the pipe of commands; more than the longest has."""
+_PIPE: Final = 256 * 1024
+"""Bytes that fit into the pipe of commands: more than the longest has, and what a user may have is 64 MiB."""
 _PIECE: Final = 65_536
 _CTRL_C: Final = b"\x03"
 _COMMANDS: Final = 3

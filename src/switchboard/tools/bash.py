@@ -101,8 +101,8 @@ class Bash:
 
     async def close(self) -> None:
         """End all shells."""
-        for key in [*self._kept]:
-            await self._end(key, self._kept[key])
+        for key, kept in [*self._kept.items()]:  # one that has waited long enough ends by itself meanwhile
+            await self._end(key, kept)
 
     async def _run(self, kept: _Kept, command: str, scope: ToolScope) -> ToolOutcome:
         if kept.ending is not None:

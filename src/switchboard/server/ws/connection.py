@@ -254,13 +254,15 @@ class Connection:
     async def _resume(self, request: RequestFrame) -> None:
         asked = read_params(ResumeParams, request)
         stream = self._streams.find(self._caller.speaker, asked.stream)
+        # The place of who read it before is free, and no event is numbered any more, before anything is taken back.
+        while stream is not None and stream.reader is not None and not stream.reader.done():
+            stream.reader.cancel()
+            await asyncio.wait([stream.reader])
         if stream is None or not stream.go_back(asked.seq):
             await self._answer(request, Resumed(resumed=False))
             return
         with ExitStack() as held:
             held.enter_context(self._place())
-            if stream.reader is not None:
-                stream.reader.cancel()
             await self._answer(request, Resumed(resumed=True))
             if not stream.ended:
                 stream.reader = self._start(self._told(stream), held.pop_all())
