@@ -381,9 +381,11 @@ def running_pymap() -> Iterator[Imap]:
     where = ("--no-tls", "--host", "127.0.0.1", "--port", str(port), "--no-service", "admin")
     user = ("dict", "--demo-data", "--demo-user", "bot", "--demo-password", PASSWORD)
     with subprocess.Popen([program, *where, *user], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        once_up(process, port)
-        yield Imap(port, "bot", announces=False)
-        process.kill()
+        try:
+            once_up(process, port)
+            yield Imap(port, "bot", announces=False)
+        finally:
+            process.kill()
 
 
 @dataclass
