@@ -34,6 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`make test` and `make quick` cap how many examples a test asks for itself; `make random` does not."""
+    items.sort(key=lambda item: item.get_closest_marker("chaos") is None)  # what takes longest is not begun last
     if settings.get_current_profile_name() not in _CAPPED:
         return
     for test in {item.function for item in items if isinstance(item, pytest.Function)}:

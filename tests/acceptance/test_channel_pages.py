@@ -129,6 +129,8 @@ async def test_from_nothing_to_the_first_answer_by_mail(database_url: str, tmp_p
                     await eventually(lambda: answers(dovecot), within=60)
                 finally:
                     connector.terminate()
+                    # Not by `with`: it says goodbye to the server, which is in this thread.
+                    await asyncio.to_thread(connector.wait)
         [answer] = await answers(dovecot)
         by_hand = channels / "by-hand.toml"
         by_hand.write_text(as_here(ACCOUNT, dovecot, postfix))

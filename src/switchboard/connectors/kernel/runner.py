@@ -290,12 +290,13 @@ class Runner:
             seconds -= _BEAT_S
 
     async def _release(self) -> None:
+        """For a server that does not answer the lease ends by itself."""
         self.health.stopped()
         if self._api is not None:
-            with suppress(Unreachable, Overtaken):
-                await self._api.release()
-            with suppress(Unreachable):
-                await self._beat(self._api)
+            with suppress(Unreachable, Overtaken, TimeoutError):
+                async with asyncio.timeout(_RENEW_S):
+                    await self._api.release()
+                    await self._beat(self._api)
 
 
 def _earlier(recent: Sequence[JsonMapping], now: float) -> Iterator[Earlier]:
