@@ -1,0 +1,74 @@
+"""What the executor of plans asks a planner: what is to be done with a message, and whether results answer it.
+
+`planner.py` implements it with the router's model; tests give plans of their own. One call is one step of the journal,
+so a planner need not remember anything: what it has said is not asked again after a crash. Next:
+`core/planning/ladder.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from switchboard.core.planning.ladder import Settled, Templates
+from switchboard.core.planning.limits import PlanLimits
+from switchboard.core.planning.machine import Plan
+from switchboard.core.planning.menu import Menu
+from switchboard.domain.planning import Review
+from switchboard.ports.engine import ModelUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a planner is told of a message.
+
+    `menu`: what plans may use; in a review what new steps may. `models`: the names of the router's models, in the order
+    in which they are asked. `tokens`: the most that they may generate in this call, all requests of it together;
+    `seconds`: how long the plan may still work. `key` and `on_share_of` go into `Request` and `Asking`.
+    """
+
+    text: str
+    menu: Menu
+    limits: PlanLimits
+    templates: Templates
+    models: tuple[str, ...]
+    tokens: int
+    seconds: float
+    key: str = ""
+    on_share_of: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is to be done. `usage`: what the router's models were used for, one entry a model; an answer that was not
+    taken counts, and one whose provider reported nothing counts as all that it might have generated.
+
+    `notes` are for the operator: tools that the router was not told of, input that was cut.
+    """
+
+    settled: Settled
+    usage: tuple[ModelUsage, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What the router says of results; the rest as in `Planned`."""
+
+    review: Review
+    usage: tuple[ModelUsage, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Planner(Protocol):
+    """Raises `ModelFailure` if no model could be asked, or none answered; the executor knows what follows."""
+
+    async def plan(self, question: Question) -> Planned:
+        """A decision that is valid for the menu: the router's, or a template."""
+        ...
+
+    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+        """A review of a plan whose specialists have written `texts`, by the id of their step."""
+        ...
