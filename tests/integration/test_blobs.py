@@ -10,6 +10,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import httpx2
 import pytest
@@ -18,13 +19,16 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import BlobService
 from switchboard.app.settings import BlobSettings, Settings
 from switchboard.domain.errors import BlobQuota, TooLarge
+from switchboard.domain.message import RequestId
 from switchboard.store import blobs
 from switchboard.store.spool import PIECE_BYTES
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
+from tests.waiting import eventually
 
 OTHER = Principal("connector", "other", "telegram", "bot:other")
 LIMITS = BlobSettings(file_bytes=1000, endpoint_bytes_per_day=1500, total_bytes=2500)
+WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 LARGE = bytes(range(256)) * (PIECE_BYTES * 3 // 256) + b"the end"
 
 
@@ -281,3 +285,95 @@ async def test_what_a_message_has_stays_of_its_endpoint(server: Opened) -> None:
     assert await blobs.forget(server.lab.database, timedelta(days=1), 20) == 0
     back = await server.http.get(f"/v1/blobs/{name}", headers=header)
     assert (back.content, back.headers["content-type"]) == (b"a,b", "text/csv")
+
+
+@pytest.fixture
+async def paired(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
+    """Strangers may not write to the bot of the house."""
+    async with open_server(database_url, tmp_path / "data", policies={"telegram/bot:house": "pair"}) as opened:
+        yield opened
+
+
+async def wait_for(server: Opened, waiting: int) -> None:
+    """Until so many statements wait for locks of others."""
+
+    async def so_many() -> bool:
+        return await server.lab.count(WAITING) == waiting
+
+    await eventually(so_many)
+
+
+async def deny(server: Opened) -> None:
+    [contact] = (await server.http.get("/v1/pairing", params={"state": "stranger"})).json()["contacts"]
+    assert (await server.http.post(f"/v1/pairing/{contact['contact_id']}/deny")).json()["messages"] == 1
+
+
+async def test_what_is_forgotten_of_a_stranger_takes_no_room_though_others_have_the_same(
+    paired: Opened, tmp_path: Path
+) -> None:
+    house, other = [await paired.token_for(who) for who in (CONNECTOR, OTHER)]
+    name = await upload(paired, b"x" * 1000, other)
+    assert (await paired.submit(with_file(name, "bot:other"))).is_success
+    assert await upload(paired, b"x" * 1000, house) == name
+    assert (await paired.submit(with_file(name))).is_success
+    await paired.lab.database.run("update blob_upload set uploaded_at = uploaded_at - interval '25 hours'")
+    await paired.lab.database.run("update blob set used_at = used_at - interval '25 hours'")
+    limits = BlobSettings(endpoint_bytes=1500, endpoint_bytes_per_day=0)
+    service = BlobService(paired.lab.database, paired.access, Settings(data_dir=tmp_path, blobs=limits))
+    assert await service.room(CONNECTOR) == 500
+    await deny(paired)
+    assert [await service.room(who) for who in (CONNECTOR, OTHER)] == [1500, 500]
+    await blobs.forget(paired.lab.database, timedelta(days=1), 20)
+    assert await paired.lab.count("select count(*) from blob_upload") == 1, "that of the other endpoint"
+    assert (await paired.http.get(f"/v1/blobs/{name}", headers=house)).status_code == 404
+
+
+@pytest.mark.parametrize("first", ["forget", "refer"])
+async def test_a_file_stays_of_its_endpoint_that_is_named_while_a_stranger_with_it_is_denied(
+    paired: Opened, first: str
+) -> None:
+    database = paired.lab.database
+    name = await upload(paired, b"x", await paired.token_for(CONNECTOR))
+    assert (await paired.submit(with_file(name))).is_success
+    other = await paired.submit(envelope_json("from the other", endpoint="bot:house", sender="bob"))
+    request_id = RequestId(UUID(other.json()["request_id"]))
+
+    async def step(one: str) -> None:
+        if one == "refer":
+            await blobs.refer(database, [(bytes.fromhex(name), request_id)])
+        else:
+            await database.run("select forget_held(contact_id) from contact where identity = 'alice'")
+
+    async with database.transaction() as held:
+        await held.run("select from blob_upload for update")
+        running = list[asyncio.Task[None]]()
+        for one in (first, "forget" if first == "refer" else "refer"):
+            running.append(asyncio.create_task(step(one)))
+            await wait_for(paired, len(running))
+    await asyncio.gather(*running)
+    assert await paired.lab.count("select count(*) from blob_upload where named") == 1
+    assert await paired.lab.count("select count(*) from message_blob") == 1
+
+
+async def test_messages_that_name_the_same_files_at_once_keep_to_one_order(server: Opened) -> None:
+    database, header = server.lab.database, await server.token_for(CONNECTOR)
+    names = sorted([await upload(server, content, header) for content in (b"1", b"2", b"3", b"4")])
+    ids = [(await server.submit(envelope_json())).json()["request_id"] for _ in range(2)]
+    # Stored in the opposite order, and read by different plans.
+    await database.run("update blob_upload set uploaded_at = uploaded_at where blob = $1", bytes.fromhex(names[0]))
+    plans = (("enable_hashjoin", "enable_mergejoin"), ("enable_nestloop", "enable_mergejoin", "enable_sort"))
+
+    async def refer(number: int) -> None:
+        async with database.transaction() as one:
+            for setting in plans[number]:
+                await one.run(f"set local {setting} = off")
+            await blobs.refer(one, [(bytes.fromhex(name), RequestId(UUID(ids[number]))) for name in names])
+
+    async with database.transaction() as held:
+        await held.run("select from blob_upload where blob = $1 for update", bytes.fromhex(names[0]))
+        running = list[asyncio.Task[None]]()
+        for number in range(2):
+            running.append(asyncio.create_task(refer(number)))
+            await wait_for(server, number + 1)
+    await asyncio.gather(*running)
+    assert await server.lab.count("select count(*) from message_blob") == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -11,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import SILENT
+from switchboard.core.envelope.read import read_envelope
+from switchboard.core.policy.tiers import LATE, TIERS, tier_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Batch, Later, Session, Uncertain
 from switchboard.testing.connectors import ScriptedPlatform, ScriptedSwitchboard, in_no_time, passes
@@ -389,12 +392,14 @@ def test_at_its_first_start_an_account_keeps_what_is_there_as_history_though_it_
 
 
 def test_what_waited_at_the_platform_gives_way_to_what_is_written_now() -> None:
-    async def main() -> list[str]:
+    async def main() -> list[int]:
         platform, switchboard = ScriptedPlatform(), scripted()
         for minutes in (60, 1):
             platform.add(f"t{minutes}", "hello", event={"sent_at": datetime.now(UTC) - timedelta(minutes=minutes)})
         async with connector(platform.configured, switchboard):
             await until(lambda: len(switchboard.accepted) == 2, "both are there")
-        return [one["control"].get("policy_tier", "default") for one in switchboard.accepted]
+        envelopes = [read_envelope(json.dumps(one).encode()) for one in switchboard.accepted]
+        assert {one.control.policy_tier for one in envelopes} == {"default"}, "the server ranks them, by sent_at"
+        return [tier_of(one, datetime.now(UTC)) for one in envelopes]
 
-    assert in_no_time(main()) == ["passive", "default"]
+    assert in_no_time(main()) == [LATE, TIERS["default"]]

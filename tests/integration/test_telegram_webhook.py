@@ -18,6 +18,8 @@ from switchboard.cli.connect import connect_account
 from switchboard.connectors.kernel.accounts import configured
 from switchboard.connectors.telegram import channel
 from switchboard.connectors.telegram.posted import secret_word
+from switchboard.store import posted as store
+from switchboard.store.database import query
 from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.bot_api import bot_of
 from tests.servers import Opened, open_server
@@ -218,3 +220,18 @@ async def test_a_webhook_that_telegram_does_not_reach_is_told(
 
 async def _reported(server: Opened) -> bool:
     return bool((await server.http.get("/v1/connectors")).json()["connectors"])
+
+
+async def test_what_is_posted_at_once_keeps_to_the_limit(server: Opened) -> None:
+    database = server.lab.database
+    blocked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+
+    async def all_wait() -> bool:
+        return await server.lab.count(blocked) == 6
+
+    async with database.transaction() as held:
+        await held.run(query("posted.lock"), "telegram", "bot:house")
+        posting = [asyncio.create_task(store.put(database, "telegram", "bot:house", b"{}", most=2)) for _ in range(6)]
+        await eventually(all_wait)
+    assert (await asyncio.gather(*posting)).count(None) == 4
+    assert await server.lab.count("select count(*) from posted_event") == 2

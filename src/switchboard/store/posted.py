@@ -24,7 +24,10 @@ class PostedEvent:
 
 async def put(database: Database, channel: str, endpoint: str, raw: bytes, *, most: int) -> int | None:
     """Keep an event; its number. None: `most` events of the account wait already, and nothing was kept."""
-    number: int | None = await database.value(query("posted.put"), channel, endpoint, pack_raw(raw), len(raw), most)
+    packed = pack_raw(raw)
+    async with database.transaction() as one:
+        await one.run(query("posted.lock"), channel, endpoint)
+        number: int | None = await one.value(query("posted.put"), channel, endpoint, packed, len(raw), most)
     return number
 
 

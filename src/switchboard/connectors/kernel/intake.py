@@ -16,7 +16,6 @@ import msgspec
 from msgspec.structs import replace as with_fields
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from switchboard.core.policy.tiers import LIVE_FOR
 from switchboard.domain.envelope import Envelope, IngestionTier
 from switchboard.ports.connector import FileIn, Inbound, OnUncertain, Unreadable
 
@@ -71,8 +70,7 @@ def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | Le
         if handling.on_edit == "ignore":
             return LeftOut("edit")
         event = replace(event, envelope=_as_message(event.envelope))
-    envelope = _in_tier(event.envelope, _tier(event, handling, now))
-    return _behind_live_ones(envelope) if now - _sent(envelope) > LIVE_FOR else envelope
+    return _in_tier(event.envelope, _tier(event, handling, now))
 
 
 def conversation_of(envelope: Envelope) -> str:
@@ -155,13 +153,6 @@ def _as_message(envelope: Envelope) -> Envelope:
     return with_fields(envelope, event=with_fields(envelope.event, kind="message"))
 
 
-def _behind_live_ones(envelope: Envelope) -> Envelope:
-    """What waited at the platform gives way to what is being written now."""
-    if envelope.control.policy_tier == "high_priority":
-        return envelope
-    return with_fields(envelope, control=with_fields(envelope.control, policy_tier="passive"))
-
-
 def _in_tier(envelope: Envelope, tier: IngestionTier) -> Envelope:
     return with_fields(envelope, control=with_fields(envelope.control, ingestion_tier=tier))
 
@@ -173,15 +164,12 @@ def _tier(event: Inbound, handling: Handling, now: datetime) -> IngestionTier:
         return given
     if not event.direct and not envelope.control.addressed and handling.groups == "addressed":
         return "history"
-    if handling.history_until is not None and _sent(envelope) < handling.history_until:
+    sent_at = envelope.event.sent_at or envelope.event.observed_at
+    if handling.history_until is not None and sent_at < handling.history_until:
         return "history"
     if handling.on_stale == "answer" or not _is_stale(event, handling, now):
         return given
     return "held" if handling.on_stale == "hold" else "history"
-
-
-def _sent(envelope: Envelope) -> datetime:
-    return envelope.event.sent_at or envelope.event.observed_at
 
 
 def _is_stale(event: Inbound, handling: Handling, now: datetime) -> bool:

@@ -156,11 +156,14 @@ begin
     return cardinality(_id);
 end $$;
 
--- What is forgotten keeps its place in the books, without its words.
+-- What is forgotten keeps its place in the books, without its words. Its files are named no more, unless by another message
+-- of the endpoint; who names one meanwhile waits here for the other, see blobs.refer.
 create or replace function forget_held(_contact uuid, _before timestamptz default 'infinity') returns integer
 language plpgsql as $$
 declare
     _id uuid[];
+    _blob bytea[];
+    _of contact%rowtype;
 begin
     with gone as (
         update held h set state = 'forgotten', facts = '{}', pinned = null
@@ -168,7 +171,19 @@ begin
     )
     select array_agg(g.request_id) into _id from gone g;
     update message_raw w set raw = '' where w.request_id = any (_id);
+    select * into _of from contact c where c.contact_id = _contact;
+    _blob := array(
+        select u.blob from blob_upload u
+        where u.channel = _of.channel and u.endpoint = _of.endpoint
+          and u.blob in (select r.blob from message_blob r where r.request_id = any (_id))
+        order by u.blob for no key update
+    );
     delete from message_blob r where r.request_id = any (_id);
+    update blob_upload u set named = false
+        where u.blob = any (_blob) and u.channel = _of.channel and u.endpoint = _of.endpoint and not exists (
+            select from message_blob r join message_inbox m using (request_id)
+            where r.blob = u.blob and m.channel = u.channel and m.endpoint = u.endpoint
+        );
     update message_inbox m set envelope = jsonb_set(m.envelope::jsonb, '{payload}', '{"normalized_text": "", "attachments": []}')::json
         where m.request_id = any (_id);
     update contact c set held = c.held - coalesce(cardinality(_id), 0) where c.contact_id = _contact;

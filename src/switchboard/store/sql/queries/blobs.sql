@@ -55,15 +55,22 @@ where k.blob in (
 returning k.blob;
 
 -- name: refer
+-- Uploads are locked in one order, whichever plan finds them; `forget_held` locks them before it looks for messages.
 with referred as (
     insert into message_blob (blob, request_id)
         select r.blob, r.request_id from unnest($1::bytea[], $2::uuid[]) as r (blob, request_id)
         order by r.blob, r.request_id
         on conflict do nothing
         returning blob, request_id
+), locked as (
+    select u.blob, u.channel, u.endpoint from blob_upload u
+    where (u.blob, u.channel, u.endpoint) in (
+        select r.blob, m.channel, m.endpoint from referred r join message_inbox m using (request_id)
+    )
+    order by u.blob, u.channel, u.endpoint for no key update
 )
-update blob_upload u set named = true from referred r join message_inbox m using (request_id)
-where u.blob = r.blob and u.channel = m.channel and u.endpoint = m.endpoint and not u.named;
+update blob_upload u set named = true from locked k
+where (u.blob, u.channel, u.endpoint) = (k.blob, k.channel, k.endpoint);
 
 -- name: made
 insert into blob_made as x (blob, size_bytes, media_type, request_id, system_id) values ($1, $2, $3, $4, $5)

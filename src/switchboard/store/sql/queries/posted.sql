@@ -1,8 +1,11 @@
+-- name: lock
+-- One at a time for an account, so that a higher number is never seen before a lower one, and none is counted too late.
+select pg_advisory_xact_lock(hashtextextended('posted ' || $1::text || '/' || $2::text, 0));
+
 -- name: put
--- One at a time for an account, so that a higher number is never seen before a lower one. Nothing if $5 events wait already.
-with alone as materialized (select pg_advisory_xact_lock(hashtextextended('posted ' || $1::text || '/' || $2::text, 0)))
+-- Nothing if $5 events wait already. After `lock`, in a statement of its own, which sees what was put before.
 insert into posted_event (channel, endpoint, raw, size_bytes)
-select $1, $2, $3, $4 from alone
+select $1, $2, $3, $4
 where (select count(*) from (select from posted_event where channel = $1 and endpoint = $2 limit $5) waiting) < $5
 returning posted_id;
 
