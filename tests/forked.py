@@ -42,7 +42,7 @@ _TEST: Final = "PYTEST_CURRENT_TEST"
 _PRELOADED: Final = [
     *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.running"),
     # What is imported only when it is needed: a process that is killed would do so in each of its lives.
-    *("switchboard.server.serve", "switchboard.app.models", "switchboard.agents.model.toolbox", "anthropic", "openai"),
+    *("switchboard.server.serve", "switchboard.app.models", "switchboard.agents.loop.toolbox", "anthropic", "openai"),
     *(f"switchboard.cli.{entry.place.partition(':')[0]}" for entry in COMMANDS),
 ]
 _STUCK_S: Final = 45.0

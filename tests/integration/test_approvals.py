@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from switchboard.agents.model.asking import MOST_WAITING
+from switchboard.agents.loop.asking import MOST_WAITING
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Conflict

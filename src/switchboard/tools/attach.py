@@ -1,7 +1,7 @@
 """The tool `attach_file`: a file of the workspace goes with the answer, as it is at that moment.
 
 `registry.py` builds it. What it may touch is decided in `workspace.py`, where the bytes go by the scope. Next:
-`agents/model/talk.py`, which hands the files on.
+`agents/loop/talk.py`, which hands the files on.
 """
 
 from __future__ import annotations

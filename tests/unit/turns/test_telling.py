@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchboard.agents.model.telling import Telling
+from switchboard.agents.loop.telling import Telling
 from switchboard.core.storable import storable_text
 from switchboard.domain import llm
 from switchboard.ports.engine import Delta

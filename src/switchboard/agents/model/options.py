@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
-from switchboard.agents.delivery import EngineOptions
+from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.turns.limits import Limits
-from switchboard.ports.tools import QUOTA, Audience
 
 _DEFAULT: Final = Limits()
 
@@ -34,49 +31,11 @@ class LimitOptions(BaseModel):
         return Limits(self.requests, self.tool_calls, self.tokens, self.seconds, self.repeats, micros)
 
 
-class ModelOptions(EngineOptions):
+class ModelOptions(TurnOptions):
     """The options of a member with this engine."""
 
     models: tuple[str, ...] = ()
     """Names of `[[models]]`, in the order in which they are asked; empty: all, in the order of the settings."""
-    prompt: str = ""
-    prompt_file: Path | None = None
-    zone: str = "UTC"
-    """The time zone in which the model is told the time."""
     max_tokens: PositiveInt = 4096
     """The most that one answer may have."""
-    tools: tuple[str, ...] | None = None
-    """The tools that there are for this butler; None: all."""
-    approve: tuple[str, ...] = ()
-    """The tools of which a person must approve each call; it is so for all of high risk."""
-    approve_hours: PositiveFloat = 48.0
-    """Hours that a person has for it, and for the answer to a question."""
-    grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
-    """Who may make the butler use which tools; owners may all, others none, unless it is said here."""
-    owners: tuple[str, ...] = ()
-    """Who owns the butler: `telegram:5488`, a channel and a sender."""
-    hosts: tuple[str, ...] = ()
-    """Hosts from which pages may be fetched without being named by the person."""
-    private_hosts: tuple[str, ...] = ()
-    """Hosts that may be at private addresses."""
-    workspace: Path | None = None
-    """The directory of the butler's files; None: one of its own below `data_dir`."""
-    workspace_quota: PositiveInt = QUOTA
-    """Bytes on disk that the workspace may take."""
-    tool_timeout: PositiveFloat = 60.0
     limits: LimitOptions = LimitOptions()
-
-    @field_validator("zone")
-    @classmethod
-    def _known_zone(cls, zone: str) -> str:
-        try:
-            ZoneInfo(zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {zone!r}; write one such as Europe/Berlin") from None
-        return zone
-
-    @model_validator(mode="after")
-    def _one_prompt(self) -> ModelOptions:
-        if self.prompt and self.prompt_file is not None:
-            raise ValueError("give either prompt or prompt_file, not both")
-        return self

@@ -1,6 +1,6 @@
 """What people are asked while a turn waits: the words for them and for models, and the commands that answer. Pure.
 
-`agents/model/asking.py` asks, `journey/approving.py` tells the conversation and takes the commands, the command line
+`agents/loop/asking.py` asks, `journey/approving.py` tells the conversation and takes the commands, the command line
 shows arguments. What a model wrote is always shown as JSON in which nothing is hidden: it cannot look like ours.
 """
 

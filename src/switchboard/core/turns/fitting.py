@@ -1,6 +1,6 @@
 """Where a turn outgrows the context of its model: its oldest results become references to files. Pure.
 
-`agents/model/talk.py` asks before each request, by the context of the first model (`fit`), and for each model that is
+`agents/loop/talk.py` asks before each request, by the context of the first model (`fit`), and for each model that is
 asked by its own (`shorter`), and writes the files. Next: `loop.py`.
 """
 

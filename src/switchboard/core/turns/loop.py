@@ -1,6 +1,6 @@
 """The loop of a turn as a state machine: what comes next, and what a reply or a result changes. Pure.
 
-`agents/model/talk.py` does what `next_step` says, journals what came of it, and passes that back; so a turn that is
+`agents/loop/talk.py` does what `next_step` says, journals what came of it, and passes that back; so a turn that is
 resumed takes the same course from the same records. Next: `frozen.py`, what a turn begins with.
 """
 

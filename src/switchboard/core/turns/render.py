@@ -1,7 +1,7 @@
 """What a model is told, the same bytes for the same facts: prompt, history and the last message. Pure.
 
 Providers keep what they have read by its beginning, so nothing that changes stands before what does not.
-`agents/model/talk.py` renders once per turn; `frozen.py` keeps the result. Next: `fitting.py`, where it grows too long.
+`agents/loop/talk.py` renders once per turn; `frozen.py` keeps the result. Next: `fitting.py`, where it grows too long.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What came with a message is copied into `inbox/`, where the model sees images and its tools read files.
 
-`engine.py` calls it once, when a turn begins. In: attachments and the directory of the readers; out: files. Next:
+An engine calls it once, when a turn begins. In: attachments and the directory of the readers; out: files. Next:
 `tools/inbox.py`.
 """
 

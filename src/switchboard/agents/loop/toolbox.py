@@ -1,6 +1,6 @@
 """The tools of a turn with a model: which there are, who may use them, and where they may reach.
 
-`engine.py` imports it when the first turn needs it: what fetches pages takes half a second to import. Next:
+`equipment.py` imports it when the first turn needs it: what fetches pages takes half a second to import. Next:
 `tools/registry.py`.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from switchboard.agents.model.options import ModelOptions
+from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.mcp_tools import fitting, server_of
 from switchboard.core.owners import is_named
@@ -35,7 +35,7 @@ class Granted:
     by_owner: bool
 
 
-async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
+async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """As the message says. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
     wanted = tools if options.tools is None else options.tools
@@ -53,7 +53,7 @@ async def granted_to(turn: Turn, options: ModelOptions, tools: Mapping[str, Tool
     )
 
 
-def _frozen(tool: Tool, options: ModelOptions) -> FrozenTool:
+def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:
     spec = tool.spec
     why = "the settings want each call approved" if spec.name in options.approve else ""
     why = "a tool of high risk" if spec.risk == "high" else why

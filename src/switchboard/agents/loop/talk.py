@@ -1,6 +1,6 @@
-"""One turn of the engine `model`: requests, calls and their results, each a step of the journal.
+"""A talk with a model: requests, calls and their results, each a step of the journal.
 
-`engine.py` makes a `Talk` from what is frozen and calls `run`. What comes next is decided in `core/turns/loop.py`, from
+An engine makes a `Talk` from what is frozen and calls `run`. What comes next is decided in `core/turns/loop.py`, from
 the records alone, so a resumed turn takes the same course.
 """
 
@@ -18,9 +18,9 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from switchboard.agents.model.asking import People
-from switchboard.agents.model.options import ModelOptions
-from switchboard.agents.model.telling import Telling
+from switchboard.agents.loop.asking import People
+from switchboard.agents.loop.options import TurnOptions
+from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
 from switchboard.core.readers import person_of
 from switchboard.core.storable import storable_text
@@ -98,7 +98,7 @@ class Around:
     workspace: Path | None
     results: Path | None
     clock: Callable[[], datetime]
-    options: ModelOptions
+    options: TurnOptions
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
     """The tools that the person may use now."""

@@ -1,0 +1,225 @@
+"""What a butler with a model works with: its prompt, its tools, its directories, what was said and learned before.
+
+The engines `model` and `trio` have one each, and begin their turns with it. In: the `EngineContext` and the options of
+a member; out: what is frozen when a turn begins, and what is around it while it runs. Next: `talk.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from switchboard.agents.loop.inbox import bring
+from switchboard.agents.loop.options import TurnOptions
+from switchboard.agents.loop.talk import GONE, Around, images_in, said_in
+from switchboard.core.readers import person_of
+from switchboard.core.turns.asking import pending_note
+from switchboard.core.turns.frozen import Frozen
+from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
+from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.render import notes, opening, said_at, system_prompt
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.routing import Member
+from switchboard.ports.engine import EngineContext, EngineFailure, Pending, Turn
+from switchboard.ports.history import Entry
+from switchboard.ports.models import Models
+from switchboard.ports.tools import Keep, Tool
+from switchboard.tools.results import DIRECTORY
+
+_ANSWER: Final = 4
+"""At most a quarter of the context is for the answer: of a small one the rest must hold the question."""
+_FACTS: Final = 500
+"""How many of the latest facts are looked through for those that a model is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How the models of a turn are asked: which, in this order, what they are told first, and how far they may go."""
+
+    models: tuple[str, ...]
+    prompt: str
+    limits: Limits
+    max_tokens: int
+
+
+class Equipment:
+    """`clock` says the time; `tools` are all that there are, None: ours."""
+
+    def __init__(
+        self,
+        context: EngineContext,
+        tools: Sequence[Tool] | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._context = context
+        self._given = tools
+        self._clock = clock
+
+    @cached_property
+    def _tools(self) -> Mapping[str, Tool]:
+        from switchboard.agents.loop.toolbox import build_tools
+
+        tools = build_tools(self._context.sandbox) if self._given is None else self._given
+        return {tool.spec.name: tool for tool in tools}
+
+    def models(self, member: Member, names: Sequence[str], option: str = "models") -> Models:
+        """The models of the settings. Raises `EngineFailure` if one of these is not there, which `option` names."""
+        models = self._context.models
+        if models is None or not models.names:
+            raise wrong(member, "there is no model with an API: write [[models]] into switchboard.toml")
+        if unknown := [name for name in names if name not in models.names]:
+            known = ", ".join(models.names)
+            raise wrong(member, f"{option}: there is no model {unknown[0]} with an API; there are: {known}")
+        return models
+
+    def check(self, member: Member, options: TurnOptions) -> None:
+        """Raises `EngineFailure` that names an option for which something is missing here."""
+        from switchboard.agents.loop.toolbox import hosts_of
+
+        self.check_tools(member, options)
+        prompt_of(member, options)
+        try:
+            hosts_of((*options.hosts, *options.private_hosts))
+        except ConfigurationError as error:
+            raise wrong(member, f"hosts: {error.message}") from error
+
+    def check_tools(self, member: Member, options: TurnOptions) -> None:
+        """Raises `EngineFailure` if a tool is named that there is not."""
+        named = (*(options.tools or ()), *options.approve)
+        if unknown := [name for name in named if not self._may_have(member, name)]:
+            raise wrong(
+                member,
+                f"tools or approve: there is no tool {unknown[0]}; there are: {', '.join(self._tools) or 'none'}",
+            )
+
+    def _may_have(self, member: Member, name: str) -> bool:
+        toolset = self._context.toolset
+        return name in self._tools or (toolset is not None and toolset.may_have(member, name))
+
+    async def tools_of(self, member: Member) -> Mapping[str, Tool]:
+        """Ours, and those that the installation has for this butler besides. Raises `Unavailable`."""
+        toolset = self._context.toolset
+        more = () if toolset is None else await toolset.of(member)
+        return {**self._tools, **{tool.spec.name: tool for tool in more if tool.spec.name not in self._tools}}
+
+    # A turn -----------------------------------------------------------------------------------------------------------
+
+    async def frozen(self, turn: Turn, options: TurnOptions, terms: Terms, tools: Mapping[str, Tool]) -> Frozen:
+        """What a turn begins with. Files of the message are copied to where its readers find them."""
+        from switchboard.agents.loop.toolbox import granted_to, urls_of
+
+        history, known = await asyncio.gather(self._history(turn), self._known(turn))
+        window = await self.models(turn.member, terms.models).context(terms.models[0])
+        granted = await granted_to(turn, options, tools, self._context.readers)
+        waiting = pending_note(await self._waiting(turn, granted.readers))
+        said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
+        kept_there = self.kept_for(turn.member, granted.readers)
+        await bring(self._context.files, turn.envelope.payload.attachments, kept_there)
+        images = images_among(turn.envelope.payload.attachments)
+        shown = images[:MOST_IMAGES]
+        found = await images_in(kept_there, shown)
+        gone = [one for one in shown if one not in found]
+        unseen = left_out(gone, GONE) + left_out(
+            images[MOST_IMAGES:], f"not shown, a message has at most {MOST_IMAGES}"
+        )
+        return Frozen(
+            now=turn.received_at,
+            zone=options.zone,
+            system=system_prompt(turn.member, terms.prompt),
+            opening=opening(said, "\n\n".join(filter(None, (known, waiting)))) + unseen,
+            images=tuple(found),
+            models=terms.models,
+            tools=granted.tools,
+            withheld=granted.withheld,
+            readers=granted.readers,
+            by_owner=granted.by_owner,
+            limits=terms.limits,
+            history=history,
+            urls=urls_of(turn, history) if granted.tools else (),
+            hosts=options.hosts,
+            asks=self._context.approvals is not None,
+            window=window,
+            max_tokens=min(terms.max_tokens, window // _ANSWER),
+        )
+
+    def around(self, turn: Turn, options: TurnOptions, frozen: Frozen, tools: Mapping[str, Tool]) -> Around:
+        """What a turn works with that is not frozen."""
+        member, models = turn.member, self.models(turn.member, ())
+        places = self._workspace(member, options), self.kept_for(member, frozen.readers)
+        return Around(
+            *(models, tools, *places, self._clock, options, self._context.approvals),
+            granted=lambda: self._granted(turn, options),
+            keep=self._keeper(turn),
+        )
+
+    async def _granted(self, turn: Turn, options: TurnOptions) -> frozenset[str]:
+        """The tools that the sender may make the butler use now, whatever was so when the turn began."""
+        from switchboard.agents.loop.toolbox import granted_to
+
+        tools = await self.tools_of(turn.member)
+        granted = await granted_to(turn, options, tools, self._context.readers)
+        return frozenset(tool.name for tool in granted.tools)
+
+    def _keeper(self, turn: Turn) -> Keep | None:
+        files = self._context.files
+        if files is None:
+            return None
+
+        async def keep(filename: str, pieces: AsyncIterable[bytes], size_bytes: int) -> Attachment:
+            return await files.keep(turn, filename, pieces, size_bytes=size_bytes)
+
+        return keep
+
+    async def _waiting(self, turn: Turn, readers: str) -> Sequence[Pending]:
+        approvals = self._context.approvals
+        return () if approvals is None else await approvals.pending(turn, readers)
+
+    async def _history(self, turn: Turn) -> tuple[Entry, ...]:
+        kept = self._context.history
+        return () if kept is None else tuple(await kept.load(turn))
+
+    async def _known(self, turn: Turn) -> str:
+        """What is known of the people, by the caller and by what they have said."""
+        facts = () if self._context.facts is None else await self._context.facts.visible(turn, _FACTS)
+        return "\n\n".join(part for part in (turn.user_context.strip(), notes(facts)) if part)
+
+    # Directories ------------------------------------------------------------------------------------------------------
+
+    def _workspace(self, member: Member, options: TurnOptions) -> Path | None:
+        if options.workspace is not None or self._context.workspaces is None:
+            return options.workspace
+        return self._context.workspaces / _directory(member)
+
+    def kept_for(self, member: Member, readers: str) -> Path | None:
+        """Where the readers of a turn, and nobody else, find long results and images; None: nothing is kept."""
+        root = self._context.workspaces
+        return None if root is None else root / DIRECTORY / _directory(member) / readers
+
+
+def _directory(member: Member) -> str:
+    """Its name as one of a directory that is not hidden, whatever the team file calls it: `..` would lead out."""
+    name = quote(member.name, safe=" ")
+    return f"%2E{name[1:]}" if name.startswith(".") else name
+
+
+def prompt_of(member: Member, options: TurnOptions) -> str:
+    """What its operator wrote for a butler; this may read a file. Raises `EngineFailure`."""
+    if options.prompt_file is None:
+        return options.prompt
+    try:
+        return options.prompt_file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise wrong(member, f"prompt_file: {options.prompt_file} cannot be read: {error}") from error
+
+
+def wrong(member: Member, problem: str) -> EngineFailure:
+    """The failure of a turn whose butler cannot be asked before its options are mended."""
+    message = f"the options of {member.system_id} are wrong: {problem}"
+    return EngineFailure(message, error_class="validation", retryable=False)

@@ -1,0 +1,57 @@
+"""The options of members whose engine asks models: prompt, tools, who may use them, and where they may reach.
+
+Each engine adds its own. Next: `equipment.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from switchboard.agents.delivery import EngineOptions
+from switchboard.ports.tools import QUOTA, Audience
+
+
+class TurnOptions(EngineOptions):
+    """The options that members with a model have in common."""
+
+    prompt: str = ""
+    prompt_file: Path | None = None
+    zone: str = "UTC"
+    """The time zone in which the model is told the time."""
+    tools: tuple[str, ...] | None = None
+    """The tools that there are for this butler; None: all."""
+    approve: tuple[str, ...] = ()
+    """The tools of which a person must approve each call; it is so for all of high risk."""
+    approve_hours: PositiveFloat = 48.0
+    """Hours that a person has for it, and for the answer to a question."""
+    grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
+    """Who may make the butler use which tools; owners may all, others none, unless it is said here."""
+    owners: tuple[str, ...] = ()
+    """Who owns the butler: `telegram:5488`, a channel and a sender."""
+    hosts: tuple[str, ...] = ()
+    """Hosts from which pages may be fetched without being named by the person."""
+    private_hosts: tuple[str, ...] = ()
+    """Hosts that may be at private addresses."""
+    workspace: Path | None = None
+    """The directory of the butler's files; None: one of its own below `data_dir`."""
+    workspace_quota: PositiveInt = QUOTA
+    """Bytes on disk that the workspace may take."""
+    tool_timeout: PositiveFloat = 60.0
+
+    @field_validator("zone")
+    @classmethod
+    def _known_zone(cls, zone: str) -> str:
+        try:
+            ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"there is no time zone {zone!r}; write one such as Europe/Berlin") from None
+        return zone
+
+    @model_validator(mode="after")
+    def _one_prompt(self) -> TurnOptions:
+        if self.prompt and self.prompt_file is not None:
+            raise ValueError("give either prompt or prompt_file, not both")
+        return self
