@@ -262,7 +262,7 @@ async def test_a_step_that_failed_is_replayed_as_a_failure_and_costs_are_kept(da
         with pytest.raises(StepFailed):
             await journal.step("fetch", refuse, effect="effectful")
         assert await journal.step("ask", pay, effect="effectful") == "text"
-        await journal.record("review", "skipped", "nothing to review")
+        await journal.end("review", "skipped", "nothing to review")
         await journal.flush()
         _, journal = await resume(hand, item)
         for path, why in (("fetch", {"status": 404}), ("review", "nothing to review")):
@@ -277,6 +277,53 @@ async def test_a_step_that_failed_is_replayed_as_a_failure_and_costs_are_kept(da
             ("fetch", "failed", 0, 0, None),
             ("review", "skipped", 0, 0, None),
         ]
+
+
+async def test_reserved_tokens_are_on_record_before_a_step_begins_and_stay_spent_if_its_end_is_not(
+    database_url: str,
+) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+
+        async def recorded() -> list[tuple[object, ...]]:
+            rows = await parts.database.rows("select path, state, tokens_out from step order by path")
+            return [tuple(row) for row in rows]
+
+        async def dies(_: UUID) -> None:
+            assert ("ask", "started", 800) in await recorded()
+            raise ConnectionError("as if killed")
+
+        async def refused(_: UUID) -> None:
+            raise StepFailed(Costed("refused", tokens_out=7))
+
+        async def pay(_: UUID) -> Costed:
+            assert await recorded() == [("ask", "started", 1600), ("never", "started", 500), ("no", "failed", 7)]
+            return Costed("text", tokens_out=20)
+
+        item, journal = await begin(parts, hand)
+        with pytest.raises(ConnectionError):
+            await journal.step("ask", dies, reserve=800)
+        with pytest.raises(ConnectionError):
+            await journal.step("never", killed, reserve=500)
+        with pytest.raises(StepFailed, match="refused"):
+            await journal.step("no", refused, reserve=300)
+        await journal.flush()
+        _, journal = await resume(hand, item)
+        before = {path: (one.state, one.result, one.tokens) for path, one in journal.on_record().items()}
+        assert before == {
+            "ask": ("started", None, 800),
+            "never": ("started", None, 500),
+            "no": ("failed", "refused", 7),
+        }
+        assert await journal.step("ask", pay, reserve=800) == "text"
+        await journal.end("never", "cancelled")
+        after = {path: (one.state, one.tokens) for path, one in journal.on_record().items()}
+        assert after == {"ask": ("done", 820), "never": ("cancelled", 500), "no": ("failed", 7)}
+        await journal.flush()
+        assert await recorded() == [("ask", "done", 820), ("never", "cancelled", 500), ("no", "failed", 7)]
+
+
+async def killed(_: UUID) -> None:
+    raise ConnectionError("as if killed")
 
 
 async def test_a_fenced_turn_hears_of_it_at_its_next_step(database_url: str) -> None:

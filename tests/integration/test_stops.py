@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -29,7 +29,18 @@ from switchboard.journey.ask import Question
 from switchboard.journey.decide import DecideLeg
 from switchboard.journey.stopping import announce
 from switchboard.journey.turn import TurnLimits
-from switchboard.ports.engine import Act, Answer, Ask, Decided, Effect, Engine, Journal, Turn, TurnResult
+from switchboard.ports.engine import (
+    Act,
+    Answer,
+    Ask,
+    Decided,
+    Effect,
+    Engine,
+    Journal,
+    OnRecord,
+    Turn,
+    TurnResult,
+)
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.history import Readers, StoredHistory
 from switchboard.store.inbox import Acceptance
@@ -322,13 +333,21 @@ class HeldJournal:
     place: Place
     path: str
 
-    async def step(self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None) -> Any:
+    async def step(
+        self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None, reserve: int = 0
+    ) -> Any:
         if self.place == "before" and path.startswith(self.path):
             await self.gate.passed()
-        result = await self.journal.step(path, act, effect=effect, ask=ask)
+        result = await self.journal.step(path, act, effect=effect, ask=ask, reserve=reserve)
         if self.place == "after" and path.startswith(self.path):
             await self.gate.passed()
         return result
+
+    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+        await self.journal.end(path, state, why)
+
+    def on_record(self) -> Mapping[str, OnRecord]:
+        return self.journal.on_record()
 
     async def flush(self) -> None:
         await self.journal.flush()

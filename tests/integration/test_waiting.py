@@ -314,7 +314,7 @@ async def test_a_decision_is_not_undone_by_an_engine_that_skips_the_step(databas
         [item] = await hand.claim()
         key = await (journal := await journal_of(hand, item)).expect("a")
         await resume(parts.database, parts.notifier, key, "yes")
-        await journal.record("a", "skipped")
+        await journal.end("a", "skipped")
         await journal.flush()
         assert await (await journal_of(hand, item)).wait("a") == Decided("yes")
 

@@ -29,6 +29,7 @@ from switchboard.ports.engine import (
     Decided,
     Effect,
     Fenced,
+    OnRecord,
     OutcomeUnknown,
     Parked,
     StepFailed,
@@ -119,25 +120,26 @@ class StoredJournal:
         *,
         effect: Effect = "idempotent",
         ask: Act | None = None,
+        reserve: int = 0,
     ) -> Any:
         """Run `act(idempotency_key)` once and return its JSON value; on resume return the recorded value.
 
         idempotent: repeated with the same key when its end is not on record, and nothing waits until it is. queryable:
-        `ask(key)` tells what became of it (`NOT_DONE`: nothing, so do it). effectful: raises `OutcomeUnknown`. Raises
-        `Fenced` when the lane has moved on, `StepFailed` when `act` did, and `ValueError` for a path that was asked for
-        before: a loop needs paths of its own.
+        `ask(key)` tells what became of it (`NOT_DONE`: nothing, so do it). effectful: raises `OutcomeUnknown`. With
+        `reserve`, that many tokens are on record before it begins, on top of those of attempts whose end nobody saw.
+        Raises `Fenced` when the lane has moved on, `StepFailed` when `act` did, and `ValueError` for a path that was
+        asked for before: a loop needs paths of its own.
         """
         known = self._take(path)
         if known is not None and known.effect == "event":
             raise ValueError(f"step {path!r} waits for an event, and cannot act")
         if known is not None and known.state != "started":
             return _replayed(known)
-        step = Step(path, "started", effect, idempotency_key(self._item, path))
+        lost = 0 if known is None else known.tokens_out
+        step = Step(path, "started", effect, idempotency_key(self._item, path), tokens_out=lost)
         result = await self._earlier(known, step, ask)
         if result is NOT_DONE:
-            if effect != "idempotent":
-                await self._write(step)
-                self._check()
+            await self._begin(replace(step, tokens_out=lost + reserve), reserved=reserve > 0)
             point("before_step", path)
             result = await self._act(step, act)
             point("before_journal", path)
@@ -147,12 +149,18 @@ class StoredJournal:
         point("between_steps", path)
         return done.result
 
-    async def record(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
-        """Record that a step is not run; replaying it raises `StepFailed`."""
-        known = self._take(path)
+    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+        """Record that a step is not run, or no longer; replaying it raises `StepFailed`. An end that is there stays."""
+        self._check()
+        self._asked.add(path)
+        known = self._known.get(path)
         if known is None or known.state == "started":
-            key = idempotency_key(self._item, path)
-            await self._end(Step(path, state, "idempotent", key, storable_json(why)))
+            key, lost = idempotency_key(self._item, path), 0 if known is None else known.tokens_out
+            await self._end(Step(path, state, "idempotent", key, storable_json(why), tokens_out=lost))
+
+    def on_record(self) -> dict[str, OnRecord]:
+        """The steps so far, by path, those included whose record is on its way."""
+        return {path: OnRecord(one.state, one.result, one.tokens_out) for path, one in self._known.items()}
 
     async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
         """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
@@ -209,15 +217,24 @@ class StoredJournal:
             return await ask(step.idempotency_key)
         raise OutcomeUnknown(f"{step.path} was begun and interrupted; whether it took effect is not known")
 
+    async def _begin(self, step: Step, *, reserved: bool) -> None:
+        """Record that a step begins, unless that is of no use: then nothing tells of it before its end."""
+        if step.effect != "idempotent" or reserved:
+            await self._write(step)
+            self._check()
+            self._known[step.path] = step
+
     async def _act(self, step: Step, act: Act) -> Any:
         try:
             return await act(step.idempotency_key)
         except StepFailed as failed:
-            await self._end(replace(step, state="failed", result=storable_json(failed.result)))
-            raise
+            ended = replace(_ended(step, failed.result), state="failed")
+            await self._end(ended)
+            raise StepFailed(ended.result) from failed
 
     async def _end(self, step: Step) -> None:
         """Record the end of a step. For one that may be repeated, nothing waits."""
+        self._known[step.path] = step
         if step.effect != "idempotent":
             await self._write(step)
             return
@@ -259,12 +276,13 @@ def _replayed(known: Step) -> Any:
 
 
 def _ended(step: Step, given: Any) -> Step:
+    """`step.tokens_out` are those of attempts whose end nobody saw."""
     costed = given if isinstance(given, Costed) else Costed(given)
     return replace(
         step,
         state="done",
         result=storable_json(costed.result),
         tokens_in=costed.tokens_in,
-        tokens_out=costed.tokens_out,
+        tokens_out=step.tokens_out + costed.tokens_out,
         cost=costed.cost,
     )

@@ -7,7 +7,7 @@ called once per worker. `journey/turn.py` runs it, `lanes/journal.py` implements
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -46,6 +46,8 @@ Effect = effects.Effect
 
 Act = Callable[[UUID], Awaitable[Any]]
 """Does a step, or asks what became of it; called with the step's idempotency key."""
+
+StepState = Literal["started", "done", "failed", "skipped", "cancelled"]
 
 NOT_DONE: Final = object()
 """What `ask` returns when the step has had no effect."""
@@ -161,6 +163,18 @@ class Decided:
     expired: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class OnRecord:
+    """What the journal has of a step. `result` of one that has ended; of one that failed it is why.
+
+    `tokens`: that its models have generated, or may have, in all attempts.
+    """
+
+    state: StepState
+    result: Any = None
+    tokens: int = 0
+
+
 class Journal(Protocol):
     """The steps of this turn: what is done is never done again, what may have happened is never repeated blindly."""
 
@@ -168,13 +182,26 @@ class Journal(Protocol):
         """Wait until every step that has ended is on record. Raises `Fenced`."""
         ...
 
-    async def step(self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None) -> Any:
+    async def step(
+        self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None, reserve: int = 0
+    ) -> Any:
         """Run `act(idempotency_key)` once and return its JSON value; after an interruption, return what is recorded.
 
         A step is known by its path, which is asked for once in an attempt; its key is the same in every attempt. If its
         end is not on record: idempotent steps run again; for queryable ones `ask(key)` returns the result, or
         `NOT_DONE`; effectful ones raise `OutcomeUnknown`. Raises `Fenced` if another worker has taken over.
+
+        `reserve`: the tokens that it may generate. They are on record before it begins, and stay spent if its end never
+        is; what `Costed` says takes their place.
         """
+        ...
+
+    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+        """Record that a step is not run, or no longer; one that has ended stays as it is."""
+        ...
+
+    def on_record(self) -> Mapping[str, OnRecord]:
+        """The steps of this turn so far, by path; those of this attempt that have just ended are among them."""
         ...
 
     async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
@@ -401,7 +428,7 @@ class StepFailed(Exception):
     def __init__(self, result: Any) -> None:
         super().__init__(str(result))
         self.result = result
-        """JSON: why."""
+        """JSON: why; or that with what it cost, as `Costed`."""
 
 
 class OutcomeUnknown(Exception):

@@ -14,11 +14,11 @@ from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
+from switchboard.ports.engine import StepState
 from switchboard.store.database import Database, from_json, query, rows_as, seconds, to_json
 
 StepEffect = Literal["idempotent", "queryable", "effectful", "event"]
 """Those of an engine, and that of an event, which is waited for."""
-StepState = Literal["started", "done", "failed", "skipped", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)

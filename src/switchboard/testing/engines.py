@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 from unittest import SkipTest
 from uuid import UUID, uuid4, uuid5
 
@@ -41,10 +41,12 @@ from switchboard.ports.engine import (
     EngineFailure,
     Fenced,
     NoReply,
+    OnRecord,
     OutcomeUnknown,
     Parked,
     Refusal,
     StepFailed,
+    StepState,
     StopReason,
     Turn,
     TurnResult,
@@ -103,6 +105,10 @@ class Record:
     started: set[str] = field(default_factory=set)
     asks: dict[str, Ask] = field(default_factory=dict)
     """What people were asked."""
+    tokens: dict[str, int] = field(default_factory=dict)
+    """What the models of a step have generated, or may have."""
+    states: dict[str, StepState] = field(default_factory=dict)
+    """Of steps that were not run."""
 
     def key(self, path: str) -> UUID:
         """The idempotency key of a step, the same at every attempt."""
@@ -129,20 +135,44 @@ class MemoryJournal:
         self.acting = asyncio.Event()
         self._asked: set[str] = set()
 
-    async def step(self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None) -> Any:
+    async def step(
+        self, path: str, act: Act, *, effect: Effect = "idempotent", ask: Act | None = None, reserve: int = 0
+    ) -> Any:
         """As `Journal.step` in `switchboard.ports.engine`."""
         if path in self._asked:
             raise ValueError(f"the step {path!r} was asked for before")
         self._asked.add(path)
         if path not in self.record.ended:
-            result = await self._run(path, act, effect, ask)
+            lost = self.record.tokens.get(path, 0)
+            self.record.tokens[path] = lost + reserve
+            result, tokens = await self._run(path, act, effect, ask)
             if len(self.acted) == self._stop_at:
                 raise self._stop
-            self.record.ended[path] = result
+            self.record.ended[path], self.record.tokens[path] = result, lost + tokens
         ended = self.record.ended[path]
         if isinstance(ended, StepFailed):
             raise ended
         return ended
+
+    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+        """As `Journal.end`."""
+        self._asked.add(path)
+        if path not in self.record.ended:
+            self.record.ended[path] = StepFailed(storable_json(why))
+            self.record.states[path] = state
+
+    def on_record(self) -> dict[str, OnRecord]:
+        """As `Journal.on_record`."""
+        record, known = self.record, dict[str, OnRecord]()
+        for path in (*record.started, *record.ended):
+            ended, tokens = record.ended.get(path), record.tokens.get(path, 0)
+            if path not in record.ended:
+                known[path] = OnRecord("started", None, tokens)
+            elif isinstance(ended, StepFailed):
+                known[path] = OnRecord(record.states.get(path, "failed"), ended.result, tokens)
+            else:
+                known[path] = OnRecord("done", ended, tokens)
+        return known
 
     async def flush(self) -> None:
         """As `Journal.flush`; everything is on record at once."""
@@ -160,8 +190,8 @@ class MemoryJournal:
             raise Parked([await self.expect(path, within=within)])
         return decided
 
-    async def _run(self, path: str, act: Act, effect: Effect, ask: Act | None) -> Any:
-        """What the step returns, as JSON; or its failure."""
+    async def _run(self, path: str, act: Act, effect: Effect, ask: Act | None) -> tuple[Any, int]:
+        """What the step returns, as JSON, or its failure; and the tokens that its models have generated."""
         key = self.record.key(path)
         result = await self._found(path, key, effect, ask)
         if result is NOT_DONE:
@@ -171,8 +201,10 @@ class MemoryJournal:
             try:
                 result = await act(key)
             except StepFailed as failed:
-                return StepFailed(storable_json(failed.result))
-        return storable_json(result.result if isinstance(result, Costed) else result)
+                why = failed.result if isinstance(failed.result, Costed) else Costed(failed.result)
+                return StepFailed(storable_json(why.result)), why.tokens_out
+        costed = result if isinstance(result, Costed) else Costed(result)
+        return storable_json(costed.result), costed.tokens_out
 
     async def _found(self, path: str, key: UUID, effect: Effect, ask: Act | None) -> Any:
         if path not in self.record.started or effect == "idempotent":
