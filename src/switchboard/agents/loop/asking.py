@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import structlog
 
+from switchboard.agents.loop.calls import Caller
 from switchboard.core.arguments import complaint
 from switchboard.core.turns.asking import ASK_USER, digest_of
 from switchboard.core.turns.frozen import Frozen, FrozenTool
@@ -101,6 +102,13 @@ class People:
     def _digest(self, schema: Mapping[str, object], call: Call) -> str:
         turn = f"{self.turn.request_id}/{self.turn.member.system_id}/{self.turn.segment}/{call.path}"
         return digest_of(call.made.name, schema, call.made.arguments, turn)
+
+
+def people_of(caller: Caller, journal: Journal) -> People:
+    """The people of a turn."""
+    around = caller.around
+    hours, approvals, granted = around.options.approve_hours, around.approvals, around.granted
+    return People(caller.turn, journal, caller.frozen, around.tools, caller.scope, hours, approvals, granted)
 
 
 def _event(path: str) -> str:

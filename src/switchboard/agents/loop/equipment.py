@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from switchboard.agents.loop.calls import Around
 from switchboard.agents.loop.inbox import bring
 from switchboard.agents.loop.options import TurnOptions
-from switchboard.agents.loop.talk import GONE, Around, images_in, said_in
+from switchboard.agents.loop.talk import GONE, images_in, said_in
 from switchboard.core.readers import person_of
 from switchboard.core.turns.asking import pending_note
 from switchboard.core.turns.frozen import Frozen

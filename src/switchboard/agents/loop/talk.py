@@ -7,8 +7,8 @@ the records alone, so a resumed turn takes the same course.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
@@ -18,8 +18,9 @@ from uuid import UUID
 import msgspec
 import structlog
 
-from switchboard.agents.loop.asking import People
-from switchboard.agents.loop.options import TurnOptions
+from switchboard.agents.loop.asking import people_of
+from switchboard.agents.loop.calls import Around, Caller, record_of, told
+from switchboard.agents.loop.requests import CLASSES, Account, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
 from switchboard.core.readers import person_of
@@ -28,6 +29,7 @@ from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unans
 from switchboard.core.turns.fitting import Moved, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.images import FrozenImage, left_out, marked
+from switchboard.core.turns.limits import may_generate
 from switchboard.core.turns.loop import (
     Ask,
     Call,
@@ -45,16 +47,13 @@ from switchboard.core.turns.render import arguments_text, messages
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.ledger import FailureClass
-from switchboard.domain.llm import AWAY, Image, ModelFailure, Reply, Report, Request, ToolCall, ToolResult
+from switchboard.domain.llm import AWAY, Image, ModelFailure, Reply, Request, ToolCall, ToolResult
 from switchboard.ports.engine import (
     Answer,
-    Approvals,
     Costed,
     Decided,
     EngineFailure,
     Journal,
-    ModelUsage,
     Outage,
     OutcomeUnknown,
     Parked,
@@ -63,9 +62,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
-from switchboard.ports.models import Asking, Models
-from switchboard.ports.tools import Keep, Tool, ToolScope
-from switchboard.tools.calls import CallLimits, call_tool
+from switchboard.ports.models import Asking
 from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import Stop
@@ -78,7 +75,6 @@ GONE: Final = "not available any more"
 _AT_ONCE: Final = 4
 _LAST_S: Final = 60.0
 """Seconds for a request after the time of its turn is up."""
-_CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
 _HIGH_RISK: Final = (
     "{name} was not called: its risk is high, so nobody may use it unless the operator grants it by name (the option "
     "`grants` of this butler). Tell the person so; trying again will not help."
@@ -87,23 +83,6 @@ _UNKNOWN: Final = (
     "outcome unknown: this call was begun and interrupted; it may or may not have taken effect. "
     "Find out before you repeat it."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What a turn works with that is not frozen."""
-
-    models: Models
-    tools: Mapping[str, Tool]
-    workspace: Path | None
-    results: Path | None
-    clock: Callable[[], datetime]
-    options: TurnOptions
-    approvals: Approvals | None
-    granted: Callable[[], Awaitable[frozenset[str]]]
-    """The tools that the person may use now."""
-    keep: Keep | None = None
-    """Stores a file for the answer."""
 
 
 class _HaltError(Exception):
@@ -119,7 +98,7 @@ class Talk:
         self._frozen = frozen
         self._around = around
         self._tools = {tool.name: tool for tool in frozen.tools}
-        self._usage: dict[str, ModelUsage] = {}
+        self._account = Account()
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
         self._files: dict[str, Attachment] = {}
@@ -129,17 +108,10 @@ class Talk:
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
         """Calls of the last answer that have begun, by path, and their records, once there are any."""
         self._telling = Telling(turn.on_delta)
-        self._people = self._people_of()
+        self._caller = Caller(turn, frozen, around)
+        self._people = people_of(self._caller, journal)
         self._decisions: dict[str, Decided] = {}
         """What people have decided about calls of the last answer, by path."""
-
-    def _people_of(self) -> People:
-        around, options, frozen = self._around, self._around.options, self._frozen
-        scope = None
-        if around.workspace is not None:
-            scope = replace(self._scope(around.workspace, self._turn.request_id), hosts=frozenset(frozen.hosts))
-        turn, journal, hours = self._turn, self._journal, options.approve_hours
-        return People(turn, journal, frozen, around.tools, scope, hours, around.approvals, around.granted)
 
     async def run(self) -> TurnResult:
         """From the first request, or the first that is not on record, to the end, or until it is stopped."""
@@ -176,7 +148,7 @@ class Talk:
         for made, record in self._open.values():
             if record is None and self._tools[made.name].effect == "effectful":
                 self._unknown.append(f"{made.name} was stopped, outcome unknown")
-            ended = record or _outcome("stopped, outcome unknown")
+            ended = record or told("stopped, outcome unknown")
             self._attach(ended)
             self._calls.append(_entry_call(made, ToolResult(made.id or "", ended["text"], ended["ok"])))
 
@@ -213,9 +185,7 @@ class Talk:
         done = Entry("assistant", answer.text, calls=tuple(self._calls))
         warning = "; ".join(self._unknown)
         files = tuple(self._files.values())
-        return replace(
-            answer, usage=tuple(self._usage.values()), entries=(said, done), warning=warning, attachments=files
-        )
+        return replace(answer, usage=self._account.usage, entries=(said, done), warning=warning, attachments=files)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -223,6 +193,7 @@ class Talk:
         progress = await self._fitted(progress)
         request, left = self._request(progress, ask), self._frozen.limits.seconds - progress.used.seconds
         request = replace(request, deadline=max(left, _LAST_S))
+        reserved = 0 if self._frozen.limits.generated is None else request.max_tokens
 
         async def act(_: UUID) -> Costed:
             self._go_on()
@@ -230,10 +201,10 @@ class Talk:
             began, moved = monotonic(), list[Moved]()
             report = await self._around.models.ask(request, self._asking(progress, moved))
             await self._keep(moved)
-            return _recorded(report, monotonic() - began, last=not ask.tools)
+            return recorded(report, monotonic() - began, last=not ask.tools, reserved=reserved)
 
         try:
-            record = await self._journal.step(f"request:{ask.n}", act)
+            record = await self._journal.step(f"request:{ask.n}", act, reserve=reserved)
         except ModelFailure as failure:
             raise await self._failure(failure, ask.n) from failure
         return self._answered(progress, record)
@@ -241,7 +212,7 @@ class Talk:
     def _answered(self, progress: Progress, record: JsonMapping) -> Progress | TurnResult:
         limits = self._frozen.limits
         if "refused" in record:
-            usage = tuple(self._usage.values())
+            usage = self._account.usage
             return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
         if "spent" in record:
             return day_spent(progress)
@@ -249,7 +220,7 @@ class Talk:
             return failed(progress, limits) or progress
         reply = msgspec.convert(record["reply"], Reply)
         self._written = reply.text or self._written
-        self._book(reply)
+        self._account.book(reply)
         micros = round((reply.usage.cost_usd or 0.0) * 1_000_000)
         return answered(progress, reply, limits, seconds=record["seconds"], micros=micros)
 
@@ -260,7 +231,7 @@ class Talk:
             system=frozen.system,
             tools=tuple(tool.offered for tool in frozen.tools),
             no_calls=not ask.tools,
-            max_tokens=frozen.max_tokens,
+            max_tokens=may_generate(frozen.limits, progress.used, frozen.max_tokens, last=not ask.tools),
             whole=False,
             key=f"{self._turn.request_id}",
         )
@@ -300,7 +271,7 @@ class Talk:
 
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
         """What an unanswered request means for the turn."""
-        error_class = _CLASSES.get(failure.kind, "target_unavailable")
+        error_class = CLASSES.get(failure.kind, "target_unavailable")
         if failure.kind not in AWAY:
             return EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
 
@@ -309,19 +280,6 @@ class Talk:
 
         since = datetime.fromisoformat(await self._journal.step(f"outage:{n}", begun))
         return Outage(failure.message, since=since, retry_after=failure.retry_after, error_class=error_class)
-
-    def _book(self, reply: Reply) -> None:
-        name, usage = reply.model or "", reply.usage
-        before = self._usage.get(name, ModelUsage(name))
-        cost = None if usage.cost_usd is None else (before.cost_usd or 0.0) + usage.cost_usd
-        self._usage[name] = ModelUsage(
-            name,
-            before.input_tokens + usage.input_tokens,
-            before.output_tokens + usage.output_tokens,
-            before.cache_read + usage.cache_read,
-            before.cache_write + usage.cache_write,
-            before.cost_usd if cost is None else cost,
-        )
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
@@ -372,11 +330,11 @@ class Talk:
         """What the journal has, or will have, of a call."""
         tool = self._tools.get(call.made.name)
         if tool is None and call.made.name in self._frozen.withheld:
-            return _outcome(_HIGH_RISK.format(name=call.made.name))
+            return told(_HIGH_RISK.format(name=call.made.name))
         if tool is None:
-            return _outcome(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
+            return told(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
         if call.made.malformed:
-            return _outcome(f"the arguments are no JSON object: {call.made.malformed[:200]!r}")
+            return told(f"the arguments are no JSON object: {call.made.malformed[:200]!r}")
 
         decided = self._decisions.get(call.path)
         if decided is not None and (ended := _instead(tool.name, decided)) is not None:
@@ -385,7 +343,7 @@ class Talk:
         async def act(key: UUID) -> JsonObject:
             self._go_on()
             if decided is not None and (why := await self._people.changed(tool, call, decided)) is not None:
-                return _outcome(why)
+                return told(why)
             self._open[call.path] = call.made, None
             return await self._done(tool, call, key)
 
@@ -395,36 +353,15 @@ class Talk:
         except OutcomeUnknown:
             self._unknown.append(f"{call.made.name} was interrupted, outcome unknown ({call.path})")
             log.warning("outcome of a tool unknown", request_id=str(self._turn.request_id), tool=tool.name)
-            return _outcome(_UNKNOWN)
+            return told(_UNKNOWN)
         return record
 
     async def _done(self, tool: FrozenTool, call: Call, key: UUID) -> JsonObject:
-        """Carry out a call. Whatever a tool does wrong is for the model to hear, and no failure of the turn."""
+        """Carry out a call, for the model to hear what came of it."""
         began = monotonic()
-        present, workspace = self._around.tools.get(tool.name), self._around.workspace
-        if present is None or workspace is None:
-            return _outcome(f"{tool.name} is no longer there")
-        scope = replace(self._scope(workspace, key), approved=call.path in self._decisions)
         self._telling.call(tool.name)
-        limits = CallLimits(self._around.options.tool_timeout)
-        outcome = await call_tool(present, call.made.arguments, scope, limits)
-        record = _outcome(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
-        return record | ({"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {})
-
-    def _scope(self, workspace: Path, key: UUID) -> ToolScope:
-        """What a call may touch that nobody has approved."""
-        return ToolScope(
-            workspace,
-            frozenset(self._frozen.urls),
-            frozenset(self._around.options.hosts),
-            key,
-            self._turn.request_id,
-            frozenset(self._around.options.private_hosts),
-            self._around.options.workspace_quota,
-            results=self._around.results,
-            keep=self._around.keep,
-            conversation=self._turn.conversation,
-        )
+        approved = call.path in self._decisions
+        return record_of(await self._caller.call(tool, call.made.arguments, key, approved=approved), began)
 
     def _attach(self, record: JsonMapping) -> None:
         """What a call has made goes with the answer."""
@@ -447,22 +384,6 @@ def said_in(turn: Turn) -> str:
     return marked(turn.text, turn.envelope.payload.attachments)
 
 
-def _recorded(report: Report, seconds: float, *, last: bool) -> Costed:
-    """What the journal keeps of a request. Raises ModelFailure for what may go better later."""
-    failure = report.failure
-    if failure is None and report.reply is not None:
-        usage = report.reply.usage
-        cost = None if usage.cost_usd is None else round(usage.cost_usd * 1_000_000)
-        record = {"reply": msgspec.to_builtins(report.reply), "seconds": seconds}
-        return Costed(record, usage.input_tokens, usage.output_tokens, cost)
-    if failure is not None and report.spent_up:
-        log.warning("a turn ends at the limit of a day", reason=failure.message)
-        return Costed({"spent": failure.message[:500]})
-    if failure is None or (failure.kind != "refused" and (failure.kind in AWAY or not last)):
-        raise failure or ModelFailure("unavailable", "no model answered")
-    return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]})
-
-
 def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None:
     """What is not kept cannot be read again; that is no reason to end the turn."""
     for one in moved:
@@ -473,17 +394,13 @@ def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None
             log.warning("a result could not be kept", file=one.name, error=str(error))
 
 
-def _outcome(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
-    return {"text": storable_text(text), "ok": ok, "seconds": seconds}
-
-
 def _instead(tool: str, decided: Decided) -> JsonObject | None:
     """What a model is told of a question, or of a call that people did not approve; None: it is made."""
     if tool != ASK_USER:
         why = not_called(tool, decided)
-        return None if why is None else _outcome(why)
+        return None if why is None else told(why)
     said = answer_of(decided)
-    return _outcome(unanswered(decided)) if said is None else _outcome(outside_json({"answer": said}), ok=True)
+    return told(unanswered(decided)) if said is None else told(outside_json({"answer": said}), ok=True)
 
 
 def _entry_call(made: ToolCall, result: ToolResult) -> EntryCall:

@@ -17,7 +17,8 @@ from switchboard.ports.engine import StopReason
 class Limits:
     """The most that one turn may use. `seconds` of work, not of waiting; `micros` are micro-dollars, None: no limit.
 
-    `repeats`: how many times in a row the same call may have the same result.
+    `repeats`: how many times in a row the same call may have the same result. `generated`: tokens that models may
+    write in all requests together, None: as many as `tokens`; what is reserved for a request is no more than is left.
     """
 
     requests: int = 25
@@ -26,6 +27,7 @@ class Limits:
     seconds: float = 600.0
     repeats: int = 3
     micros: int | None = None
+    generated: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class Used:
     tokens: int = 0
     micros: int = 0
     seconds: float = 0.0
+    generated: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Done:
 
 
 _PERIODS: Final = (1, 2)
+_LEAST: Final = 400
+"""Tokens that are kept for the answer, of those that may be generated."""
 
 
 def reached(limits: Limits, used: Used, done: Sequence[Done]) -> StopReason | None:
@@ -57,13 +62,21 @@ def reached(limits: Limits, used: Used, done: Sequence[Done]) -> StopReason | No
         return "limit:time"
     if limits.micros is not None and used.micros >= limits.micros:
         return "limit:money"
-    if used.tokens >= limits.tokens:
+    if used.tokens >= limits.tokens or (limits.generated is not None and limits.generated - used.generated < _LEAST):
         return "limit:tokens"
     if used.tool_calls >= limits.tool_calls:
         return "limit:tool_calls"
     if is_loop(done, limits.repeats):
         return "limit:repeats"
     return "limit:requests" if used.requests >= limits.requests - 1 else None
+
+
+def may_generate(limits: Limits, used: Used, most: int, *, last: bool) -> int:
+    """The tokens that the next request may generate: `most`, or half of what is left; all of it, if it is the last."""
+    if limits.generated is None:
+        return most
+    left = max(limits.generated - used.generated, 1)
+    return min(most, left if last else max(left // 2, 1))
 
 
 def is_loop(done: Sequence[Done], repeats: int) -> bool:

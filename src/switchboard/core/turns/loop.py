@@ -97,7 +97,10 @@ def stopping(progress: Progress, limits: Limits) -> StopReason | None:
 
 
 def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float = 0.0, micros: int = 0) -> Progress:
-    """After a reply: its text is the end of the turn, or its calls are to be carried out."""
+    """After a reply: its text is the end of the turn, or its calls are to be carried out.
+
+    Where its usage is not reported, and generated tokens are limited, the caller has put in what was reserved.
+    """
     stop = stopping(progress, limits)
     used = replace(
         progress.used,
@@ -105,6 +108,7 @@ def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float
         tokens=progress.used.tokens + reply.usage.tokens,
         micros=progress.used.micros + micros,
         seconds=progress.used.seconds + seconds,
+        generated=progress.used.generated + reply.usage.output_tokens,
     )
     after = replace(progress, used=used)
     if stop is not None:

@@ -1,0 +1,92 @@
+"""One call of a tool in a turn: where it may reach, and what is recorded of it.
+
+`talk.py` makes the calls that a model wants with it, `agents/trio` those of plans. In: what is frozen and what is
+around; out: a record for the journal. Next: `tools/calls.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from time import monotonic
+from uuid import UUID
+
+import msgspec
+
+from switchboard.agents.loop.options import TurnOptions
+from switchboard.core.storable import storable_text
+from switchboard.core.turns.frozen import Frozen, FrozenTool
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.ports.engine import Approvals, Turn
+from switchboard.ports.models import Models
+from switchboard.ports.tools import Keep, Tool, ToolOutcome, ToolScope
+from switchboard.tools.calls import CallLimits, call_tool
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a turn works with that is not frozen."""
+
+    models: Models
+    tools: Mapping[str, Tool]
+    workspace: Path | None
+    results: Path | None
+    clock: Callable[[], datetime]
+    options: TurnOptions
+    approvals: Approvals | None
+    granted: Callable[[], Awaitable[frozenset[str]]]
+    """The tools that the person may use now."""
+    keep: Keep | None = None
+    """Stores a file for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Calls tools for a turn."""
+
+    turn: Turn
+    frozen: Frozen
+    around: Around
+
+    async def call(self, tool: FrozenTool, arguments: JsonMapping, key: UUID, *, approved: bool) -> ToolOutcome:
+        """Carry out a call. Whatever a tool does wrong is an outcome, and no failure of the turn."""
+        present, workspace = self.around.tools.get(tool.name), self.around.workspace
+        if present is None or workspace is None:
+            return ToolOutcome(f"{tool.name} is no longer there", ok=False)
+        scope = replace(self._scope(workspace, key), approved=approved)
+        return await call_tool(present, arguments, scope, CallLimits(self.around.options.tool_timeout))
+
+    @property
+    def scope(self) -> ToolScope | None:
+        """What a call may touch before anybody approves it, as it was when the turn began; None: nothing."""
+        if self.around.workspace is None:
+            return None
+        return replace(self._scope(self.around.workspace, self.turn.request_id), hosts=frozenset(self.frozen.hosts))
+
+    def _scope(self, workspace: Path, key: UUID) -> ToolScope:
+        """What a call may touch that nobody has approved."""
+        return ToolScope(
+            workspace,
+            frozenset(self.frozen.urls),
+            frozenset(self.around.options.hosts),
+            key,
+            self.turn.request_id,
+            frozenset(self.around.options.private_hosts),
+            self.around.options.workspace_quota,
+            results=self.around.results,
+            keep=self.around.keep,
+            conversation=self.turn.conversation,
+        )
+
+
+def record_of(outcome: ToolOutcome, began: float) -> JsonObject:
+    """What the journal keeps of a call that `began` then, by the monotonic clock."""
+    record = told(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
+    return record | ({"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {})
+
+
+def told(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
+    """The record of a call of which this is said."""
+    return {"text": storable_text(text), "ok": ok, "seconds": seconds}

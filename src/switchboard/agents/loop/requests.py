@@ -1,0 +1,85 @@
+"""What becomes of a request to a model in a turn: the record for the journal, the account, and what a failure means.
+
+`talk.py` and `agents/trio` send requests as steps of the journal. In: a `Report`; out: a `Costed` record, or an
+`EngineFailure`. Next: `domain/llm.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+import structlog
+
+from switchboard.domain.ledger import FailureClass
+from switchboard.domain.llm import AWAY, ModelFailure, Reply, Report, Usage
+from switchboard.ports.engine import Costed, ModelUsage
+
+log = structlog.get_logger(__name__)
+
+CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
+"""Of failures of models; all others mean that the target is not available."""
+
+
+def recorded(report: Report, seconds: float, *, last: bool, reserved: int = 0) -> Costed:
+    """What the journal keeps of a request, for which so many tokens were `reserved`: they count where nobody reports.
+
+    Raises ModelFailure for what may go better later.
+    """
+    failure = report.failure
+    if failure is None and report.reply is not None:
+        usage = counted(report.reply.usage, reserved)
+        cost = None if usage.cost_usd is None else round(usage.cost_usd * 1_000_000)
+        record = {"reply": msgspec.to_builtins(replace(report.reply, usage=usage)), "seconds": seconds}
+        tokens = generated(report, reserved) if reserved else usage.output_tokens
+        return Costed(record, usage.input_tokens, tokens, cost)
+    if failure is not None and report.spent_up:
+        log.warning("a turn ends at the limit of a day", reason=failure.message)
+        return Costed({"spent": failure.message[:500]}, tokens_out=generated(report, reserved) if reserved else 0)
+    if failure is None or (failure.kind != "refused" and (failure.kind in AWAY or not last)):
+        raise failure or ModelFailure("unavailable", "no model answered")
+    record = {"refused" if failure.kind == "refused" else "failed": failure.message[:500]}
+    return Costed(record, tokens_out=generated(report, reserved) if reserved else 0)
+
+
+def counted(usage: Usage, reserved: int) -> Usage:
+    """The usage of an attempt; where it is not reported, and so many tokens were reserved, these count."""
+    return replace(usage, output_tokens=reserved) if usage.estimated and reserved else usage
+
+
+def generated(report: Report, reserved: int = 0) -> int:
+    """The tokens that all models together have generated that were asked for one request."""
+    return sum(counted(one.usage, reserved).output_tokens for one in report.attempts if one.asked)
+
+
+class Account:
+    """What the models of a turn were used for."""
+
+    def __init__(self) -> None:
+        self._usage: dict[str, ModelUsage] = {}
+
+    @property
+    def usage(self) -> tuple[ModelUsage, ...]:
+        """By model, in the order in which they first answered."""
+        return tuple(self._usage.values())
+
+    def book(self, reply: Reply) -> None:
+        """What a reply has cost."""
+        used = reply.usage
+        name, cost = reply.model or "", used.cost_usd
+        self.add(ModelUsage(name, used.input_tokens, used.output_tokens, used.cache_read, used.cache_write, cost))
+
+    def add(self, used: ModelUsage) -> None:
+        """What a model was used for."""
+        before = self._usage.get(used.model, ModelUsage(used.model))
+        cost = None if used.cost_usd is None else (before.cost_usd or 0.0) + used.cost_usd
+        self._usage[used.model] = ModelUsage(
+            used.model,
+            before.input_tokens + used.input_tokens,
+            before.output_tokens + used.output_tokens,
+            before.cache_read + used.cache_read,
+            before.cache_write + used.cache_write,
+            before.cost_usd if cost is None else cost,
+        )
