@@ -191,5 +191,7 @@ async def test_paused_resumed_and_removed_without_a_restart(house: House, api: B
     await house.run("channels", "remove", "house", "--yes")
     assert (await house.run("channels", "list"))["channels"] == []
     assert list((house.place / "channels.d").iterdir()) == []
-    again = await house.add(name="other")
-    assert again["endpoint"] == "bot:123456"
+    house.secret(TOKEN)
+    account = f'channel = "telegram"\nsettings.api_url = "{api.url}"\nsecrets.token.file = "house.token"\n'
+    (house.place / "channels.d/-other.toml").write_text(account)
+    await asyncio.wait_for(api.until(lambda: api.polling), 60)

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import json
 import threading
-import time
 from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ import pytest
 import structlog
 
 from switchboard.app.messages import hook_accounts, hooks
+from switchboard.app.messages.arriving import Seldom
 from switchboard.app.messages.hook_accounts import HookAccounts
 from switchboard.core.posted import unpacked
 from switchboard.domain.errors import NotFound, Unavailable
@@ -276,24 +276,32 @@ async def test_a_database_that_hangs_is_503_in_time_and_the_event_is_stored_once
     assert len(await stored(server)) == 1
 
 
-async def test_more_bodies_than_may_arrive_at_once_are_503(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of bodies on their way."""
     monkeypatch.setattr(hooks, "_MOST_AT_ONCE", 1)
-    more, arrived = asyncio.Event(), asyncio.Event()
+
+
+@pytest.mark.usefixtures("one_place")
+async def test_slow_strangers_take_no_places_of_those_who_post(server: Opened) -> None:
+    held, arrived = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
         yield BODY[:5]
         arrived.set()
-        await more.wait()
+        await held.wait()
         yield BODY[5:]
 
-    headers = {"authorization": "", **standard(BODY).headers}
-    slow = asyncio.create_task(server.http.post("/hooks/orders", content=slowly(), headers=headers))
+    async def slow_one() -> int:
+        answer = await server.http.post("/hooks/orders", content=slowly(), headers={"authorization": ""})
+        return answer.status_code
+
+    slow = asyncio.create_task(slow_one())
     await arrived.wait()
-    deadline = time.monotonic() + 20
-    while (await post(server, "orders", standard(BODY, "quick"))).status_code != 503:
-        assert time.monotonic() < deadline
-    more.set()
-    assert (await slow).status_code == 200
+    for number in range(3):
+        assert (await post(server, "orders", standard(BODY, f"quick-{number}"))).status_code == 200
+    held.set()
+    assert await slow == 503, "whoever takes longest gives way"
 
 
 async def test_nobody_waits_while_a_packed_body_is_unpacked(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,6 +322,40 @@ async def test_nobody_waits_while_a_packed_body_is_unpacked(server: Opened, monk
     assert (await packed).status_code == 401
 
 
+async def test_packed_bodies_that_wait_for_their_turn_are_503_in_time(
+    server: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Semaphore(0), threading.Event()
+
+    def slowly(posted: Posted, most: int) -> Posted:
+        begun.release()
+        go_on.wait(20)
+        return unpacked(posted, most)
+
+    monkeypatch.setattr(hooks, "unpacked", slowly)
+    headers = {"authorization": "", "content-encoding": "gzip"}
+
+    async def packed() -> int:
+        return (await server.http.post("/hooks/orders", content=gzip.compress(bytes(9)), headers=headers)).status_code
+
+    first = [asyncio.create_task(packed()) for _ in range(2)]
+    for _ in first:
+        assert await asyncio.to_thread(begun.acquire, timeout=20)
+    monkeypatch.setattr(hooks, "ANSWER_S", 0.2)
+    assert await packed() == 503
+    assert (await post(server, "orders", Request(BODY, {}))).status_code == 401, "what is not packed has no turn"
+    go_on.set()
+    assert await asyncio.gather(*first) == [401, 401]
+
+
+async def test_strangers_who_post_a_lot_fill_no_log(server: Opened, logged: Sequence[Mapping[str, Any]]) -> None:
+    for number in range(70):
+        assert (await post(server, "orders", Request(BODY, {}))).status_code == 401, number
+    assert len([entry for entry in logged if entry["event"] == "a webhook was refused"]) == 60
+    told = Seldom(1, 60.0)
+    assert [told.turn(now) for now in (0.0, 1.0, 59.9, 60.0, 61.0)] == [0, None, None, 2, None]
+
+
 async def test_strangers_who_hang_up_in_the_middle_fill_no_log(
     server: Opened, logged: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -327,8 +369,14 @@ async def test_strangers_who_hang_up_in_the_middle_fill_no_log(
     assert [entry for entry in logged if entry["log_level"] in ("error", "warning")] == []
 
 
-async def test_a_body_that_never_ends_is_given_up(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With bodies."""
     monkeypatch.setattr(hooks, "_BODY_S", 0.2)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_body_that_never_ends_is_given_up(server: Opened) -> None:
     assert await announced(server, 9) == 503
 
 

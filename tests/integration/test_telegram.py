@@ -86,7 +86,9 @@ async def test_the_endpoint_is_the_id_of_the_bot() -> None:
         assert (session.identity.endpoint, session.identity.display_name) == ("bot:123456", "@house_bot")
 
 
-@pytest.mark.parametrize("token", ["123456:WRONG", "no token"])
+@pytest.mark.parametrize(
+    "token", ["123456:WRONG", "no token", "123456:TWO\nLINES", "123456:" + "A" * 70_000, "\x1b[2J"]
+)
 async def test_a_wrong_token_is_refused_and_not_repeated_to_anybody(token: str) -> None:
     async with BotApi() as api:
         with pytest.raises(SignInRefused, match="@BotFather") as refused:

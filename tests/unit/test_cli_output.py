@@ -12,7 +12,19 @@ from rich.text import Text
 from switchboard.cli import client
 from switchboard.cli.demo.demonstration import run_demo
 from switchboard.cli.main import COMMANDS, Entry, build, load, main
-from switchboard.cli.output import NoServer, clean, exit_code, more, one_line, out, print_json, report, table, when
+from switchboard.cli.output import (
+    NoServer,
+    clean,
+    details,
+    exit_code,
+    more,
+    one_line,
+    out,
+    print_json,
+    report,
+    table,
+    when,
+)
 from switchboard.domain.errors import (
     ConfigurationError,
     Forbidden,
@@ -164,6 +176,16 @@ def test_tables_go_on_in_a_second_line_where_one_is_too_short(
     assert said[3].split()[1] == "answered"
     assert said[3].endswith("…")
     assert max(map(len, said)) <= 80
+
+
+def test_no_name_makes_a_row_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "Ann\n0199f3c2 approved  Boss\r\n"
+    out().print(table("id", "name", "state", rows=[("1", name, "stranger")]))
+    out().print(table("id", "name", rows=[("1", name)], keep=("id",)))
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["id", "1", "id", "1"]
+    out().print(details([("text", name)]))
+    shown = capsys.readouterr().out.splitlines()
+    assert [line[:4].strip() for line in shown[:2]] == ["text", ""], "a value may have lines, below one another"
 
 
 def test_the_next_page_is_the_same_question() -> None:

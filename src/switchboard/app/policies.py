@@ -32,7 +32,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
 
     def __init__(self, settings: Settings) -> None:
         self._directory = settings.channels_dir
-        self._seen: dict[Path, tuple[int, int]] = {}
+        self._seen: dict[Path, tuple[int, int] | None] = {}
         self._found: dict[tuple[str, str], Policy] = dict(settings.policies)
         self.look()
 
@@ -48,13 +48,13 @@ class Policies(Mapping[tuple[str, str], Policy]):
     def look(self) -> None:
         """Read the files that have changed."""
         for file in self._directory.glob("*.toml"):
+            seen = _version(file)
+            if self._seen.get(file, ()) == seen:
+                continue
+            self._seen[file] = seen
             try:
-                status = file.stat()
-                seen = (status.st_ino, status.st_mtime_ns)
-                if self._seen.get(file) != seen:
-                    self._seen[file] = seen
-                    self._take(file)
-            except (ConfigurationError, OSError) as error:
+                self._take(file)
+            except ConfigurationError as error:
                 log.warning("account not valid", account=file.stem, why=str(error))
 
     async def follow(self) -> None:
@@ -68,3 +68,12 @@ class Policies(Mapping[tuple[str, str], Policy]):
         if found.endpoint is not None and found.strangers is not None:
             channel, _, endpoint = found.endpoint.partition("/")
             self._found[channel, endpoint] = found.strangers
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """What tells one version of a file from another; None: it cannot be looked at."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns

@@ -242,7 +242,9 @@ def state(value: object) -> Text:
 def table(
     *columns: str, rows: Iterable[Sequence[object]], keep: Iterable[str] = (), wrap: bool = False, room: int = _LAST
 ) -> RenderableType:
-    """A table; cells are cleaned. Columns in `keep` (ids, states) are never cut, the last gets what room is left.
+    """A table; cells are cleaned, and have one line, lest a stranger's name makes a row.
+
+    Columns in `keep` (ids, states) are never cut, the last gets what room is left.
 
     Where there is no room for all columns, the rest of them make a second line below each row; the last one also where
     it would have less than `room` cells.
@@ -250,7 +252,7 @@ def table(
     `wrap`: the last column goes on in the next line instead of being cut. Columns without names make a table without a
     head. Without rows it is a word that says so.
     """
-    cells = [[_cell(cell) for cell in row] for row in rows]
+    cells = [[*(_cell(cell) for cell in row[:-1]), _cell(row[-1], lines=wrap)] for row in rows]
     if not cells:
         return Text("none", style="dim")
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), show_header=any(columns))
@@ -333,8 +335,11 @@ def one_of(rows: Iterable[Json], key: str, name: str, kind: str) -> Json:
     return by_name[name]
 
 
-def _cell(value: object) -> Text:
-    return value if isinstance(value, Text) else Text(clean("" if value is None else value))
+def _cell(value: object, *, lines: bool = False) -> Text:
+    if isinstance(value, Text):
+        return value
+    text = clean("" if value is None else value)
+    return Text(text if lines else " ".join(text.split("\n")))
 
 
 def done(code: int) -> None:

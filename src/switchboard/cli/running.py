@@ -222,7 +222,7 @@ def _worker_command(number: int, parts: Parts) -> list[str]:
 async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
     """A process for each account; they are told where the server really listens."""
     place = {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
-    command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin"]
+    command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin", "--"]  # a name may begin with a dash
 
     def start(name: str, ended: asyncio.Event) -> Coroutine[object, object, None]:
         return supervise([*command, name], name, ended, place)

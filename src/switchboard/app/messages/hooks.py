@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.accounts import Account
+from switchboard.app.messages.arriving import Arriving, Seldom
 from switchboard.app.messages.hook_accounts import HookAccount, HookAccounts
 from switchboard.app.messages.intake import Accepted, Intake
 from switchboard.app.messages.posted import PostedService
@@ -39,6 +40,9 @@ _MOST_AT_ONCE: Final = 64
 _AGAIN_S: Final = 5.0
 _UNPACKING: Final = 2
 """Packed bodies that are unpacked at a time: 24 KB of a stranger may become 25 MB."""
+_MOST_REFUSALS_TOLD: Final = 60
+"""Lines of the log within `_TELL_S`; a line says how many there were without one before it."""
+_TELL_S: Final = 60.0
 
 
 class NotVerified(Unauthenticated):
@@ -85,7 +89,8 @@ class HookService:
         self._posted = posted
         self._message_bytes = message_bytes
         self._trusted = trusted
-        self._arriving = 0
+        self._arriving = Arriving(_MOST_AT_ONCE, _BODY_S)
+        self._refusals = Seldom(_MOST_REFUSALS_TOLD, _TELL_S)
         self._unpacking = asyncio.Semaphore(_UNPACKING)
         self._late: set[asyncio.Task[HookResult]] = set()
 
@@ -97,21 +102,17 @@ class HookService:
         Raises NotFound, NotVerified, InvalidInput, TooLarge, HookBusy, Unavailable.
         """
         account = self._accounts.find(name)
-        if self._arriving >= _MOST_AT_ONCE:
-            raise HookBusy(f"{_MOST_AT_ONCE} webhooks are arriving already", retry_after=_AGAIN_S)
-        self._arriving += 1
         try:
-            async with asyncio.timeout(_BODY_S):
+            async with self._arriving.place():
                 posted = Posted(await body(), headers)
         except TimeoutError:
-            raise HookBusy(f"the body did not arrive within {_BODY_S:.0f} s", retry_after=_AGAIN_S) from None
-        finally:
-            self._arriving -= 1
-        plain = await self._verified(account, posted, peer)
+            raise HookBusy("the body did not arrive in time", retry_after=_AGAIN_S) from None
+        end = asyncio.get_running_loop().time() + ANSWER_S
+        plain = await self._verified(account, posted, peer, end)
         if account.hook.read is None:
-            return await self._in_time(self._keep(account, plain))
+            return await self._in_time(self._keep(account, plain), end)
         read = account.hook.read(account.configured.account, plain, datetime.now(UTC))
-        return await self._in_time(self._settle(account, plain, read, account.configured.handling))
+        return await self._in_time(self._settle(account, plain, read, account.configured.handling), end)
 
     async def replay(self, caller: Principal, quarantine_id: UUID) -> None:
         """Submit a webhook in quarantine again, and discard it; if it fails again it stays, with the new reason.
@@ -132,18 +133,27 @@ class HookService:
         if (await self._settle(account, posted, read, handling)).status != "quarantined":
             await self._quarantine.discard(caller, quarantine_id)
 
-    async def _verified(self, account: HookAccount, posted: Posted, peer: str) -> Posted:
+    async def _verified(self, account: HookAccount, posted: Posted, peer: str, end: float) -> Posted:
         """What was posted, unpacked. Nobody else waits while that is done, for anybody may post."""
-        if is_packed(posted):
-            async with self._unpacking:
-                plain, why = await asyncio.to_thread(_tried, account, posted)
-        else:
-            plain, why = _tried(account, posted)
+        plain, why = await self._unpacked(account, posted, end) if is_packed(posted) else _tried(account, posted)
         if why is not None:
             client = client_of(peer, posted.headers.get("x-forwarded-for", ""), self._trusted)
-            log.warning("a webhook was refused", account=account.name, client=client, why=why)
+            if (untold := self._refusals.turn(asyncio.get_running_loop().time())) is not None:
+                log.warning("a webhook was refused", account=account.name, client=client, why=why, untold=untold)
             raise NotVerified(f"this webhook cannot be verified: {why}")
         return plain
+
+    async def _unpacked(self, account: HookAccount, posted: Posted, end: float) -> tuple[Posted, str | None]:
+        """As `_tried`, a few at a time. Raises HookBusy."""
+        try:
+            async with asyncio.timeout_at(end):
+                await self._unpacking.acquire()
+        except TimeoutError:
+            raise HookBusy("too many packed webhooks wait", retry_after=_AGAIN_S) from None
+        try:
+            return await asyncio.to_thread(_tried, account, posted)
+        finally:
+            self._unpacking.release()
 
     async def _keep(self, account: HookAccount, posted: Posted) -> HookResult:
         channel, endpoint = account.configured.manifest.channel, account.hook.endpoint
@@ -187,9 +197,9 @@ class HookService:
         log.warning("a webhook is in quarantine", account=account.name, event_id=event_id, why=reason)
         return HookResult("quarantined", quarantine_id=put.quarantine_id)
 
-    async def _in_time(self, settling: Awaitable[HookResult]) -> HookResult:
+    async def _in_time(self, settling: Awaitable[HookResult], end: float) -> HookResult:
         task = asyncio.ensure_future(settling)
-        done, _ = await asyncio.wait([task], timeout=ANSWER_S)
+        done, _ = await asyncio.wait([task], timeout=max(end - asyncio.get_running_loop().time(), 0.0))
         if done:
             return task.result()
         self._late.add(task)

@@ -113,7 +113,7 @@ def _look(directory: Path, accounts: dict[str, _Served], start: Start) -> None:
 def _versions(files: tuple[Path, ...]) -> _Seen:
     found = []
     for file in files:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             status = file.stat()
             found.append((file, status.st_ino, status.st_size, status.st_mtime_ns))
     return tuple(found)

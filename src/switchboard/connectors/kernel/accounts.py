@@ -124,11 +124,13 @@ def pause_file(file: Path) -> Path:
 
 def _parsed(file: Path, read: ReadFile) -> _File:
     try:
-        return _File.model_validate(tomllib.loads(read(file)))
+        found = tomllib.loads(read(file))
     except OSError as error:
         raise ConfigurationError(f"the account {file.stem!r} has no file {file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of bytes that are no text, and of endless numbers
         raise ConfigurationError(f"{file} is not TOML: {error}") from error
+    try:
+        return _File.model_validate(found)
     except ValidationError as error:
         raise ConfigurationError(f"{file}: {wrong_setting(error, _File)}") from error
 
@@ -171,7 +173,7 @@ def _secret(name: str, place: _SecretPlace, file: Path, read: ReadFile) -> str:
         raise ConfigurationError(f"{file}: secrets.{name} needs either file or env")
     try:
         value = read(file.parent / place.file) if place.file is not None else os.environ.get(str(place.env), "")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigurationError(f"{file}: secrets.{name} cannot be read: {error}") from error
     if not value.strip():
         raise ConfigurationError(f"{file}: secrets.{name} is empty: {place.file or place.env}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from hashlib import sha256
 from itertools import chain
 from typing import Final, Literal
@@ -175,4 +175,4 @@ def _tier(event: Inbound, handling: Handling, now: datetime) -> IngestionTier:
 def _is_stale(event: Inbound, handling: Handling, now: datetime) -> bool:
     sent_at = event.envelope.event.sent_at
     most = handling.stale_direct_s if event.direct else handling.stale_group_s
-    return sent_at is not None and now - sent_at > timedelta(seconds=most)
+    return sent_at is not None and (now - sent_at).total_seconds() > most

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import math
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -52,6 +53,7 @@ from switchboard.ports.connector import (
 )
 from switchboard.ports.raw import at, child, integer, number, word
 
+_TOKEN: Final = re.compile(r"[\w:-]{1,256}", re.ASCII)
 _AGAIN_S: Final = (0.25, 5.0)
 """Seconds to the next look for more while something is not confirmed, since a poll would return at once.
 
@@ -69,7 +71,10 @@ async def open_session(account: Account) -> TelegramSession:
     settings = account.settings
     if not isinstance(settings, Settings):
         raise TypeError("these are not the settings of Telegram")
-    api = Api(settings.api_url, account.secrets["token"].strip())
+    token = account.secrets["token"].strip()
+    if not _TOKEN.fullmatch(token):  # it becomes a part of URLs
+        raise SignInRefused("tokens of Telegram look like 123456:ABC-DEF; get one from @BotFather with /token")
+    api = Api(settings.api_url, token)
     try:
         about = child(await _called(api, "getMe", {}))
         me = Me(int(integer(about.get("id")) or 0), word(about.get("username")))
