@@ -1,10 +1,11 @@
 """The strict provider against the official SDKs: what it takes, what it rejects, and in which words.
 
-Also the server that loses the head of a request in silence, and the answer that ends at any byte.
+Also the server that loses the head of a request in silence, the answer that ends at any byte, and a local server.
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ from tests.sdks import (
     chat_streamed,
     openai_at,
 )
+from tests.waiting import eventually
 
 Body = dict[str, Any]
 WEATHER: Final = (Call("weather", {"butler": "a"}), Call("weather", {"butler": "b"}))
@@ -222,3 +224,70 @@ async def test_calls_of_local_servers_may_have_no_id() -> None:
         said = await _send_chat(llm.url, {"messages": [{"role": "user", "content": "go"}]})
         assert ["id" in call for call in said["choices"][0]["message"]["tool_calls"]] == [False, False]
         assert (await chat_streamed(llm.url, "go")).calls
+
+
+# A choosy local server ------------------------------------------------------------------------------------------------
+
+
+def _form(schema: Body, **more: Any) -> Body:
+    said = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    return said | {"response_format": form} | more
+
+
+PLAIN: Final[Body] = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+TOOLS: Final = [{"type": "function", "function": {"name": "x", "parameters": PLAIN}}]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (_form(PLAIN | {"$schema": "x"}), "Unrecognized schema: $schema"),
+        (_form({"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}}), "schema: pattern"),
+        (_form({"type": "array", "items": {"anyOf": [PLAIN, {"$ref": "#/x"}]}}), "no rule of it is known"),
+        (_form({"type": ["string", "null"]}), "several types"),
+        (_form({"type": "object", "properties": {}}), "without properties"),
+        (_form(PLAIN, tools=TOOLS), "grammar constraints with tools"),
+        (_form(PLAIN, response_format={"type": "json_object"}), "must be 'json_schema'"),
+        ({"model": "m", "messages": [{"role": "user", "content": "x" * 16_400}]}, "(4100 > 4096 tokens)"),
+        ({"model": "m", "messages": [{"role": "user", "content": one} for one in "ab"]}, "must alternate"),
+    ],
+    ids=lambda value: value[:20] if isinstance(value, str) else "",
+)
+async def test_what_a_local_server_rejects(body: Body, said: str) -> None:
+    async with ScriptedLlm([Reply(text="{}")] * 2, strict="local") as llm, httpx2.AsyncClient() as http:
+        refused = await http.post(f"{llm.url}/v1/chat/completions", json=body)
+        assert refused.status_code == 400
+        assert said in refused.json()["error"]["message"]
+        taken = await http.post(f"{llm.url}/v1/chat/completions", json=_form(PLAIN))
+        assert (taken.status_code, "usage" in taken.json()) == (200, False)
+
+
+@pytest.mark.parametrize(("more", "said"), [({"max_tokens": 2}, "aaaaaaaa"), ({}, "a" * 120)])
+async def test_a_local_server_ends_an_answer_at_its_limits(more: Body, said: str) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x" * 400}], **more}
+    async with ScriptedLlm([Reply(text="a" * 500)], strict="local", context=130) as llm, httpx2.AsyncClient() as http:
+        [choice] = (await http.post(f"{llm.url}/v1/chat/completions", json=body)).json()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("length", said)
+
+
+async def test_a_local_server_answers_one_after_the_other_and_goes_on_when_its_client_has_left() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
+    async with (
+        ScriptedLlm([Reply(text="1", gate="first"), Reply(text="2")], strict="local") as llm,
+        httpx2.AsyncClient() as http,
+    ):
+        first = asyncio.create_task(http.post(f"{llm.url}/v1/chat/completions", json=body))
+        await llm.waiting("first")
+        first.cancel()
+        second = asyncio.create_task(http.post(f"{llm.url}/v1/chat/completions", json=body))
+
+        async def both() -> bool:
+            return len(llm.requests) == 2
+
+        await eventually(both)
+        assert llm.exchanges[1].ending is None, "the slot is taken, though nobody waits for the first answer"
+        llm.release("first")
+        assert (await second).json()["choices"][0]["message"]["content"] == "2"
+        await llm.settled()
+        assert llm.most_at_once == 2

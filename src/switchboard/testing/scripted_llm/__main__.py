@@ -17,6 +17,7 @@ from typing import Final
 import yaml
 
 from switchboard.domain.errors import ConfigurationError
+from switchboard.testing.scripted_llm.endpoints import Strictness
 from switchboard.testing.scripted_llm.script import Script, read_script
 from switchboard.testing.scripted_llm.server import ScriptedLlm
 
@@ -30,11 +31,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
     parser.add_argument("--strict", action="store_true", help="reject what a strict provider rejects")
     parser.add_argument("--context", type=int, metavar="TOKENS", help="lose the head of longer requests")
+    parser.add_argument("--local", action="store_true", help="be a choosy local server with one slot")
     parser.add_argument("--while-stdin", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     try:
         script = _script(chosen.script)
-        llm = ScriptedLlm(script, port=chosen.port, strict=chosen.strict, context=chosen.context)
+        strict: Strictness = "local" if chosen.local else bool(chosen.strict)
+        llm = ScriptedLlm(script, port=chosen.port, strict=strict, context=chosen.context)
         asyncio.run(_serve(llm, while_stdin=chosen.while_stdin))
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")

@@ -51,6 +51,7 @@ class Answer:
     ended: Ended
     request: Request
     without_ids: bool = False
+    without_usage: bool = False
 
 
 def answer(reply: Reply, request: Request) -> Answer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal
 
@@ -35,6 +35,7 @@ from switchboard.testing.scripted_llm.faults import (
     Status,
 )
 from switchboard.testing.scripted_llm.gemini import Gemini
+from switchboard.testing.scripted_llm.local import CONTEXT, SLOTS, check_locally, within
 from switchboard.testing.scripted_llm.openai_chat import OpenAiChat
 from switchboard.testing.scripted_llm.openai_responses import OpenAiResponses
 from switchboard.testing.scripted_llm.record import Ending, Exchange, Record
@@ -45,6 +46,7 @@ from switchboard.testing.scripted_llm.strict import check_strictly, cut_head
 
 LocalServer = Literal["ollama", "lm-studio", "llama.cpp", "vllm"]
 Sleep = Callable[[float], Awaitable[None]]
+Strictness = bool | Literal["local"]
 
 _JSON: Final = "application/json"
 _EVENTS: Final = "text/event-stream"
@@ -60,9 +62,20 @@ class Manners:
     """How the server behaves, whatever the script says. `context` in tokens."""
 
     sleep: Sleep
-    strict: bool = False
+    strict: Strictness = False
     context: int | None = None
     server: LocalServer | None = None
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(SLOTS))
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a choosy local server."""
+        return self.strict == "local"
+
+    @property
+    def window(self) -> int:
+        """The context of a choosy local server."""
+        return self.context or CONTEXT
 
 
 def application(record: Record, player: Player, manners: Manners) -> Starlette:
@@ -113,7 +126,7 @@ class _Endpoint:
         reply = self._reply(request)
         exchange = Exchange(request, reply if isinstance(reply, Reply) else None)
         await self._record.note(exchange)
-        way = _Way(self._speaker, self._record, self._manners.sleep, scope, receive, send)
+        way = _Way(self._speaker, self._record, self._manners, scope, receive, send)
         ending: Ending = "cut"
         try:
             ending = await way.go(request, reply)
@@ -135,11 +148,13 @@ class _Endpoint:
             conversation = self._speaker.read(body, http.url.path)
             if self._manners.strict:
                 check_strictly(self._speaker.name, body, self._thought)
+            if self._manners.local and self._speaker.name == "openai-chat":
+                check_locally(body, conversation, self._manners.window)
             if "previous_response_id" not in body:  # else the calls may be in what came before
                 check_pairs(conversation.messages)
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
             raise BadRequest(f"the body is invalid: {error!r}") from error
-        if self._manners.context is not None:
+        if self._manners.context is not None and not self._manners.local:
             conversation = cut_head(conversation, self._manners.context)
         headers = without_secrets(http.headers.items())
         number = self._record.next_number()
@@ -156,13 +171,21 @@ class _Way:
     """The way of one reply to its client."""
 
     def __init__(
-        self, speaker: Speaker, record: Record, sleep: Sleep, scope: Scope, receive: Receive, send: Send
+        self, speaker: Speaker, record: Record, manners: Manners, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self._speaker, self._record, self._sleep = speaker, record, sleep
+        self._speaker, self._record, self._manners = speaker, record, manners
         self._scope, self._receive, self._send = scope, receive, send
 
     async def go(self, request: Request, reply: Reply | str) -> Ending:
-        """Answer. Raises _Left when the client went away while it was kept waiting."""
+        """Answer, on a local server when a slot is free. Raises _Left when the client went away while it waited."""
+        if not self._manners.local:
+            return await self._answered(request, reply)
+        async with self._manners.slots:
+            if isinstance(reply, Reply):
+                reply = within(reply, request.body, request.conversation, self._manners.window)
+            return await self._answered(request, reply)
+
+    async def _answered(self, request: Request, reply: Reply | str) -> Ending:
         if isinstance(reply, str):
             await self._respond(request, 400, _JSON, _encode(self._speaker.error(400, reply)))
             return "unscripted"
@@ -197,16 +220,20 @@ class _Way:
         if not request.streamed:
             await self._respond(request, 200, _JSON, text.encode())
             return
-        head, _, _ = next(self._speaker.stream(answer(reply, request))).rpartition(b"data: ")
+        head, _, _ = next(self._speaker.stream(self._made(reply, request))).rpartition(b"data: ")
         await self._respond(request, 200, _EVENTS, head + b"data: " + text.encode() + b"\n\n")
 
     async def _whole(self, request: Request, reply: Reply) -> Ending:
-        said = answer(reply, request)
+        said = self._made(reply, request)
         if request.streamed:
             return await self._parts(said, list(self._speaker.stream(said)), _EVENTS, reply)
         body = _encode(self._speaker.whole(said))
         half = len(body) // 2
         return await self._parts(said, [body[:half], body[half:]], _JSON, reply)
+
+    def _made(self, reply: Reply, request: Request) -> Answer:
+        made = answer(reply, request)
+        return replace(made, without_usage=True) if self._manners.local and reply.usage is None else made
 
     async def _parts(self, said: Answer, parts: list[bytes], media_type: str, reply: Reply) -> Ending:
         """Send a body part by part; in its middle happens what should."""
@@ -225,7 +252,7 @@ class _Way:
                         await self._body(self._speaker.error_event(said, status, message), more=False)
                         return "failed"
             if isinstance(reply.fault, Slow):
-                await self._sleep(reply.fault.pause_s)
+                await self._manners.sleep(reply.fault.pause_s)
             await self._body(part)
         await self._body(b"", more=False)
         return "answered"
@@ -250,9 +277,12 @@ class _Way:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _wait(self, name: str) -> None:
-        """At a gate; raises _Left when the client goes first."""
+        """At a gate; raises _Left when the client goes first, which a local server does not notice."""
         gate = self._record.gates[name]
         gate.reached.set()
+        if self._manners.local:
+            await gate.opened.wait()
+            return
         released = asyncio.ensure_future(gate.opened.wait())
         left = asyncio.ensure_future(self._gone())
         try:

@@ -57,7 +57,8 @@ class OpenAiChat:
         if answer.calls:
             message["tool_calls"] = [_call(answer, call, call.text) for call in answer.calls]
         choice = {"index": 0, "message": message, "finish_reason": _FINISH[answer.ended], "logprobs": None}
-        return {**_head(answer), "object": "chat.completion", "choices": [choice], "usage": _usage(answer)}
+        figures = {} if answer.without_usage else {"usage": _usage(answer)}
+        return {**_head(answer), "object": "chat.completion", "choices": [choice], **figures}
 
     def stream(self, answer: Answer) -> Iterator[bytes]:
         """`chat.completion.chunk`s. Figures come last, and only where they were asked for, as OpenAI does it."""
@@ -65,7 +66,7 @@ class OpenAiChat:
             yield _chunk(answer, [{"index": 0, "delta": delta, "finish_reason": None}])
         yield _chunk(answer, [{"index": 0, "delta": {}, "finish_reason": _FINISH[answer.ended]}])
         options = answer.request.body.get("stream_options")
-        if isinstance(options, dict) and options.get("include_usage"):
+        if isinstance(options, dict) and options.get("include_usage") and not answer.without_usage:
             yield _chunk(answer, [], usage=_usage(answer))
         yield DONE
 

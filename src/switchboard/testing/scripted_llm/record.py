@@ -40,6 +40,8 @@ class Record:
     def __init__(self) -> None:
         self.exchanges: dict[int, Exchange] = {}
         self.strays: list[str] = []
+        self.most_at_once = 0
+        self._at_once = 0
         self.gates: defaultdict[str, Gate] = defaultdict(Gate)
         self._changed = asyncio.Condition()
 
@@ -49,6 +51,8 @@ class Record:
 
     async def note(self, exchange: Exchange) -> None:
         """Keep an exchange in place of what was known of it."""
+        self._at_once += (exchange.request.number not in self.exchanges) - (exchange.ending is not None)
+        self.most_at_once = max(self.most_at_once, self._at_once)
         self.exchanges[exchange.request.number] = exchange
         async with self._changed:
             self._changed.notify_all()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from switchboard.testing.loopback import Loopback
-from switchboard.testing.scripted_llm.endpoints import LocalServer, Manners, Sleep, application
+from switchboard.testing.scripted_llm.endpoints import LocalServer, Manners, Sleep, Strictness, application
 from switchboard.testing.scripted_llm.record import Exchange, Record
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Player, Scripted
@@ -19,9 +19,10 @@ class ScriptedLlm(Loopback):
     """`async with ScriptedLlm(script) as llm:`; point a client at `llm.url` (OpenAI's: at `f"{llm.url}/v1"`).
 
     `script` is a `Script`, a list of replies, or a function from a request to a reply. `sleep` makes the pauses of
-    `Slow`. `strict`: what a strict provider rejects is rejected (see `strict.py`). `context`: of a longer request the
-    head is lost, in silence, beyond so many tokens. `server`: the local server that it is taken for, which tells its
-    `context` where this one does.
+    `Slow`. `strict`: what a strict provider rejects is rejected (see `strict.py`); with "local" what a choosy local
+    server rejects, and it has one slot (see `local.py`). `context`: of a longer request the head is lost, in silence,
+    beyond so many tokens; a choosy server rejects it, and has 4,096 if nothing is said. `server`: the local server that
+    it is taken for, which tells its `context` where this one does.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class ScriptedLlm(Loopback):
         *,
         port: int = 0,
         sleep: Sleep = asyncio.sleep,
-        strict: bool = False,
+        strict: Strictness = False,
         context: int | None = None,
         server: LocalServer | None = None,
     ) -> None:
@@ -53,6 +54,11 @@ class ScriptedLlm(Loopback):
     def strays(self) -> tuple[str, ...]:
         """What else was asked for: paths that are not there, bodies that are not understood."""
         return tuple(self._record.strays)
+
+    @property
+    def most_at_once(self) -> int:
+        """The most requests that were here at the same time, answered or waiting for a slot."""
+        return self._record.most_at_once
 
     @property
     def left(self) -> int:
