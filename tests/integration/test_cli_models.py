@@ -393,3 +393,22 @@ def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert "not on PATH" in found["model program"].detail
     none = {one.name for one in check_machine(Settings(data_dir=tmp_path))}
     assert not [name for name in none if "model" in name]
+
+
+# The account ---------------------------------------------------------------------------------------------------------
+
+
+def test_spending_tells_for_what_for_whom_and_what_is_left(cli: Cli) -> None:
+    classified("What does it cost?")
+    found = cli.json("spending")
+    booked = {one["key"]: one["attempts"] for one in found["by_purpose"]}
+    assert booked["classification"] >= 1
+    assert sum(booked.values()) == found["total"]["attempts"]
+    assert "System1/memo" in {one["key"] for one in found["by_butler"]}
+    [cap] = [one for one in found["caps"] if one["name"] == "tokens_per_day"]
+    assert (cap["cap"], cap["left"] < cap["cap"]) == (1_000_000, True)
+    said = cli.says("spending")
+    for part in ("purpose", "butler", "classification", "System1/memo", "left of 1,000,000"):
+        assert part in said
+    later = cli.json("spending", "--from", "2999-01-01")
+    assert (later["by_purpose"], later["by_butler"], later["total"]["attempts"]) == ([], [], 0)

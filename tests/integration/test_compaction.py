@@ -27,7 +27,7 @@ from switchboard.journey.accept import Submission
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
-from switchboard.ports.models import Asking
+from switchboard.ports.models import NO_CONTEXT, Asking
 from switchboard.store import compaction, facts, history
 from switchboard.store import lanes as lane_store
 from switchboard.store.database import query
@@ -57,8 +57,8 @@ class OneModel:
     names: Sequence[str] = ("cheap",)
     asked: list[Request] = field(default_factory=list)
 
-    async def context(self, _: str) -> int:
-        return 8192
+    async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:
+        return unknown
 
     def flaw(self, _: str) -> str | None:
         return None

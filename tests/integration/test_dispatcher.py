@@ -24,6 +24,7 @@ from switchboard.core.tokens import asked_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.llm import (
     Attempt,
+    ChatMessage,
     Delta,
     FailureKind,
     ModelFailure,
@@ -417,6 +418,29 @@ async def test_concurrency_of_a_model_is_limited() -> None:
     reports = await asyncio.gather(*(dispatch.run(request()) for dispatch in [dispatcher(one, concurrency=3)] * 40))
     assert set(map(by, reports)) == {"one"}
     assert one.most == 3
+
+
+async def test_who_waits_for_a_model_is_served_by_what_for_then_by_age() -> None:
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    async def act(_: Request) -> Said:
+        begun.set()
+        await gate.wait()
+        return GOOD
+
+    one = Scripted("one", act)
+    dispatch = dispatcher(one, concurrency=1)
+    askers = ("turn", "plan", "compaction", "plan", "turn", "classification")
+    running = []
+    for n, asker in enumerate(askers):
+        asked = Request((ChatMessage("user", f"{asker} {n}"),))
+        running.append(asyncio.create_task(dispatch.run(asked, Terms(asker))))
+        await begun.wait()  # the first has the slot, the others come in this order
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(*running)
+    served = [asked.messages[-1].text for asked in one.asked]
+    assert served == ["turn 0", "classification 5", "turn 4", "plan 1", "plan 3", "compaction 2"]
 
 
 async def test_a_busy_model_is_skipped() -> None:

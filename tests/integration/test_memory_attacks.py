@@ -25,7 +25,7 @@ from switchboard.lanes.kinds import NOTICE, TURN
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
-from switchboard.ports.models import Asking
+from switchboard.ports.models import NO_CONTEXT, Asking
 from switchboard.store.facts import StoredFacts
 from switchboard.store.history import Readers, StoredHistory
 from tests.hands import at_work, settled
@@ -103,8 +103,8 @@ class Gullible:
 
     names: Sequence[str] = ("cheap",)
 
-    async def context(self, _: str) -> int:
-        return 8192
+    async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:
+        return unknown
 
     def flaw(self, _: str) -> str | None:
         return None

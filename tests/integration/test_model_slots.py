@@ -20,7 +20,7 @@ from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import Lease, NoSlot
+from switchboard.llm.slots import Lease, NoSlot, Wanted, rank_of
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage
 from switchboard.store.database import Database
@@ -206,38 +206,92 @@ async def assert_paused(database: Database, given: Settings, *, paused: bool) ->
 
 async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(database: Database) -> None:
     ours, theirs = StoredSlots(database, 0.5), StoredSlots(database, 60)
-    held = [await ours.take("a", 2), await theirs.take("a", 2)]
+    held = [await ours.take(slot("a", 2)), await theirs.take(slot("a", 2))]
     assert all(isinstance(one, Lease) for one in held)
-    assert await ours.take("a", 2) == NoSlot()
-    other = await ours.take("b", 1)
+    late = slot("a", 2)
+    assert await ours.take(late) == NoSlot()
+    other = await ours.take(slot("b", 1))
     assert isinstance(other, Lease)
-    before = await database.value("select max(until) from model_lease where model = 'b'")
+    before = await database.value("select max(until) from model_lease where slot = 'b'")
 
     async def renewed() -> bool:
-        return bool(await database.value("select max(until) > $1 from model_lease where model = 'b'", before))
+        return bool(await database.value("select max(until) > $1 from model_lease where slot = 'b'", before))
 
     await eventually(renewed)
-    for one in (held[0], other):
+    for one in (held[0], other, Lease(late.ticket)):
         assert isinstance(one, Lease)
-        ours.free(one)
+        ours.free(one.ticket)
 
     async def freed() -> bool:
         return await leases(database) == 1
 
     await eventually(freed)
-    assert isinstance(await theirs.take("a", 2), Lease)
+    assert isinstance(await theirs.take(slot("a", 2)), Lease)
+
+
+def slot(name: str, most: int, asker: str = "turn") -> Wanted:
+    return Wanted(name, name, most, rank_of(asker))
+
+
+async def test_who_waits_is_served_by_rank_then_by_age_whatever_process_waits(database: Database) -> None:
+    processes = [StoredSlots(database, 60) for _ in range(3)]
+    holder = slot("a", 1)
+    assert isinstance(await processes[0].take(holder), Lease)
+    askers = ("plan", "compaction", "plan", "turn", "classification")
+    waiting = [(processes[n % 3], slot("a", 1, asker)) for n, asker in enumerate(askers)]
+    for process, wanted in waiting:
+        assert await process.take(wanted) == NoSlot()
+    processes[0].free(holder.ticket)
+    served: list[int] = []
+    while len(served) < len(askers):
+        for n, (process, wanted) in enumerate(waiting):
+            if n not in served and isinstance(await process.take(wanted), Lease):
+                served.append(n)
+                process.free(wanted.ticket)
+    assert [askers[n] for n in served] == ["classification", "turn", "plan", "plan", "compaction"]
+    assert served.index(0) < served.index(2), "the one that waits longer"
+
+
+async def test_a_place_in_line_is_lost_by_who_does_not_ask_any_more(database: Database) -> None:
+    ours, theirs = StoredSlots(database, 60), StoredSlots(database, 60)
+    gone, later = slot("a", 1, "classification"), slot("a", 1, "plan")
+    holder = slot("a", 1)
+    assert isinstance(await ours.take(holder), Lease)
+    assert await theirs.take(gone) == NoSlot()
+    ours.free(holder.ticket)
+    assert await ours.take(later) == NoSlot(), "somebody stands before it"
+    await database.run("update model_lease set until = clock_timestamp() - interval '1 s' where not holds and rank = 0")
+    assert isinstance(await ours.take(later), Lease)
+
+
+async def test_models_of_one_local_server_share_its_slots(database: Database, database_url: str) -> None:
+    async with ScriptedLlm(lambda asked: Reply("Well.", gate=asked.prompt), strict="local") as llm:
+        local = {"kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", "profile": "local"}
+        given = {"database_url": database_url, "models": [{"name": name, **local} for name in ("small", "large")]}
+        opened = [open_models(Settings.model_validate(given), database) for _ in range(2)]
+        asked = [
+            asyncio.create_task(one.ask(Request((ChatMessage("user", gate),), deadline=20.0), Asking((name,), asker)))
+            for one, name, gate, asker in ((opened[0], "small", "1", "plan"), (opened[1], "large", "2", "plan"))
+        ]
+        await asyncio.wait({asyncio.create_task(llm.waiting(gate)) for gate in "12"}, return_when="FIRST_COMPLETED")
+        for gate in "12":
+            llm.release(gate)
+        assert [one.failure for one in await asyncio.gather(*asked)] == [None, None]
+        for one in opened:
+            await one.aclose()
+    assert llm.most_at_once == 1
 
 
 async def test_a_slot_that_is_given_back_is_free_for_the_next_request_of_the_same_process(database: Database) -> None:
     slots = StoredSlots(database, 60)
     for _ in range(20):
-        lease = await slots.take("a", 1)
+        lease = await slots.take(slot("a", 1))
         assert isinstance(lease, Lease)
-        slots.free(lease)
+        slots.free(lease.ticket)
 
 
 async def test_slots_of_the_dead_are_forgotten(database: Database) -> None:
-    assert (await model_usage.take_slot(database, new_uuid7(), new_uuid7(), SlotWanted("a", 1, -1.0))).taken
+    assert (await model_usage.take_slot(database, new_uuid7(), new_uuid7(), SlotWanted("a", "a", 1, -1.0))).taken
     assert await model_usage.forget_expired(database) == 1
     assert await leases(database) == 0
 

@@ -23,7 +23,7 @@ from switchboard.domain.llm import Bill
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Limits
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import Lease, NoSlot
+from switchboard.llm.slots import Lease, NoSlot, Wanted
 from switchboard.llm.spending import Reserved
 from switchboard.store import classification as store
 from switchboard.store import model_usage
@@ -80,23 +80,25 @@ class StoredSlots:
         self._process = new_uuid7()
         self._known: set[str] = set()
         """The models that were asked for before."""
+        self._asked: set[UUID] = set()
         self._held: set[UUID] = set()
         self._freeing: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
 
-    async def take(self, model: str, most: int) -> Lease | NoSlot:
-        """One of `most` slots of a model, or why there is none."""
+    async def take(self, wanted: Wanted) -> Lease | NoSlot:
+        """A slot, or why there is none."""
         await asyncio.gather(*self._freeing)  # the next request of a turn must not find its own slot taken
-        lease, fresh = new_uuid7(), model not in self._known
-        wanted = SlotWanted(model, most, self._ttl, self._key_hashes.get(model, ""), fresh)
-        found = await model_usage.take_slot(self._database, lease, self._process, wanted)
-        self._known.add(model)
+        self._asked.add(wanted.ticket)
+        key_hash, fresh = self._key_hashes.get(wanted.model, ""), wanted.model not in self._known
+        slot = SlotWanted(wanted.model, wanted.slot, wanted.most, self._ttl, wanted.rank, key_hash, fresh)
+        found = await model_usage.take_slot(self._database, wanted.ticket, self._process, slot)
+        self._known.add(wanted.model)
         if not found.taken:
             return NoSlot(found.paused_s, found.refused or "")
-        self._held.add(lease)
+        self._held.add(wanted.ticket)
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
-        return Lease(str(lease))
+        return Lease(wanted.ticket)
 
     async def refuse(self, model: str, why: str) -> None:
         """Pause a model for all processes with the same key, and tell the operator, once."""
@@ -105,19 +107,22 @@ class StoredSlots:
                 remedy = f"renew its key and restart the workers; if it is valid again: switchboard models test {model}"
                 log.error("a provider refuses the key of a model, which is paused", model=model, why=why, remedy=remedy)
 
-    def free(self, lease: Lease) -> None:
+    def free(self, ticket: UUID) -> None:
         """Give it back, without waiting for it; if the database is away, its time does."""
-        self._held.discard(UUID(lease.key))
+        if ticket not in self._asked:
+            return
+        self._asked.discard(ticket)
+        self._held.discard(ticket)
         if not self._held and self._renewing is not None:
             self._renewing.cancel()
             self._renewing = None
-        task = asyncio.create_task(self._free(UUID(lease.key)))
+        task = asyncio.create_task(self._free(ticket))
         self._freeing.add(task)
         task.add_done_callback(self._freeing.discard)
 
-    async def _free(self, lease: UUID) -> None:
+    async def _free(self, ticket: UUID) -> None:
         with suppress(Unavailable):
-            await model_usage.free_slot(self._database, lease)
+            await model_usage.free_slot(self._database, ticket)
 
     async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
         """Record a cooldown."""

@@ -15,7 +15,7 @@ from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.llm import Report, Request
 from switchboard.domain.routing import Member
 from switchboard.llm.spec import API_KINDS
-from switchboard.ports.models import Asking
+from switchboard.ports.models import NO_CONTEXT, Asking
 from switchboard.store.database import Database
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class ProcessModels:
         """As in the port."""
         return _for_turns(self._settings)
 
-    async def context(self, name: str) -> int:
+    async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
         """Tokens of question and answer together. A local server is asked, once in ten minutes."""
-        return self._known[name].context or await (await self._opened()).context(name)
+        return self._known[name].context or await (await self._opened()).context(name, unknown)
 
     def flaw(self, name: str) -> str | None:
         """What is missing here to ask it; None: nothing, as far as is known without asking."""

@@ -217,7 +217,7 @@ class ModelSettings(_Group):
     api_key_env: str | None = None
     api_key_file: Path | None = None
     timeout: Positive = 60.0
-    concurrency: Count = 4
+    concurrency: Count | None = None
     max_tokens: Count = 1024
     context: Count | None = None
     price_in: Price = None
@@ -401,7 +401,7 @@ class Settings(BaseSettings):
 
         No more classifications than models may run sessions: one that waits would keep its place from others.
         """
-        sessions = sum(model.concurrency for model in self.models if model.name in self.classify.models)
+        sessions = sum(model.spec.sessions for model in self.models if model.name in self.classify.models)
         given = self.worker.pools
         return {"work": given.work, "route": min(given.route, sessions or given.route)}
 

@@ -283,13 +283,17 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What one session came to. `asker` says what the model was asked for; `model` is that of the settings."""
+    """What one session came to. `asker` says what the model was asked for; `model` is that of the settings.
+
+    `butler`: the system_id of the member whose work it was; "": nobody's.
+    """
 
     asker: str
     model: str
     usage: Usage = NO_USAGE
     micros: int = 0
     failed: bool = False
+    butler: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ class Compactor:
             if left <= 0:
                 return f"the models took more than {_DEADLINE_S:g} s"
             request = request_for(part.lines, part.summary, left)
-            report = await self._models.ask(request, Asking(self._names, ASKER))
+            report = await self._models.ask(request, Asking(self._names, ASKER, butler=read.system_id))
             if report.reply is None:
                 return str(report.failure)
             one = compacted(report.reply.text, part.own)

@@ -81,11 +81,11 @@ _ASKED: Final[tuple[tuple[str, str, Told], ...]] = (
 )
 
 
-def context_of(spec: ModelSpec, told: int | None) -> int:
+def context_of(spec: ModelSpec, told: int | None, unknown: int = NO_CONTEXT) -> int:
     """The tokens of question and answer together; `told` by the server, if it was asked and knows."""
     if spec.context is not None:
         return spec.context
-    return told or (HOSTED if spec.base_url is None and spec.kind in API_KINDS else NO_CONTEXT)
+    return told or (HOSTED if spec.base_url is None and spec.kind in API_KINDS else unknown)
 
 
 class Contexts:
@@ -96,15 +96,15 @@ class Contexts:
         self._clock = clock
         self._known: dict[str, tuple[float, int | None]] = {}
 
-    async def of(self, spec: ModelSpec) -> int:
+    async def of(self, spec: ModelSpec, unknown: int = NO_CONTEXT) -> int:
         """The context of a model. Only a local server is asked; raises nothing."""
         if spec.context is not None or spec.profile != "local" or spec.base_url is None:
-            return context_of(spec, None)
+            return context_of(spec, None, unknown)
         since, told = self._known.get(spec.origin, (0.0, None))
         if spec.origin not in self._known or self._clock() - since > _REMEMBERED_S:
             told = await self._told(spec.base_url, spec.model)
             self._known[spec.origin] = (self._clock(), told)
-        return context_of(spec, told)
+        return context_of(spec, told, unknown)
 
     async def _told(self, base_url: str, model: str) -> int | None:
         answers = await asyncio.gather(*(self._ask(way, _root(base_url) + path, model) for way, path, _ in _ASKED))

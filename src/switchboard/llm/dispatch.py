@@ -35,7 +35,7 @@ from switchboard.domain.llm import (
     Usage,
 )
 from switchboard.llm.port import Session
-from switchboard.llm.slots import NoSlot, Slots, held_slot
+from switchboard.llm.slots import Line, NoSlot, Slots, held_slot, rank_of
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import Spending, amount_of
 
@@ -71,12 +71,12 @@ class Limits:
 class Terms:
     """The conditions of a request, set by the caller.
 
-    `asker` names the purpose in the usage log. `models`: which are asked, in this order; None: all. `cap` is the
-    maximum cost of the caller's task, `spent` what it has cost before. `unfit` says what is wrong with a reply (then
-    the next model is asked), or None. `taken` says whether our server has accepted a call of this request: then no
-    other model is asked, however the session ended. `shorter` gives the request within a number of tokens, or as
-    short as it can be cut. `on_share_of`: the message whose sender's share it counts towards, None: nobody's. `ready`
-    is awaited before a request leaves.
+    `asker` names the purpose in the usage log, `butler` whose work it is. `models`: which are asked, in this order;
+    None: all. `cap` is the maximum cost of the caller's task, `spent` what it has cost before. `unfit` says what is
+    wrong with a reply (then the next model is asked), or None. `taken` says whether our server has accepted a call of
+    this request: then no other model is asked, however the session ended. `shorter` gives the request within a number
+    of tokens, or as short as it can be cut. `on_share_of`: the message whose sender's share it counts towards, None:
+    nobody's. `ready` is awaited before a request leaves.
     """
 
     asker: str = ""
@@ -88,6 +88,7 @@ class Terms:
     shorter: Callable[[Request, int], Request] | None = None
     on_share_of: UUID | None = None
     ready: Callable[[], Awaitable[None]] | None = None
+    butler: str = ""
 
 
 _NO_TERMS: Final = Terms()
@@ -100,7 +101,7 @@ class _Model:
 
     spec: ModelSpec
     session: Session
-    slots: asyncio.Semaphore
+    line: Line
     breaker: Breaker = _CLOSED
     pause_ends: float = 0.0
     probed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -183,7 +184,10 @@ class Dispatcher:
         slots: Slots | None = None,
         context: Context | None = None,
     ) -> None:
-        self._models = {spec.name: _Model(spec, one, asyncio.Semaphore(spec.concurrency)) for spec, one in models}
+        lines: dict[str, Line] = {}
+        self._models = {
+            spec.name: _Model(spec, one, lines.setdefault(spec.slot, Line(spec.sessions))) for spec, one in models
+        }
         self._spending = spending
         self._limits = limits
         self._policy = policy
@@ -219,7 +223,7 @@ class Dispatcher:
         patience = run.left() if run.last else min(run.left(), self._limits.patience)
         if self._in_cooldown(run, model):
             return False
-        async with held_slot(model.spec, model.slots, self._slots, patience) as taken:
+        async with held_slot(model.spec, model.line, self._slots, (rank_of(run.terms.asker), patience)) as taken:
             if taken is not None or run.left() <= 0:
                 _no_slot(run, model, taken or NoSlot())
                 return False
@@ -373,7 +377,7 @@ def _no_slot(run: _Run, model: _Model, why: NoSlot) -> None:
         told = f"paused for {why.paused:.0f} s by another worker"
         _not_asked(run, model, "cooldown", told, wait=why.paused)
     else:
-        _not_asked(run, model, "busy", f"{model.spec.concurrency} sessions are running")
+        _not_asked(run, model, "busy", f"{model.spec.sessions} sessions are running")
 
 
 async def _within(session: Session, request: Request, on_delta: OnDelta | None) -> Reply:
@@ -426,7 +430,7 @@ def _priced(model: _Model, usage: Usage, outcome: Outcome, message: str) -> Atte
 
 
 def _bill(run: _Run, model: _Model, usage: Usage, *, failed: bool = True) -> Bill:
-    return Bill(run.terms.asker, model.spec.name, usage, _micros(model, usage), failed)
+    return Bill(run.terms.asker, model.spec.name, usage, _micros(model, usage), failed, run.terms.butler)
 
 
 def _with_cost(model: _Model, reply: Reply) -> Reply:

@@ -27,10 +27,10 @@ class OpenModels:
         """As in the port, in the order in which they were given."""
         return tuple(name for name, spec in self._specs.items() if spec.kind in API_KINDS)
 
-    async def context(self, name: str) -> int:
+    async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
         """How many tokens a model can read; of one that cannot be asked from here what is assumed."""
         spec = self._specs.get(name)
-        return NO_CONTEXT if spec is None else await self._sessions.contexts.of(spec)
+        return unknown if spec is None else await self._sessions.contexts.of(spec, unknown)
 
     def flaw(self, name: str) -> str | None:
         """What is missing on this machine to ask it; None: nothing, as far as is known without asking."""
@@ -39,8 +39,14 @@ class OpenModels:
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
         models = [name for name in asking.models if name in self._specs] or self.names
-        shorter, on_share_of, ready = asking.shorter, asking.on_share_of, asking.ready
-        terms = Terms(asking.asker, models=models, shorter=shorter, on_share_of=on_share_of, ready=ready)
+        terms = Terms(
+            asking.asker,
+            models=models,
+            shorter=asking.shorter,
+            on_share_of=asking.on_share_of,
+            ready=asking.ready,
+            butler=asking.butler,
+        )
         return await self.dispatcher.run(request, terms, asking.on_delta)
 
     async def aclose(self) -> None:

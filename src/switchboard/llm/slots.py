@@ -1,30 +1,52 @@
 """The slots of models, shared by all processes of an installation: the port, and how a session gets one.
 
-A model runs as many sessions at once as its settings allow, in all workers together. A pause that its provider asks of
-one of them, and a refused key, hold for the others. `dispatch.py` asks within `held_slot`; the store keeps slots as
-leases, so that those of a worker that was killed come back by themselves.
+A model runs as many sessions at once as its settings allow, in all workers together; the models of one local server
+share its slots. Who waits is served by rank, then by age: classification, turns, plans, all else. A pause that its
+provider asks of one process, and a refused key, hold for the others. `dispatch.py` asks within `held_slot`; the store
+keeps slots and who waits for them as leases, so that those of a worker that was killed come back by themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from bisect import insort
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final, Protocol
+from uuid import UUID, uuid4
 
 from switchboard.llm.spec import ModelSpec
 
 _POLL_S: Final = 0.05
 _LONGEST_POLL_S: Final = 0.5
+_RANKS: Final[Mapping[str, int]] = {"classification": 0, "models test": 0, "turn": 1, "plan": 2}
+_LAST: Final = 3
+
+
+def rank_of(asker: str) -> int:
+    """Where those who ask for this stand in line; a smaller number is nearer to its head."""
+    return _RANKS.get(asker, _LAST)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A slot that somebody waits for: one of `most` with the name `slot`, to ask `model`. `ticket`: this wait."""
+
+    model: str
+    slot: str
+    most: int
+    rank: int = 0
+    ticket: UUID = field(default_factory=uuid4)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A slot that was taken. It holds until it is freed or expires."""
 
-    key: str
+    ticket: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +68,11 @@ class NoSlot:
 class Slots(Protocol):
     """The slots of all models, and their cooldowns."""
 
-    async def take(self, model: str, most: int) -> Lease | NoSlot:
-        """One of `most` slots of a model, or why there is none."""
+    async def take(self, wanted: Wanted) -> Lease | NoSlot:
+        """A slot, or why there is none; asking again with the same ticket keeps the place in line for some seconds."""
 
-    def free(self, lease: Lease) -> None:
-        """Give it back. Nothing waits for it but this process's next `take`."""
+    def free(self, ticket: UUID) -> None:
+        """Give a slot, or a place in line, back. Nothing waits for it but this process's next `take`."""
 
     async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
         """Tell the others that a cooldown has begun here. `for_all`: the provider asked for it, so it is theirs too."""
@@ -59,47 +81,87 @@ class Slots(Protocol):
         """Pause a model for all that have the same key: its provider has refused it, and will refuse it again."""
 
 
+Place = tuple[int, int]
+"""Rank and number of arrival."""
+
+
+class Line:
+    """Those of this process who wait for the slots of a model or of a local server, and those who have one."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._numbers = count()
+        self._waiting: list[Place] = []
+        self._turns: dict[Place, asyncio.Event] = {}
+
+    def enter(self, rank: int) -> Place:
+        """Take a place; it must be left."""
+        place = (rank, next(self._numbers))
+        insort(self._waiting, place)
+        self._turns[place] = asyncio.Event()
+        self._look()
+        return place
+
+    def leave(self, place: Place) -> None:
+        """Give up a place, or the slot that was got at it."""
+        if self._turns.pop(place, None) is None:
+            self._free += 1
+        else:
+            self._waiting.remove(place)
+        self._look()
+
+    def got(self, place: Place) -> None:
+        """A slot was got at this place."""
+        del self._turns[place]
+        self._waiting.remove(place)
+        self._free -= 1
+        self._look()
+
+    async def its_turn(self, place: Place, ends: float) -> bool:
+        """Whether so few stand before this place that it may ask for a slot, waiting for that until `ends`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(ends):
+                await self._turns[place].wait()
+        return self._turns[place].is_set()
+
+    def _look(self) -> None:
+        for n, place in enumerate(self._waiting):
+            turn = self._turns[place]
+            turn.set() if n < self._free else turn.clear()
+
+
 @asynccontextmanager
 async def held_slot(
-    spec: ModelSpec, own: asyncio.Semaphore, shared: Slots | None, patience: float
+    spec: ModelSpec, line: Line, shared: Slots | None, waiting: tuple[int, float]
 ) -> AsyncIterator[NoSlot | None]:
-    """A slot of this process (`own`), then one of all, waiting for `patience` seconds; None: a session may begin."""
-    ends = asyncio.get_running_loop().time() + max(0.0, patience)
-    async with _own_slot(own, ends) as free:
-        if not free or shared is None:
-            yield None if free else NoSlot()
-            return
-        lease = await _shared_slot(shared, spec, ends)
-        if isinstance(lease, NoSlot):
-            yield lease
-            return
-        try:
-            yield None
-        finally:
-            shared.free(lease)
+    """A slot of this process, which is one of all; `waiting`: the rank in line and the seconds to wait for it.
 
-
-@asynccontextmanager
-async def _own_slot(own: asyncio.Semaphore, ends: float) -> AsyncIterator[bool]:
-    """Whether this process may begin another session, waiting until `ends`."""
+    None: a session may begin.
+    """
+    rank, patience = waiting
+    wanted = Wanted(spec.name, spec.slot, spec.sessions, rank)
+    place = line.enter(rank)
     try:
-        async with asyncio.timeout_at(ends):
-            await own.acquire()
-    except TimeoutError:
-        yield False
-        return
-    try:
-        yield True
+        found = await _slot(line, place, (shared, wanted), asyncio.get_running_loop().time() + max(0.0, patience))
+        if found is None:
+            line.got(place)
+        yield found
     finally:
-        own.release()
+        line.leave(place)
+        if shared is not None:
+            shared.free(wanted.ticket)
 
 
-async def _shared_slot(slots: Slots, spec: ModelSpec, ends: float) -> Lease | NoSlot:
-    """A lease. That one has come back is not announced, so it is asked for again and again until `ends`."""
+async def _slot(line: Line, place: Place, shared: tuple[Slots | None, Wanted], ends: float) -> NoSlot | None:
+    """Nothing if there is a slot. That one has come back elsewhere is not announced, so it is asked for repeatedly."""
+    slots, wanted = shared
     pause, time = _POLL_S, asyncio.get_running_loop().time
-    taken = await slots.take(spec.name, spec.concurrency)
-    while isinstance(taken, NoSlot) and taken.busy and time() + pause < ends:
+    while await line.its_turn(place, ends):
+        taken = None if slots is None else await slots.take(wanted)
+        if not isinstance(taken, NoSlot):
+            return None
+        if not taken.busy or time() + pause >= ends:
+            return taken
         await asyncio.sleep(pause * random.uniform(0.5, 1.0))
         pause = min(2 * pause, _LONGEST_POLL_S)
-        taken = await slots.take(spec.name, spec.concurrency)
-    return taken
+    return NoSlot()

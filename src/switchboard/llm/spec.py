@@ -39,6 +39,7 @@ class ModelSpec:
 
     `base_url` None: the provider's own. The key comes from the variable `api_key_env` or from `api_key_file`; without
     either none is sent. `profile` "local" is for servers on your own machine (LM Studio, Ollama, llama.cpp, vLLM).
+    `concurrency`: how many sessions at once; None: 1 of a local server, for all of its models together, else 4.
     `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `vision`: it can
     see images. `program` is that of the command line, if it does not have its usual name; `pass_env` names our
     variables that it gets, by default none.
@@ -51,7 +52,7 @@ class ModelSpec:
     api_key_env: str | None = None
     api_key_file: Path | None = None
     timeout: float = 60.0
-    concurrency: int = 4
+    concurrency: int | None = None
     max_tokens: int = 1024
     context: int | None = None
     price_in: float | None = None
@@ -65,6 +66,16 @@ class ModelSpec:
     def origin(self) -> str:
         """Identifies the model that may get its own blocks back: the same model at the same place."""
         return f"{self.kind} {self.base_url or ''} {self.model}"
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions may run at once."""
+        return self.concurrency or (1 if self.profile == "local" else 4)
+
+    @property
+    def slot(self) -> str:
+        """Whose slots its sessions take: those of its local server, else its own."""
+        return self.base_url.rstrip("/") if self.profile == "local" and self.base_url else self.name
 
     @property
     def price(self) -> Price | None:

@@ -22,7 +22,7 @@ class Asking:
     """Whom to ask. `models` in this order; `shorter` gives the request within a number of tokens, or as short as it
     can be; `on_delta` is told the reply while it is written. `on_share_of`: the message whose sender's
     share of the day it counts towards; None: nobody's. `ready` is awaited before each request leaves, beside what is
-    prepared meanwhile; what it raises is raised.
+    prepared meanwhile; what it raises is raised. What it costs is booked for `asker`, the purpose, and `butler`.
     """
 
     models: Sequence[str]
@@ -31,6 +31,7 @@ class Asking:
     on_delta: Callable[[Delta], None] | None = None
     on_share_of: UUID | None = None
     ready: Callable[[], Awaitable[None]] | None = None
+    butler: str = ""
 
 
 class Models(Protocol):
@@ -41,8 +42,10 @@ class Models(Protocol):
         """Those with an API, in the order of the settings: a command line cannot call the tools of a turn."""
         ...
 
-    async def context(self, name: str) -> int:
-        """How many tokens question and answer may have together: as the settings say, else as its server says."""
+    async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
+        """How many tokens question and answer may have together: as the settings say, else as its server says, else
+        what is assumed where nobody says.
+        """
         ...
 
     def flaw(self, name: str) -> str | None:

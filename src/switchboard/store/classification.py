@@ -264,7 +264,7 @@ async def reserve_day(
 async def settle_day(database: Database, reservation: Reservation, bill: Bill | None) -> None:
     """Book the actual cost of a session, on the day on which it began, and release its reservation."""
     usage, micros = (NO_USAGE, 0) if bill is None else (bill.usage, bill.micros)
-    of = (None, None, False) if bill is None else (bill.asker, bill.model, bill.failed)
+    of = (None, "", None, False) if bill is None else (bill.asker, bill.butler, bill.model, bill.failed)
     tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read, usage.cache_write)
     key = (reservation.reservation_id, reservation.day, reservation.flow)
     await database.run(query("classification.settle_spending"), *key, micros, *of, *tokens)

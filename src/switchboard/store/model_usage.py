@@ -22,7 +22,8 @@ from switchboard.store.database import Database, query, rows_as
 
 By = Literal["day", "model", "butler", "team", "message", "asker"]
 _BOOKED: Final = frozenset({"day", "model", "asker"})
-"""By these all requests are counted, by whole days; by the others those that were made for one message."""
+"""By these all requests are counted, by whole days; by team and message those that were made for one message. By butler
+all are, and of the requests for classification a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def key_of_usage(by: By, row: Usage) -> UsageKey:
 
 async def total(database: Database, by: By, span: Span) -> Totals:
     """The sum of all rows by this."""
-    name = "usage_total_booked" if by in _BOOKED else "usage_total"
+    name = "usage_total_by_butler" if by == "butler" else "usage_total_booked" if by in _BOOKED else "usage_total"
     [found] = rows_as(Totals, await database.rows(query(f"model_usage.{name}"), *_bounds(span)))
     return found
 
@@ -231,19 +232,25 @@ class SlotFound:
 
 @dataclass(frozen=True, slots=True)
 class SlotWanted:
-    """One of `most` slots of a model, for `ttl` seconds; `key_hash` is that of the key, `fresh`: of a new process."""
+    """One of `most` slots of this name to ask a model, for `ttl` seconds. A smaller `rank` stands nearer to the head.
+
+    `key_hash` is that of the key, `fresh`: of a new process.
+    """
 
     model: str
+    slot: str
     most: int
     ttl: float
+    rank: int = 0
     key_hash: str = ""
     fresh: bool = False
 
 
 async def take_slot(database: Database, lease: UUID, process: UUID, wanted: SlotWanted) -> SlotFound:
-    """Take a slot, if one is free and the model is not paused for this process."""
-    values = (wanted.model, wanted.most, lease, process, timedelta(seconds=wanted.ttl), wanted.key_hash, wanted.fresh)
-    [found] = rows_as(SlotFound, await database.rows(query("model_usage.take_slot"), *values))
+    """Take a slot, if one is free, nobody stands before this one, and the model is not paused for this process."""
+    slot = (wanted.model, wanted.slot, wanted.most, wanted.rank, lease)
+    key = (process, timedelta(seconds=wanted.ttl), wanted.key_hash, wanted.fresh)
+    [found] = rows_as(SlotFound, await database.rows(query("model_usage.take_slot"), *slot, *key))
     return found
 
 

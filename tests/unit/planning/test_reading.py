@@ -16,8 +16,9 @@ from switchboard.core.planning.form import route_tool
 from switchboard.core.planning.ladder import Retry, Settled, Templates, settle, settle_review
 from switchboard.core.planning.read import Faulty, read_decision, steps_of
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.llm import Reply, ToolCall
+from switchboard.domain.llm import ChatMessage, Reply, Request, ToolCall
 from switchboard.domain.planning import Pipeline, PipelineStep, Review, RouteDecision
+from switchboard.llm.answers import read_document
 from tests.unit.planning.answers import REFUSED, SEED, TAKEN, TEXT, VALID, plan, tool, write
 from tests.unit.planning.menus import ARXIV, CRATE, LIMITS, MENU
 from tests.unit.test_tools import Validator
@@ -290,3 +291,19 @@ def test_all_faults_are_named_at_once() -> None:
     assert isinstance(found, Faulty)
     told = ("s1: there is no tool 'rm_rf'", "s2: args.task must say", "s3: url must be one of")
     assert all(fault.startswith(part) for fault, part in zip(found.faults, told, strict=True))
+
+
+# As servers send them -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", VALID, ids=lambda value: json.dumps(value)[:60])
+def test_of_a_plan_that_a_server_cuts_off_no_step_is_missing(value: JsonObject) -> None:
+    """Every beginning of it, whatever the server says about the end: never fewer steps than were written."""
+    whole = json.dumps({"thought": "Well.", "calls": [value]})
+    tool = route_tool(MENU)
+    request = Request((ChatMessage("user", "x"),), "", (tool,), tool.name, whole=False)
+    for end in range(len(whole)):
+        for finish in ("stop", None) if end % 5 == 0 else ("stop",):
+            choice = {"message": {"role": "assistant", "content": whole[:end]}, "finish_reason": finish}
+            reply = read_document("openai", {"choices": [choice]}, request, local=True)
+            assert isinstance(settle([reply], MENU, LIMITS, TEMPLATES), Retry), whole[:end]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -18,12 +19,16 @@ from switchboard.core.planning.machine import End, Ended, EndState, HaltReason, 
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
 from switchboard.core.planning.prompts import (
+    PLAN_TOKENS,
+    THINKING_TOKENS,
     Asked,
+    asked_again,
     lead_of,
     lead_request,
     review_request,
     route_request,
     specialist_request,
+    with_room,
 )
 from switchboard.core.planning.templates import Builds, left_out, templates
 from switchboard.core.planning.views import fair_shares, review_view, router_view, specialist_view
@@ -187,7 +192,22 @@ def test_the_router_is_told_what_there_is_and_fills_in_its_form() -> None:
     assert ARXIV in request.said
     assert "web_search" in request.said
     assert request.said.endswith("The message:\nCompare both")
-    assert (request.max_tokens, route_request("x", MENU, 9_999, thinking=True).request.max_tokens) == (800, 2_500)
+    assert request.max_tokens == 800
+
+
+@pytest.mark.parametrize("window", [4_096, 8_192, 32_768])
+@pytest.mark.parametrize("tokens", [300, PLAN_TOKENS, THINKING_TOKENS])
+@pytest.mark.parametrize("size", [0, 50_000])
+def test_what_is_asked_again_fits_with_its_answer(window: int, tokens: int, size: int) -> None:
+    text, answer = f"Compare {'x ' * size}", f"I would {'y ' * size}"
+    make = partial(route_request, text, MENU)
+    again = partial(asked_again, make, answer, "Wrong. " * size)
+    for one, roles in ((make, ["user"]), (again, ["user", "assistant", "user"])):
+        asked = with_room(one, window, tokens)
+        assert fitting(asked, window)
+        assert 200 <= asked.request.max_tokens <= tokens
+        assert asked.request.max_tokens == tokens or window == 4_096, "a small context leaves less"
+        assert [message.role for message in asked.request.messages] == roles
 
 
 OURS = tuple(FrozenTool(s.name, s.description, s.parameters, s.effect) for s in (one.spec for one in build_tools()))

@@ -251,6 +251,7 @@ class Talk:
             on_delta=self._telling.hear,
             on_share_of=on_share_of,
             ready=self._journal.flush,  # or else a crash might cost two requests that were answered
+            butler=self._turn.member.system_id,
         )
 
     async def _fitted(self, progress: Progress) -> Progress:

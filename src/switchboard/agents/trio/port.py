@@ -26,7 +26,7 @@ class Question:
 
     `menu`: what plans may use; in a review what new steps may. `models`: the names of the router's models, in the order
     in which they are asked. `tokens`: the most that they may generate in this call, all requests of it together;
-    `seconds`: how long the plan may still work. `key` and `on_share_of` go into `Request` and `Asking`.
+    `seconds`: how long the plan may still work. `key`, `on_share_of` and `butler` go into `Request` and `Asking`.
     """
 
     text: str
@@ -38,6 +38,7 @@ class Question:
     seconds: float
     key: str = ""
     on_share_of: UUID | None = None
+    butler: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,17 +16,23 @@ from switchboard.core.planning.form import MOST_STEPS, offered, review_tool, rou
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.views import fair_shares, review_view, router_view, rule_for, specialist_view
-from switchboard.core.tokens import fits
+from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.domain.llm import ChatMessage, Request, Tool
 from switchboard.domain.planning import SPECIALIST_CHARS, PipelineStep
 
 PLAN_TOKENS: Final = 800
 THINKING_TOKENS: Final = 2_500
 """The same for models that think, which counts."""
+LEAST_TOKENS: Final = 200
+"""Fewer than these hold no decision."""
 LEAD_WORDS: Final = 60
 _LEAD_TOKENS: Final = 200
 _MOST_MESSAGE: Final = 8_000
 _MOST_DESCRIPTION: Final = 200
+_MOST_REPEATED: Final = 800
+_MOST_FAULTS: Final = 1_200
+_JOINT: Final = 64
+"""Tokens by which two texts, estimated apart, may differ from the two in one."""
 _LEAST_CHARS: Final = 200
 _GOOD_PART: Final = 1_000
 _ALL: Final = 10**9
@@ -79,14 +85,32 @@ class Asked:
     left_out: tuple[str, ...] = ()
 
 
-def route_request(text: str, menu: Menu, window: int, *, thinking: bool = False) -> Asked:
+Make = Callable[[int], Asked]
+"""Makes a request for a context of so many tokens."""
+
+
+def route_request(text: str, menu: Menu, window: int) -> Asked:
     """What the router is asked first: `window` is the context of its model in tokens."""
 
     def request(shorter: Menu, most: int) -> Request:
         said = f"{_told_of(shorter)}\n\nThe message:\n{cut(text, most)}"
-        return _request(_ROUTER, said, THINKING_TOKENS if thinking else PLAN_TOKENS, route_tool(shorter))
+        return _request(_ROUTER, said, PLAN_TOKENS, route_tool(shorter))
 
     return _with_menu(menu, request, _Room(_MOST_MESSAGE, window, len(text)))
+
+
+def asked_again(make: Make, answer: str, told: str, window: int) -> Asked:
+    """A request with the `answer` to it that cannot be used, and why not. Of both as much as is of use."""
+    more = (ChatMessage("assistant", cut(answer, _MOST_REPEATED)), ChatMessage("user", cut(told, _MOST_FAULTS)))
+    asked = make(window - _JOINT - sum(estimate_tokens(message.text) for message in more))
+    return replace(asked, request=replace(asked.request, messages=(*asked.request.messages, *more)))
+
+
+def with_room(make: Make, window: int, tokens: int) -> Asked:
+    """A request to the router with room for an answer of `tokens`; if there is less, for what there is."""
+    asked = make(window - max(tokens - PLAN_TOKENS, 0))
+    left = max(window - asked_tokens(asked.request), LEAST_TOKENS)
+    return replace(asked, request=replace(asked.request, max_tokens=min(tokens, left)))
 
 
 def review_request(plan: Plan, text: str, texts: Mapping[str, str], around: tuple[Menu, int]) -> Asked:

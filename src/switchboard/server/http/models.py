@@ -45,9 +45,10 @@ async def get_usage(
 ) -> Response:
     """Tokens and cost from `from` until `to`, without these of the last 30 days.
 
-    Days newest first, everything else most expensive first. By day, model and asker (`turn`, `compaction`,
-    `classification`) everything counts, by whole days (UTC). By message, butler and team: classifications and the
-    answers of models in turns, but not compaction and failed requests of turns; a turn counts when its message came.
+    Days newest first, everything else most expensive first. By day, model, butler and asker (`turn`, `plan`,
+    `compaction`, `classification`) everything counts, by whole days (UTC); of classification a butler has its share.
+    By message and team: classifications and the answers of models in turns, but not compaction and failed requests of
+    turns; a turn counts when its message came.
     """
     return answer(await parts.spending.usage(by, since, until, limit=limit, cursor=cursor))
 

@@ -71,21 +71,23 @@ begin
     delete from model_reservation r where r.reservation_id = _reservation_id;
 end $$;
 
--- Takes one of `_most` slots of a model for `_ttl`, unless its provider has refused the key of this process, or asked
--- another process for a pause. `_fresh`: the process has just started, so that the key is tried again.
--- Slots of dead processes come back when they expire.
+-- Takes one of `_most` slots to ask a model for `_ttl`, unless its provider has refused the key of this process, or asked
+-- another process for a pause. If all are taken, or others stand before it, it waits in line; its place is kept for two seconds
+-- after each time it asks. `_fresh`: the process has just started, so that the key is tried again.
+-- Slots and places of dead processes come back when they expire.
 -- paused_s: seconds of the pause, 0 if there is none; refused: why the key was refused, or null.
-create or replace function take_slot_of_model(_model text, _most integer, _lease_id uuid, _process uuid, _ttl interval,
-                                              _key_hash text, _fresh boolean)
+create or replace function take_slot_of_model(_model text, _slot text, _most integer, _rank smallint, _lease_id uuid, _process uuid,
+                                              _ttl interval, _key_hash text, _fresh boolean)
 returns table (taken boolean, paused_s float8, refused text)
 language plpgsql as $$
 #variable_conflict use_column
 declare
     _paused interval;
     _refused text;
+    _taken boolean;
 begin
     perform set_config('synchronous_commit', 'off', true);  -- a slot that a crash of the database frees costs nothing
-    perform pg_advisory_xact_lock(hashtextextended(_model, 1969647215));
+    perform pg_advisory_xact_lock(hashtextextended(_slot, 1969647215));
     if _fresh then
         delete from model_refused_key k where k.model = _model and k.key_hash = _key_hash;
     end if;
@@ -97,11 +99,14 @@ begin
         return query select false, coalesce(extract(epoch from _paused), 0)::float8, _refused;
         return;
     end if;
-    delete from model_lease l where l.model = _model and l.until < clock_timestamp();
-    if (select count(*) from model_lease l where l.model = _model) >= _most then
-        return query select false, 0::float8, null::text;
-        return;
-    end if;
-    insert into model_lease (lease_id, model, until) values (_lease_id, _model, clock_timestamp() + _ttl);
-    return query select true, 0::float8, null::text;
+    delete from model_lease l where l.slot = _slot and l.until < clock_timestamp();
+    insert into model_lease as l (lease_id, slot, rank, holds, until)
+        values (_lease_id, _slot, _rank, false, clock_timestamp() + interval '2 seconds')
+        on conflict (lease_id) do update set until = excluded.until;
+    update model_lease own set holds = true, until = clock_timestamp() + _ttl
+        where own.lease_id = _lease_id
+            and (select count(*) from model_lease l where l.slot = _slot
+                 and (l.holds or (l.rank, l.since, l.lease_id) < (own.rank, own.since, own.lease_id))) < _most
+        returning true into _taken;
+    return query select coalesce(_taken, false), 0::float8, null::text;
 end $$;

@@ -44,8 +44,8 @@ end $$;
 
 -- Books what a request has used on the day when it was reserved, and frees the reservation. `_asker` null: no model was asked.
 -- Rows are locked in the order of `reserve_for_sender`.
-create or replace function settle_spending(_reservation_id uuid, _day date, _flow bigint, _micros bigint, _asker text, _model text,
-                                           _failed boolean, _in bigint, _out bigint, _read bigint, _written bigint)
+create or replace function settle_spending(_reservation_id uuid, _day date, _flow bigint, _micros bigint, _asker text, _butler text,
+                                           _model text, _failed boolean, _in bigint, _out bigint, _read bigint, _written bigint)
 returns void
 language plpgsql as $$
 begin
@@ -56,9 +56,9 @@ begin
     insert into model_day as d (day, tokens, micros) values (_day, _in + _out, _micros)
         on conflict (day) do update set tokens = d.tokens + excluded.tokens, micros = d.micros + excluded.micros;
     delete from model_reservation r where r.reservation_id = _reservation_id;
-    insert into model_usage as u (day, asker, model, attempts, failed, tokens_in, tokens_out, cache_read, cache_write, cost)
-        select _day, _asker, _model, 1, _failed::integer, _in, _out, _read, _written, _micros where _asker is not null
-        on conflict (day, asker, model) do update set
+    insert into model_usage as u (day, asker, butler, model, attempts, failed, tokens_in, tokens_out, cache_read, cache_write, cost)
+        select _day, _asker, _butler, _model, 1, _failed::integer, _in, _out, _read, _written, _micros where _asker is not null
+        on conflict (day, asker, butler, model) do update set
             attempts = u.attempts + 1, failed = u.failed + excluded.failed, tokens_in = u.tokens_in + excluded.tokens_in,
             tokens_out = u.tokens_out + excluded.tokens_out, cache_read = u.cache_read + excluded.cache_read,
             cache_write = u.cache_write + excluded.cache_write, cost = u.cost + excluded.cost;

@@ -961,10 +961,12 @@ create table model_reservation (
     until timestamptz not null
 );
 
--- What was used of each model on a day, and for what: `asker` is classification, a test of models, and so on.
+-- What was used of each model on a day, and for what: `asker` is classification, turn, plan, compaction and so on; `butler` whose
+-- work it was, '' of nobody, as of classification.
 create table model_usage (
     day date not null,
     asker text not null,
+    butler text not null,
     model text not null,
     attempts bigint not null,
     failed bigint not null,
@@ -973,7 +975,7 @@ create table model_usage (
     cache_read bigint not null,
     cache_write bigint not null,
     cost bigint not null,
-    primary key (day, asker, model)
+    primary key (day, asker, butler, model)
 );
 
 -- Models that a process does not use for some time: they failed, or their provider asked for a pause (for_all).
@@ -997,14 +999,18 @@ create table model_refused_key (
     primary key (model, key_hash)
 );
 
--- Sessions with models that are running: `concurrency` of a model holds for all processes. Unlogged: after a crash of the
--- database none is running.
+-- Sessions with models that are running, and those that wait for a slot: `concurrency` of a model, or of a local server, holds
+-- for all processes. Unlogged: after a crash of the database none is running.
+-- slot: whose slots they are; rank: who waits with a smaller one is served first, else who waits longer.
 create unlogged table model_lease (
     lease_id uuid primary key,
-    model text not null,
+    slot text not null,
+    rank smallint not null,
+    since timestamptz not null default clock_timestamp(),
+    holds boolean not null,
     until timestamptz not null
 );
-create index model_lease_model on model_lease (model);
+create index model_lease_slot on model_lease (slot);
 
 -- What turns write at the moment, for those who read along; removed when their attempt ends. kept: how many characters of what
 -- was told before stay; tool: the name of one that is called. Unlogged: after a crash the reply is written again, or is there.

@@ -102,4 +102,4 @@ delete from switchboard.pipeline_key where key = $1 and request_id = $2;
 select flow, scope, unit, cap, used, held from reserve_spending($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: settle_spending
-select settle_spending($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+select settle_spending($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);

@@ -35,10 +35,10 @@ with {{asked}}, spent as (
 )
 {{page}};
 
--- name: usage_by_butler
--- What the classification of a message has cost is shared evenly, to the last token, by the butlers of its first decision; null:
--- nobody. A turn is of its butler.
-with {{asked}}, spent as (
+-- part: of_butlers
+-- What was spent for each butler. What the classification of a message has cost is shared evenly, to the last token, by the
+-- butlers of its first decision; null: nobody. All else is booked for its butler.
+spent as (
     select a.request_id, count(*) as attempts, sum(a.failed)::bigint as failed, sum(a.tokens_in)::bigint as tokens_in,
            sum(a.tokens_out)::bigint as tokens_out, sum(a.cost)::bigint as cost
     from asked a where a.asker = 'classification' group by a.request_id
@@ -49,23 +49,38 @@ with {{asked}}, spent as (
     left join lateral (
         select distinct d.system_id from delivery d where d.request_id = s.request_id and d.n = 1
     ) g on true
-), each as (
+), of_messages as (
     select s.system_id, s.request_id, s.attempts, s.failed,
            s.tokens_in / s.sharers + (s.place <= s.tokens_in % s.sharers)::integer as tokens_in,
            s.tokens_out / s.sharers + (s.place <= s.tokens_out % s.sharers)::integer as tokens_out,
            s.cost / s.sharers + (s.place <= s.cost % s.sharers)::integer as cost
     from shared s
     union all
-    select a.system_id, a.request_id, 1, a.failed, a.tokens_in, a.tokens_out, a.cost from asked a where a.asker = 'turn'
-), summed as (
+    select distinct a.system_id, a.request_id, 0, 0, 0, 0, null::bigint from asked a where a.asker = 'turn'
+), of_butlers as (
+    select m.system_id, m.request_id, m.attempts, m.failed, m.tokens_in, m.tokens_out, m.cost from of_messages m
+    union all
+    select nullif(b.butler, ''), null, b.attempts, b.failed, b.tokens_in, b.tokens_out, nullif(b.cost, 0)
+    from booked b where b.asker <> 'classification'
+)
+
+-- name: usage_by_butler
+with {{asked}}, {{booked}}, {{of_butlers}}, summed as (
     select e.system_id as key, count(distinct e.request_id) as messages, sum(e.attempts)::bigint as attempts,
            sum(e.failed)::bigint as failed, sum(e.tokens_in)::bigint as tokens_in, sum(e.tokens_out)::bigint as tokens_out,
            sum(e.cost)::bigint as cost
-    from each e group by 1
+    from of_butlers e group by 1
 ), ranked as (
     select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from summed s
 )
 {{page}};
+
+-- name: usage_total_by_butler
+with {{asked}}, {{booked}}, {{of_butlers}}
+select count(distinct e.request_id) as messages, coalesce(sum(e.attempts), 0)::bigint as attempts,
+       coalesce(sum(e.failed), 0)::bigint as failed, coalesce(sum(e.tokens_in), 0)::bigint as tokens_in,
+       coalesce(sum(e.tokens_out), 0)::bigint as tokens_out, sum(e.cost) / 1e6::float8 as cost_usd
+from of_butlers e;
 
 -- name: usage_booked
 -- By day, model or asker. Days by themselves, all others by what they cost.
@@ -150,7 +165,7 @@ delete from model_refused_key where model = $1;
 delete from model_refused_key where at < clock_timestamp() - interval '1 day';
 
 -- name: take_slot
-select taken, paused_s, refused from take_slot_of_model($1, $2, $3, $4, $5, $6, $7);
+select taken, paused_s, refused from take_slot_of_model($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: renew_slots
 update model_lease set until = clock_timestamp() + $2 where lease_id = any($1::uuid[]);

@@ -1,0 +1,202 @@
+"""The planner: the router's model decides what is done with a message, and whether results answer it.
+
+The executor calls `ModelPlanner` through the protocol of `port.py`.
+Requests are made in `core/planning/prompts.py`, answers read in `core/planning/ladder.py`; here they are sent and
+counted. Next: `ports/models.py`, through which models are asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, TypeVar
+
+from switchboard.agents.trio.port import Planned, Question, Reviewed
+from switchboard.core.planning.ladder import Retry, Settled, settle, settle_review
+from switchboard.core.planning.machine import Plan
+from switchboard.core.planning.prompts import (
+    PLAN_TOKENS,
+    THINKING_TOKENS,
+    Asked,
+    Make,
+    asked_again,
+    review_request,
+    route_request,
+    with_room,
+)
+from switchboard.core.tokens import fits
+from switchboard.domain.llm import Attempt, ModelFailure, Reply, Report, Request, Usage
+from switchboard.domain.planning import Review
+from switchboard.ports.engine import ModelUsage
+from switchboard.ports.models import Asking, Models
+
+ASKER: Final = "plan"
+"""What models are asked for, in the rows of usage."""
+UNKNOWN_CONTEXT: Final = 4_096
+"""Tokens that a router's model is taken to read where nobody says: routers are small, and a cut plan is none."""
+_GRAMMAR: Final = re.compile(r"status (?:400|422|500)\b.*(?:schema|grammar|response_format)", re.IGNORECASE | re.DOTALL)
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Climb:
+    """One way up the ladder. `window` is the context of the first model; the loop's clock says when it `ends`."""
+
+    question: Question
+    make: Make
+    window: int
+    ends: float
+    answers: list[Reply] = field(default_factory=list)
+    spent: dict[str, ModelUsage] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        """Those that may still be generated."""
+        return self.question.tokens - sum(one.output_tokens for one in self.spent.values())
+
+    @property
+    def usage(self) -> tuple[ModelUsage, ...]:
+        return tuple(self.spent.values())
+
+    def book(self, attempt: Attempt, reserved: int) -> None:
+        """What an attempt has used; where nobody reported it, all that it might have generated."""
+        used, before = attempt.usage, self.spent.get(attempt.name, ModelUsage(attempt.name))
+        cost = attempt.micros / 1e6 if attempt.micros or used.cost_usd is not None else None
+        self.spent[attempt.name] = ModelUsage(
+            attempt.name,
+            before.input_tokens + used.input_tokens,
+            before.output_tokens + (reserved if used.estimated else used.output_tokens),
+            before.cache_read + used.cache_read,
+            before.cache_write + used.cache_write,
+            before.cost_usd if cost is None else (before.cost_usd or 0.0) + cost,
+        )
+
+
+class ModelPlanner:
+    """Plans by asking models. Of each it remembers whether it takes schemas, and whether it thinks at length."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._no_schemas: set[str] = set()
+        self._thinkers: set[str] = set()
+
+    async def plan(self, question: Question) -> Planned:
+        """As in the protocol."""
+        climb = await self._climb(question, partial(route_request, question.text, question.menu))
+
+        def read(answers: Sequence[Reply]) -> Settled | Retry:
+            return settle(answers, question.menu, question.limits, question.templates)
+
+        found = await self._settled(climb, read)
+        if isinstance(found, Retry):
+            found = Settled(question.templates.best, "template", len(climb.answers), faults=found.faults)
+        return Planned(found, climb.usage, tuple(climb.notes))
+
+    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+        """As in the protocol."""
+
+        def make(window: int) -> Asked:
+            return review_request(plan, question.text, texts, (question.menu, window))
+
+        def read(answers: Sequence[Reply]) -> Review | Retry:
+            return settle_review(answers, question.menu, question.limits, plan.steps)
+
+        climb = await self._climb(question, make)
+        found = await self._settled(climb, read)
+        return Reviewed(Review("complete") if isinstance(found, Retry) else found, climb.usage, tuple(climb.notes))
+
+    async def _climb(self, question: Question, make: Make) -> _Climb:
+        ends = asyncio.get_running_loop().time() + question.seconds
+        return _Climb(question, make, await self._models.context(question.models[0], UNKNOWN_CONTEXT), ends)
+
+    async def _settled(self, climb: _Climb, read: Callable[[Sequence[Reply]], T | Retry]) -> T | Retry:
+        """What follows from the answers; `Retry` if nothing does, and there is no asking again. Raises ModelFailure."""
+        asked = self._sized(climb.make, climb)
+        climb.notes += _notes_of(asked)
+        climb.answers.append(await self._reply(asked.request, climb.make, climb))
+        found = read(climb.answers)
+        if not isinstance(found, Retry) or climb.tokens < climb.question.limits.least:
+            return found
+        make = partial(asked_again, climb.make, _said(climb.answers[0]), found.text)
+        try:
+            reply = await self._reply(self._sized(make, climb).request, make, climb)
+        except ModelFailure as failure:
+            climb.notes.append(f"the router was not asked again: {failure.message}")
+            return found
+        climb.answers.append(reply)
+        return read(climb.answers)
+
+    def _sized(self, make: Make, climb: _Climb, window: int | None = None) -> Asked:
+        """A request with room for its answer: what it may generate is what the context leaves, if that is less."""
+        thinks = climb.question.models[0] in self._thinkers
+        wanted = min(THINKING_TOKENS if thinks else PLAN_TOKENS, climb.tokens)
+        return with_room(make, climb.window if window is None else window, wanted)
+
+    async def _reply(self, request: Request, make: Make, climb: _Climb) -> Reply:
+        """The answer to a request. Where a model takes no schema, it is asked once more, without, and always so."""
+        if climb.question.models[0] in self._no_schemas:
+            request = _bare(request)
+        report = await self._asked(request, make, climb)
+        refused = {one.name for one in report.attempts if one.asked and _GRAMMAR.match(one.message)}
+        if report.reply is None and request.tools and refused:
+            self._no_schemas |= refused
+            climb.notes.append(f"{', '.join(sorted(refused))} takes no schema, and was asked without")
+            report = await self._asked(_bare(request), make, climb)
+        if report.reply is None:
+            raise _failed(report, climb)
+        if report.reply.stop_reason == "length" and report.reply.model:
+            self._thinkers.add(report.reply.model)
+        return report.reply
+
+    async def _asked(self, request: Request, make: Make, climb: _Climb) -> Report:
+        def shorter(whole: Request, tokens: int) -> Request:
+            """For a model that reads less than the first one."""
+            if fits(whole, tokens):
+                return whole
+            smaller = self._sized(make, climb, tokens + whole.max_tokens).request
+            return smaller if whole.tools else _bare(smaller)
+
+        question = climb.question
+        left = climb.ends - asyncio.get_running_loop().time()
+        sent = replace(request, deadline=max(left, 0.0), whole=False, key=question.key)
+        share, butler = question.on_share_of, question.butler
+        asking = Asking(question.models, ASKER, shorter=shorter, on_share_of=share, butler=butler)
+        report = await self._models.ask(sent, asking)
+        for attempt in report.attempts:
+            if attempt.asked:
+                climb.book(attempt, sent.max_tokens)
+        return report
+
+
+def _said(reply: Reply) -> str:
+    """An answer as text."""
+    return reply.text or "\n".join(one.malformed or json.dumps(dict(one.arguments)) for one in reply.calls)
+
+
+def _bare(request: Request) -> Request:
+    """Without a schema; the prompt says what is wanted, too."""
+    return replace(request, tools=(), force="")
+
+
+def _failed(report: Report, climb: _Climb) -> ModelFailure:
+    """Why no model answered, with all that was used until then."""
+    failure = report.failure or ModelFailure("unavailable", "there is no model")
+    used = climb.usage
+    total = Usage(sum(one.input_tokens for one in used), sum(one.output_tokens for one in used))
+    failure.reply = replace(failure.reply, usage=total)
+    return failure
+
+
+def _notes_of(asked: Asked) -> list[str]:
+    notes = []
+    if asked.left_out:
+        notes.append(f"the router was not told of {', '.join(asked.left_out)}: there was no room")
+    if asked.cut_to is not None:
+        notes.append(f"of its input the router was shown {asked.cut_to:,} characters: there was no room for more")
+    return notes
