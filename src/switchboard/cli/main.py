@@ -65,6 +65,9 @@ COMMANDS: Final = (
     Entry("sops", "rules.sops:app", "Rules of standard operating procedures: load and unload.", _STEER),
     Entry("dlq", "dead_letters.commands:app", "Dead letters: messages that could not be delivered, and why.", _ASK),
     Entry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
+    Entry(
+        "spending", "models.spending:spending", "What models cost: by purpose and butler; what is left today.", _KEEP
+    ),
     Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     Entry("mcp", "mcp_servers:app", "MCP servers: their tools; accept those that change.", _KEEP),
     Entry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),

@@ -275,11 +275,14 @@ def _used(used: Json) -> str:
 
 def _journal(step: Json) -> Text:
     mark, style = ("✓", "green") if step["state"] == "done" else ("…", "yellow")
+    cost = f", {dollars(step['cost_usd'])}" if step["cost_usd"] is not None else ""
+    spent = f"{step['tokens_in']}+{step['tokens_out']} tokens{cost}"
     return (
         Text(f"{mark} ", style=style)
         .append(f"step {one_line(step['path'])}")
         .append(f"  {one_line(step['tool'])}" if step["tool"] else "", style="cyan")
         .append(f"  {clean(step['effect'])}", style="dim")
+        .append(f"  ({spent})" if step["tokens_in"] or step["tokens_out"] else "", style="dim")
     )
 
 

@@ -89,7 +89,7 @@ def usage(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tokens and cost: by day, model, butler, team, message or asker (turn, compaction, classification)."""
+    """Tokens and cost: by day, model, butler, team, message or asker (turn, plan, compaction …)."""
     params = {"by": by, "from": moment(since, "--from"), "to": moment(until, "--to"), "limit": limit}
     found = ask(lambda client: client.get("/v1/models/usage", {**params, "cursor": cursor}))
     show_page(found, usage_table(found), "models usage", as_json=as_json, **params)

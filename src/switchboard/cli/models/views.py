@@ -39,11 +39,16 @@ def print_models(found: Json) -> None:
     out().print(table(*names, rows=rows, keep=("name", "state")) if found["models"] else _NO_MODELS)
     cost = dollars(found["cost_usd"]) if found["cost_usd"] or not found["tokens"] else "cost unknown: no prices"
     out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
-    for cap in found["caps"]:
-        if classify or cap["name"] != "newcomer_tokens_per_day":
-            out().print(_cap(cap))
+    shown = [cap for cap in found["caps"] if classify or cap["name"] != "newcomer_tokens_per_day"]
+    print_caps({**found, "caps": shown})
     if classify:
         _print_limits_of_classification(found)
+
+
+def print_caps(found: Json) -> None:
+    """What is left of the limits of the day, and how often one of them forbade to ask a model."""
+    for cap in found["caps"]:
+        out().print(_cap(cap))
     if found["refused"]:
         out().print(f"{found['refused']:,} calls prevented today by a daily limit", style="yellow")
     if found["senders_refused"]:
