@@ -95,7 +95,7 @@ class WebFetch:
     def asks_first(self, arguments: JsonMapping, scope: ToolScope) -> str | None:
         """For an address that neither the person nor the settings have chosen. Raises `ConfigurationError`."""
         url, scope = canonical(str(arguments["url"])), _read(scope)
-        if url is None or _permitted(url, scope) or port_of(url) not in _OPEN_PORTS:
+        if url is None or _permitted(url, scope) or not _open(url, scope):
             return None
         return "the person has not written this address, and the settings do not name its host"
 
@@ -128,7 +128,7 @@ class WebFetch:
     async def _asked(self, url: str, came_from: str, scope: ToolScope) -> Page | str:
         """What one server answers: a page, or where to go on."""
         place, private = place_of(url), scope.private_hosts
-        if not (port_of(url) in _OPEN_PORTS or port_of(url) >= 1024 or place in scope.hosts | private):
+        if not _open(url, scope):
             raise Refused(f"port {port_of(url)} is not one of web pages")
         extensions = {
             "allow_private": place in private and place_of(came_from) in private,
@@ -151,6 +151,12 @@ class WebFetch:
 def _read(scope: ToolScope) -> ToolScope:
     """With the hosts of the settings in one form."""
     return replace(scope, hosts=hosts_of(scope.hosts), private_hosts=hosts_of(scope.private_hosts))
+
+
+def _open(url: str, scope: ToolScope) -> bool:
+    """Whether its port may be one of web pages."""
+    port = port_of(url)
+    return port in _OPEN_PORTS or port >= 1024 or place_of(url) in scope.hosts | scope.private_hosts
 
 
 def _permitted(url: str, scope: ToolScope) -> bool:
