@@ -36,6 +36,12 @@ def logs_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
+def logs_by_default() -> None:
+    """As structlog has them, where a program has not set them up."""
+    structlog.reset_defaults()
+    structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.default_exception_formatter
+
+
 def _plain() -> list[Processor]:
     *others, _ = structlog.get_config()["processors"]
     return [*others, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]

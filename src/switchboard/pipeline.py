@@ -55,6 +55,7 @@ from switchboard.journey.ask import (
     history_of,
 )
 from switchboard.journey.candidates import Live, read_live
+from switchboard.lanes.logs import hide_variables
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Strategy
 from switchboard.store import classification as store
@@ -133,6 +134,7 @@ class MessagePipeline:
         route_fn: RouteFn | None = None,
         enable_ingress_dedupe: bool = False,
     ) -> None:
+        hide_variables()
         self._database = ForeignDatabase(switchboard_pool, "read_committed")
         self._snapshots = ForeignDatabase(switchboard_pool, "repeatable_read")
         self._notifier = Notifier(self._database)

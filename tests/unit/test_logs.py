@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import re
+from typing import Any, Final, cast
 
 import pytest
 import structlog
@@ -13,6 +14,9 @@ from structlog.testing import capture_logs
 
 from switchboard.app.logs import redact, set_up_logs
 from switchboard.domain.errors import ConfigurationError
+from switchboard.lanes.logs import hide_variables
+from switchboard.pipeline import MessagePipeline
+from tests.logs import logs_by_default
 
 TOKEN = "sb_o_abcdefghijklmnopqrstuvwxyz0123456789ABCDEFG"
 
@@ -120,3 +124,43 @@ def test_what_one_test_sets_up_does_not_deafen_the_next() -> None:
     with capture_logs() as logs:
         ours.info("heard here")
     assert [entry["event"] for entry in logs] == ["heard here"]
+
+
+# In the process of a program -----------------------------------------------------------------------------------------
+
+SECRET: Final = "correct horse"
+
+
+def fail() -> None:
+    """With a secret in a variable and none in the message."""
+    secret = SECRET
+    try:
+        float(secret[:0])
+    except ValueError:
+        structlog.get_logger().exception("it failed")
+
+
+def test_variables_are_not_shown_in_a_program_that_has_no_logs_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    logs_by_default()
+    fail()
+    assert SECRET in capsys.readouterr().out, "that is what structlog does"
+    MessagePipeline(cast(Any, None), cast(Any, None), "house")
+    fail()
+    said = capsys.readouterr()
+    assert "ValueError: could not convert string to float" in said.out
+    assert SECRET not in said.out + said.err
+
+
+def test_the_logs_of_a_program_stay_as_it_has_set_them_up() -> None:
+    lines = io.StringIO()
+    logs_by_default()
+    hide_variables()
+    structlog.configure(
+        processors=[structlog.dev.ConsoleRenderer()], logger_factory=structlog.PrintLoggerFactory(lines)
+    )
+    before = structlog.get_config()["processors"]
+    hide_variables()
+    fail()
+    assert structlog.get_config()["processors"] == before
+    assert structlog.dev.ConsoleRenderer.get_active().exception_formatter is structlog.dev.default_exception_formatter
+    assert "it failed" in lines.getvalue()

@@ -46,6 +46,7 @@ from switchboard.journey.strangers import Strangers
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
+from switchboard.lanes.logs import hide_variables
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
 from switchboard.ports.models import Models
@@ -66,6 +67,7 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
 
     Raises ConfigurationError before anything is written; `for_worker` also for what `make_worker` would refuse.
     """
+    hide_variables()
     async with AsyncExitStack() as stack:
         channels = known_channels(settings)
         seed = read_seed(settings.teams_dir, channels, written=settings.teams)

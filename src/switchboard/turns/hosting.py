@@ -22,6 +22,7 @@ from switchboard.journey.decide import DecideLeg
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.background import run_in_background
+from switchboard.lanes.logs import hide_variables
 from switchboard.lanes.notifier import Notifier
 from switchboard.ports.blobs import BlobStore
 from switchboard.ports.engine import EngineContext, Turn
@@ -90,6 +91,7 @@ async def open_turns(
     `workspaces`, where the workers of the installation should have theirs, too. Raises NotFound where there is no such
     butler, and ConfigurationError for one of another engine.
     """
+    hide_variables()
     database, calls, system_id = ForeignDatabase(pool, "read_committed"), Calls(), SystemId(butler)
     notifier, readers, clock = Notifier(database), Readers(database, CHANNELS), DatabaseClock()
     rule_book = await RuleBook.open(ForeignDatabase(pool, "repeatable_read"), notifier, classifying=False)
