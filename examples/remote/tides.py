@@ -28,7 +28,7 @@ async def execute(idempotency_key: str, input: dict[str, Any], sender: dict[str,
 
 
 def only_switchboard(app: ASGIApp) -> ASGIApp:
-    """Whoever does not show our token is turned away."""
+    """A request without our token is turned away."""
     shown = (b"authorization", f"Bearer {os.environ['TIDES_TOKEN']}".encode())
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

@@ -157,7 +157,7 @@ class ChatDecisions:
 
 
 def _unfit(asked: ShownApproval, command: Command) -> str | None:
-    """Why this cannot be done to what is asked, whoever wants it; None: it can."""
+    """Why this cannot be done to what is asked, by anybody; None: it can."""
     if asked.kind == "question" and command.verb == "approve":
         return f"That is a question: write /answer {short(asked)} and your answer."
     if asked.kind == "call" and command.verb == "answer":

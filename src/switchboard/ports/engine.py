@@ -286,7 +286,7 @@ class Approvals(Protocol):
         ...
 
     async def count(self, turn: Turn) -> int:
-        """How much is waited for, whoever sees it. Raises `Unavailable`."""
+        """How much is waited for, no matter who may see it. Raises `Unavailable`."""
         ...
 
 

@@ -277,8 +277,8 @@ class Database:
                 except asyncpg.InternalServerError as error:
                     if "cache lookup failed for type" not in str(error):
                         raise
-                    await self.pool.expire_connections()  # they know the types of a schema that was made anew
-                    raise ConnectionResetError(f"the schema was made anew: {error}") from error
+                    await self.pool.expire_connections()  # they know the types of a schema that was replaced
+                    raise ConnectionResetError(f"the schema was replaced: {error}") from error
                 finally:
                     with suppress(asyncpg.InterfaceError):  # the pool has taken it back
                         connection.remove_log_listener(told)

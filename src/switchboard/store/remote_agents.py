@@ -1,8 +1,8 @@
 """Remote butlers: what they announced, where they are, and when they were last heard of.
 
-Called by `journey/rulebook.py` (who is away), `agents/mcp.py` (where to call, and that somebody answered) and
-`app/remote_agents.py` (heartbeats and operators). The rows are those of members; a start, which brings members up to
-the team files, leaves these columns as they are. Next: `core/policy/liveness.py`.
+Called by `journey/rulebook.py` and `journey/candidates.py` (who is away), `app/wiring.py` (that a server listens) and
+`app/remote_agents.py` (heartbeats and operators); engines get `StoredRemoteAgents`. The rows are those of members;
+a start, which brings members up to the team files, leaves these columns as they are. Next: `core/policy/liveness.py`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Whoever stops a whole service sends these to all of it; the worker closes the lifeline when it has stopped."""
+"""Who stops a whole service sends these to all of it; the worker closes the lifeline when it has stopped."""
 _PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
 """Python ignores these, and a program that it becomes would, too."""
 _GRACE_S = 1.0

@@ -278,7 +278,7 @@ class _Lines:
         return SessionMessage(message) if isinstance(message, JSONRPCRequest) else None
 
     async def aclose(self) -> None:
-        """The program is ended by whoever has started it."""
+        """The program is ended by the process that has started it."""
 
     def __aiter__(self) -> Self:
         return self

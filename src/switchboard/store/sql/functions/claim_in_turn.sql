@@ -2,7 +2,7 @@
 -- that of the last flow of _served, as many as there are places; of each as many senders as is its share of the places, from
 -- the one after that served last; then further ones. What is not in _served begins at _anywhere, a number of 32 bits.
 -- It is read only as far as the caller asks, so the order is that of the recursion: an "order by" would read all of it.
--- top: the highest flow of an endpoint; round 1: it has begun anew at the lowest. Flows are looked up some at a time, for a
+-- top: the highest flow of an endpoint; round 1: it has begun again at the lowest. Flows are looked up some at a time, for a
 -- look-up reads what is beside it in the index anyway; what one flow has of it beyond that is skipped.
 create or replace function flows_in_turn(_pool text, _tier smallint, _places integer, _served bigint[], _anywhere bigint)
 returns table (flow bigint)
