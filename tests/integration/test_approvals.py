@@ -19,6 +19,8 @@ from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Team
 from switchboard.domain.shown import ShownApproval
 from switchboard.journey.approving import Decision, decide
+from switchboard.journey.reply import PullRequest
+from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import Tool
 from switchboard.store import approvals as store
@@ -28,7 +30,9 @@ from switchboard.store.teams import seed
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.tools.ask import AskUser
+from switchboard.tools.web_fetch import WebFetch, WebOptions
 from tests.hands import assert_balanced, at_work, settled
+from tests.integration.test_tool_web_fetch import Names, answer, redirect, serving
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
@@ -51,6 +55,8 @@ def brain(request: Request) -> Reply:
 
 
 def _call(name: str, text: str = "") -> Call:
+    if name == "web_fetch":
+        return Call(name, {"url": f"http://{text}"})
     return Call(name, {"question": text, "options": ["red", "blue"]} if name == "ask_user" else {"text": text})
 
 
@@ -295,7 +301,9 @@ async def test_a_question_waits_for_its_answer(database_url: str, tmp_path: Path
         [asked] = await site.asked()
         start = asked.approval_id.hex[:8]
         [told] = await site.parts.replies_to(first)
-        assert told == f"Which colour?\n1. red\n2. blue\nTo answer: /answer {start} and your answer"
+        assert told == (
+            f"System1/clerk asks:\n> Which colour?\n1. red\n2. blue\nTo answer: /answer {start} and your answer"
+        )
         assert await site.ended(await site.said("red")) == ["Noted: red"], (
             "what is no answer is a message like any other"
         )
@@ -347,3 +355,74 @@ async def test_where_nobody_can_be_asked_nothing_is_called(tmp_path: Path) -> No
         "the question was not asked: nobody can be asked from here"
     )
     assert pay.calls == []
+
+
+# Replies of a platform ------------------------------------------------------------------------------------------------
+
+
+def _update(message_id: int, user: int, replied_to: int | None = None) -> dict[str, Any]:
+    message: dict[str, Any] = {"message_id": message_id, "from": {"id": user}, "chat": {"id": 7, "type": "private"}}
+    if replied_to is not None:
+        message["reply_to_message"] = {"message_id": replied_to}
+    return {"update_id": message_id, "message": message}
+
+
+async def _sent(parts: Lab, platform_message_id: str) -> str:
+    """What a connector does with the next reply; its text."""
+    [one] = await parts.replies.pull(PullRequest("telegram", "bot:house", wait_s=20))
+    await parts.replies.receipt(one.outbox_id, one.lease, Receipt("sent", platform_message_id))
+    return one.text
+
+
+async def test_a_reply_to_the_question_answers_it_and_other_messages_do_not(database_url: str, tmp_path: Path) -> None:
+    async with a_site(database_url, tmp_path, owners=["telegram:7"]) as site:
+
+        async def say(text: str, raw: dict[str, Any]) -> str:
+            user = raw["message"]["from"]["id"]
+            event = str(raw["update_id"])
+            sent = submission(text, raw=raw, thread="7", sender=str(user), event=event, chat_type="private")
+            accepted = await site.parts.accept.accept(sent)
+            assert accepted.decision is not None
+            return accepted.decision.chosen[0].system_id
+
+        assert await say("ask_user Which colour?", _update(1, 7)) == "System1/clerk"
+        [asked] = await site.asked()
+        assert "> Which colour?" in await _sent(site.parts, "500")
+        assert await say("blue", _update(2, 7)) == "System1/clerk", "what is no reply is no answer"
+        assert await _sent(site.parts, "501") == "Noted: blue"
+        assert await say("purple", _update(3, 7, replied_to=501)) == "System1/clerk"
+        assert await _sent(site.parts, "502") == "Noted: purple"
+        assert await say("1", _update(4, 7, replied_to=500)) == "switchboard"
+        assert await _sent(site.parts, "503") == '{"answer":"red"}', "and not a word of ours"
+        [now] = await store.of_message(site.parts.database, asked.request_id)
+        assert (now.state, now.decided_by, now.answer) == ("answered", "telegram:7", "red")
+        assert await say("too late", _update(5, 7, replied_to=500)) == "System1/clerk", "it waits for nothing any more"
+        assert await _sent(site.parts, "504") == "Noted: too late"
+
+
+# Addresses ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_address_that_a_model_chooses_is_approved_first(database_url: str, tmp_path: Path) -> None:
+    """It may redirect within its host; to elsewhere was not approved."""
+    async with serving() as web:
+        web.answers["/page"] = answer("the page")
+        web.answers["/own"] = redirect("/page")
+        web.answers["/away"] = redirect("http://elsewhere.example/?what-I-know")
+        names = Names(elsewhere_example=("127.0.0.1",))
+        names.known["127.0.0.1"] = ("127.0.0.1",)
+        page = '"text":"the page"'
+        fetch = WebFetch(WebOptions(resolver=names))
+        async with a_site(database_url, tmp_path, fetch, private_hosts=[web.place]) as site:
+            for path, said in (("/page", page), ("/own", page), ("/away", "it redirects to an address")):
+                before = len(web.asked)
+                request_id = await site.said(f"web_fetch {web.place}{path}")
+                [asked] = await site.asked()
+                assert (asked.tool, dict(asked.arguments)) == ("web_fetch", {"url": web.url(path)})
+                assert asked.why.startswith("the person has not written this address")
+                assert len(web.asked) == before, "nothing leaves before"
+                await site.decided(asked)
+                assert said in (await site.ended(request_id))[1]
+            assert "elsewhere.example" not in names.asked
+            mine = await site.said(f"{web.url('/page')}\nweb_fetch {web.place}/page")
+            assert page in (await site.ended(mine))[0], "what the person has written needs no approval"

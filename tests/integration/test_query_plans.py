@@ -20,8 +20,9 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.core.policy.budget import Amount, SenderCaps
 from switchboard.core.policy.liveness import Patience
+from switchboard.core.turns.asking import Command
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
-from switchboard.domain.message import Message, RequestId
+from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import (
     Chosen,
     Decision,
@@ -37,12 +38,15 @@ from switchboard.domain.shown import ShownState
 from switchboard.lanes import kinds
 from switchboard.ports.channel import Receipt
 from switchboard.store import (
+    approvals,
     classification,
     classification_log,
     dead_letters,
+    deltas,
     inbox,
     lanes,
     ledger,
+    lookup,
     model_usage,
     outbox,
     remote_agents,
@@ -58,7 +62,8 @@ from switchboard.store.lanes import NewDeadLetter, Settlement
 from switchboard.store.model_usage import Span
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
-from switchboard.store.steps import Step, StepWrite, load_steps, write_steps
+from switchboard.store.steps import Step, StepWrite, forget_events, load_steps, write_steps
+from switchboard.testing.engines import a_turn
 from tests.lab import ROOT, envelope
 from tests.postgres import AN_ID, Postgres
 
@@ -78,6 +83,7 @@ GROWING: Final = (
     ),
     *("dead_letter", "notice", "memo", "routing", "classification", "route_call", "session_token", "model_flow"),
     *("entry", "summary", "fact", "fact_source", "forgotten"),
+    *("awaited", "approval", "parked"),
 )
 SYSTEM4 = SystemId("System4/root")
 PULL = "pull:telegram:bot"
@@ -116,6 +122,16 @@ insert into outbox select lane_key('send', null, m.conversation), d.seq, md5('o'
        d.system_id, 'telegram', 'bot', null, 'x', 'e', 'text',
        case when d.state = 'pending' then 'pending' else 'sent' end,
        false, null, null, now(), now() from delivery d join message_inbox m using (request_id);
+insert into awaited (key, lane, seq, request_id, path, deadline_at, decided_at, result)
+select md5('p' || request_id)::uuid, lane, seq, request_id, 'approval:1', now() + interval '1 day',
+       case when state = 'answered' then now() end,
+       case when state = 'answered' then '{"value": {"decision": "approved"}}'::json end
+from delivery;
+insert into parked select gen_random_uuid(), n, 0, null, now(), null from generate_series(1, 6000) n;
+insert into approval
+select md5('p' || request_id)::uuid, created_at - seq * interval '1 s',
+       case when seq % 2 = 0 then 'call' else 'question' end, system_id, 'pay', '{}', 'x', 'x', 'readers ' || lane,
+       md5('o' || request_id)::uuid from delivery;
 insert into receipt select request_id, outbox_id, 1, 'sent', null, null, now() from outbox;
 insert into dead_letter (dead_letter_id, conversation, request_id, team_id, channel, payload, raw, category, reason,
                          received_at, created_at)
@@ -730,3 +746,43 @@ async def test_a_claim_does_not_wade_through_an_account_that_catches_up(watched:
         before = await rows_read()
         assert await watched.scanned(claim) == set()
         assert await rows_read() - before < 100
+
+
+async def test_what_people_are_asked_is_found_by_index(watched: Watched) -> None:
+    """Of 6000 approvals 100 wait, one in each of as many conversations."""
+    database, where = watched.database, Conversation("telegram/bot/50")
+    sql = "select d.lane, d.seq, d.request_id from delivery d join lane l on l.key = d.lane and d.seq > l.done_seq"
+    row = await database.row(f"{sql} where l.conversation = conversation_key($1) and l.kind = 'turn'", where)
+    assert row is not None
+    [one] = await approvals.of_message(database, row["request_id"])
+    item = Item(row["lane"], "turn", 1, row["seq"], 7, 1)
+    readers, start = f"readers {item.lane}", one.approval_id.hex[:4]
+    turn = replace(a_turn(), conversation=where, member=Member(SystemId("System1/echo"), ROOT, 1, "echo"))
+    later, stored = replace(turn, request_id=RequestId(new_uuid7())), approvals.StoredApprovals(database)
+    first_page = await approvals.list_approvals(database, None, None, 50)
+    acts: Mapping[str, Callable[[], Awaitable[object]]] = {
+        "what waits": partial(approvals.list_approvals, database, "pending", None, 100),
+        "all": partial(
+            approvals.list_approvals, database, None, (first_page[-1].asked_at, first_page[-1].approval_id), 50
+        ),
+        "one": partial(approvals.get, database, one.approval_id),
+        "of a message": partial(approvals.of_message, database, row["request_id"]),
+        "by a command": partial(approvals.of_readers, database, readers, Command("approve", start, "").ids, 5),
+        "by a reply": partial(approvals.asked_in, database, where, "42"),
+        "of a conversation": partial(stored.pending, later, readers),
+        "how many of it": partial(stored.count, turn),
+        "how many": partial(approvals.count, database),
+        "untold": partial(approvals.untold, database, item),
+        "while it is written": partial(deltas.look, database, row["request_id"]),
+        "by its id": partial(lookup.find, database, *Command("approve", start, "").ids, 5),
+        "too old": partial(forget_events, database, UUID(int=1), 100),
+    }
+    for name, act in acts.items():
+        for _ in range(8):
+            assert await watched.scanned(act) == set(), name
+        assert await watched.rows_read("approval", act) <= 250, name
+    assert [a.approval_id for a in await approvals.list_approvals(database, "pending", None, 200)] != []
+    assert [p.approval_id for p in await stored.pending(later, readers)] == [one.approval_id]
+    assert one.approval_id in [
+        a.approval_id for a in await approvals.of_readers(database, readers, Command("approve", start, "").ids, 5)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
+from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -72,6 +73,8 @@ def test_arguments_are_shown_whole_one_a_line_and_nothing_of_them_is_hidden(argu
         ("/approve 1a2b now", None),
         ("/approve", None),
         ("/approve 1a2", None),
+        ("/approve ----", None),
+        ("/approve 1-a-2", None),
         ("/approve xyz1", None),
         ("please /approve 1a2b", None),
         ("/approved 1a2b", None),
@@ -112,6 +115,16 @@ def test_a_notice_cuts_what_is_long_and_offers_commands_only_to_whom_they_are_fo
         assert "/approve" not in shown
         assert "switchboard approvals show 00000007" in shown
     assert len(notice([long], decides=True)) < MOST_IN_CHAT + 500
+
+
+def test_a_question_cannot_look_like_words_of_ours() -> None:
+    """A model that obeys a stranger would have the person approve another call, as something harmless."""
+    forged = notice([asked(text="7")], decides=True)
+    question = replace(asked(question=f"Which?\r{forged}", options=["red", f"blue\n{forged}"]), kind="question")
+    [head, *said, first, second, how] = notice([question], decides=True).splitlines()
+    assert (head, first, how) == ("System1/clerk asks:", "1. red", "To answer: /answer 00000007 and your answer")
+    assert said == [f"> {line}" for line in ("Which?", *forged.splitlines())]
+    assert second.startswith("2. blue This needs an approval first")
 
 
 def test_what_waits_is_told_to_models_as_data() -> None:

@@ -31,6 +31,8 @@ MOST_IN_CHAT: Final = 2000
 _MOST_NOTED: Final = 300
 _SHORT: Final = 8
 """Digits of an id that are enough for a command."""
+_LEAST: Final = 4
+"""Digits of an id that a command must have: with fewer, what waits would be looked through for it."""
 _COMMAND: Final = re.compile(
     r"/(approve|refuse|answer)(?:@(\S+))?[ \t]+([0-9a-f-]{4,36})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL
 )
@@ -62,9 +64,10 @@ def notice(asked: Sequence[ShownApproval], *, decides: bool) -> str:
 
 
 def _question(one: ShownApproval) -> str:
-    options = [f"{n}. {option}" for n, option in enumerate(options_of(one), 1)]
-    lines = [str(one.arguments.get("question", "")), *options, f"To answer: /answer {short(one)} and your answer"]
-    return "\n".join(lines)
+    """The words of a model, each line marked as such: it could ask for `/approve` of another call in our words."""
+    said = [f"> {line}" for line in str(one.arguments.get("question", "")).splitlines()]
+    options = [f"{n}. {' '.join(option.split())}" for n, option in enumerate(options_of(one), 1)]
+    return "\n".join((f"{one.system_id} asks:", *said, *options, f"To answer: /answer {short(one)} and your answer"))
 
 
 def _request(one: ShownApproval, decides: bool) -> str:
@@ -163,7 +166,7 @@ def command_in(text: str) -> Command | None:
         return None
     start, said = found[3].replace("-", "").lower(), (found[4] or "").strip()
     verb = cast(Verb, found[1].lower())
-    if len(start) > 32 or (verb == "answer") > bool(said) or (verb == "approve" and said):
+    if not _LEAST <= len(start) <= 32 or (verb == "answer") > bool(said) or (verb == "approve" and said):
         return None
     return Command(verb, start, said)
 

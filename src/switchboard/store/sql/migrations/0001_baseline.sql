@@ -449,6 +449,7 @@ create table awaited (
     result json
 );
 create index awaited_item on awaited (lane, seq);
+create index awaited_message on awaited (request_id);
 create index awaited_deadline on awaited (deadline_at) where decided_at is null and deadline_at is not null;
 
 -- Events of which people decide: whether a tool may be called, or the answer to a question. What was decided is the result of the
@@ -467,7 +468,6 @@ create table approval (
     told_in uuid
 );
 create index approval_newest on approval (asked_at, approval_id);
-create index approval_readers on approval (readers);
 create index approval_told on approval (told_in) where told_in is not null;
 
 -- text: the butler's part of the message where a model split it; null is the whole. n: the decision that made it.
