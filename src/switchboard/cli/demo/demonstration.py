@@ -31,8 +31,10 @@ from switchboard.cli.client import Client, open_client, part
 from switchboard.cli.demo.model import DESK, DemoModel, demo_model
 from switchboard.cli.messages.explain import tree_of
 from switchboard.cli.output import Json, one_line, program, state, table
+from switchboard.core.outside import outside_json
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.routing import SWITCHBOARD
 
 _ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
 _PATIENCE: Final = 50.0
@@ -217,7 +219,7 @@ async def _act(  # noqa: PLR0913 - all that runs
     watching = asyncio.create_task(_watch(client, show))
     connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
     importing = asyncio.create_task(_import(home, environment))
-    chatting = asyncio.create_task(_chat(home, environment, show, clerk=clerk))
+    chatting = asyncio.create_task(_typed(client, home, environment, show, clerk=clerk))
     tasks = (watching, *connectors, importing, chatting)
     try:
         await _until(lambda: _busy(client), _Alive(home, (server, victim), tasks))
@@ -372,15 +374,33 @@ async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -
         return _said(text, home)
 
 
-async def _chat(home: Path, environment: Mapping[str, str], show: Show, *, clerk: bool) -> None:
+async def _typed(client: Client, home: Path, environment: Mapping[str, str], show: Show, *, clerk: bool) -> None:
     """The lines of cli.txt, one after the other, through `switchboard send`; then one for the butler with a model."""
-    typed = (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines()
-    lines = [(line, "demo") for line in typed] + ([(_FOR_THE_CLERK, DESK)] if clerk else [])
-    for line, session in lines:
-        arguments = ("send", line, "--channel", "cli", "--thread", session, "--wait", "20", "--json")
-        answer = await _result(home, environment, *arguments)
-        for reply in answer["replies"]:
-            show.tell(f"cli: “{one_line(line, 40)}” → {one_line(reply['text'], 90)}")
+    for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
+        answer = await _result(home, environment, *_send(line, "demo"), "--wait", "20")
+        _tell_answer(show, line, answer["replies"])
+    if clerk:
+        await _approved(client, home, environment, show)
+
+
+async def _approved(client: Client, home: Path, environment: Mapping[str, str], show: Show) -> None:
+    """The butler with a model asks before it calls its tools, and `switchboard approvals approve` lets it."""
+    request_id = (await _result(home, environment, *_send(_FOR_THE_CLERK, DESK)))["request_id"]
+    while not (told := await client.get(f"/v1/messages/{part(request_id)}/replies", {"wait_s": 0.5}))["settled"]:
+        for one in reversed((await client.get("/v1/approvals", {"state": "pending"}))["approvals"]):
+            show.tell(f"waits for an approval: {one['tool']}  {one_line(outside_json(one['arguments']), 90)}")
+            done = await _result(home, environment, "approvals", "approve", one["approval_id"], "--json")
+            show.tell(f"{program()} approvals approve {one['approval_id'][:8]} → {done['state']}")
+    _tell_answer(show, _FOR_THE_CLERK, [one for one in told["replies"] if one["system_id"] != SWITCHBOARD])
+
+
+def _send(line: str, session: str) -> tuple[str, ...]:
+    return ("send", line, "--channel", "cli", "--thread", session, "--json")
+
+
+def _tell_answer(show: Show, line: str, replies: Sequence[Json]) -> None:
+    for reply in replies:
+        show.tell(f"cli: “{one_line(line, 40)}” → {one_line(reply['text'], 90)}")
 
 
 async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> None:

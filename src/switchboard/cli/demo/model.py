@@ -38,6 +38,9 @@ _CLERK: Final = (
     "You keep people's lists as text files. Write them with your tools, and say in one sentence what you did."
 )
 _LIST: Final = {"path": "shopping.txt", "content": "milk\nbread\n"}
+_COMMAND: Final = "sort shopping.txt"
+_APPROVED: Final = ("write_file", "execute_command")
+"""The tools that the butler with a model asks for before it calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,12 @@ def _asking(examples: Path, home: Path, models: Sequence[str]) -> Path:
 
 
 def _clerk(models: Sequence[str]) -> JsonObject:
-    config = {"models": list(models), "prompt": _CLERK, "owners": [f"cli:{local_user()}"]}
+    config = {
+        "models": list(models),
+        "prompt": _CLERK,
+        "owners": [f"cli:{local_user()}"],
+        "approve": list(_APPROVED),
+    }
     return {"name": "clerk", "type": "operation", "engine": "model", "description": "Keeps lists", "config": config}
 
 
@@ -135,10 +143,12 @@ def _script() -> Mapping[str, object]:
 
 
 def _clerk_rules() -> list[JsonObject]:
-    """Two tools, then a sentence."""
-    calls = [{"name": "write_file", "arguments": _LIST}, {"name": "list_files", "arguments": {}}]
+    """Two tools, then a sentence. Where there is no sandbox for commands, none is offered."""
+    write = {"name": "write_file", "arguments": _LIST}
+    run, look = {"name": "execute_command", "arguments": {"command": _COMMAND}}, {"name": "list_files", "arguments": {}}
     return [
-        {"when": {"tool": "write_file", "results": False}, "replies": [{"calls": calls}], "again": True},
+        {"when": {"tool": "execute_command", "results": False}, "replies": [{"calls": [write, run]}], "again": True},
+        {"when": {"tool": "write_file", "results": False}, "replies": [{"calls": [write, look]}], "again": True},
         {"when": {"results": True}, "replies": [{"text": "Milk and bread are on your list."}], "again": True},
     ]
 
