@@ -159,6 +159,7 @@ def controls() -> st.SearchStrategy[dict[str, Any]]:
             "ingestion_tier": st.sampled_from(["full", "metadata"]),
             "addressed": st.booleans(),
             "pinned_target": words() | st.none(),
+            "model": words() | st.none(),
         },
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import pty
@@ -632,9 +633,10 @@ CLERK_TEAM = {
 
 
 @contextmanager
-def clerk(place: Path, *answers: Mapping[str, Any], timeout: int) -> Iterator[Mapping[str, str]]:
-    """A server whose butler asks a model that gives these answers; its environment."""
-    teams = write_teams(place / "teams", CLERK_TEAM)
+def clerk(place: Path, *answers: Mapping[str, Any], timeout: int, **options: object) -> Iterator[Mapping[str, str]]:
+    """A server whose butler, with these options, asks a model that gives these answers; its environment."""
+    system = {"name": "System1/clerk", "engine": "model", "config": options}
+    teams = write_teams(place / "teams", CLERK_TEAM | {"systems": [system]})
     with scripted_llm(list(answers), place) as url:
         model = {"name": "m", "kind": "openai", "model": "scripted-1", "base_url": f"{url}/v1", "timeout": timeout}
         env = environment(place / "data", TEAMS_DIR=str(teams), MODELS=json.dumps([model])) | {"TERM": "xterm"}
@@ -677,6 +679,30 @@ def test_chat_stops_an_answer(keys: str, after: str, place: Path) -> None:
         screen.expect("you: ")
         screen.interrupt("switchboard chat --session tales")
         assert screen.process.wait(DEADLINE) == 130
+
+
+def test_chat_gives_the_prompt_back_while_a_turn_waits_for_people(place: Path) -> None:
+    shopping = {"name": "write_file", "arguments": {"path": "list", "content": "milk"}}
+    answers = ({"text": "", "calls": [shopping]}, {"text": "It is sunny."}, {"text": "Milk is on the list."})
+    options = {"owners": [f"cli:{getpass.getuser()}"], "approve": ["write_file"]}
+    with clerk(place, *answers, timeout=600, **options) as env, terminal(env, "chat") as screen:
+        screen.expect("you: ")
+        screen.type("buy milk\n")
+        screen.expect("This needs an approval first: write_file")
+        screen.expect("System1/clerk waits for a decision about write_file: switchboard approvals show ")
+        screen.expect("you can go on meanwhile")
+        screen.expect("you: ")
+        screen.type("and the weather?\n")
+        screen.expect("It is sunny.")
+        screen.expect("you: ")
+        [asked] = told(env, "approvals", "list")["approvals"]
+        screen.type(f"/approve {asked['approval_id'][:8]}\n")
+        screen.expect("Approved: write_file")
+        screen.expect("Milk is on the list.")
+        screen.expect("you: ")
+        assert screen.screen.count("This needs an approval first") == 1
+        screen.type("\x04")
+        assert screen.process.wait(DEADLINE) == 0
 
 
 def test_chat_leaves_an_answer_that_does_not_end(place: Path) -> None:

@@ -15,6 +15,8 @@ from mcp.shared.exceptions import MCPError
 from switchboard.app.access import Principal
 from switchboard.cli.main import main
 from switchboard.ports.engine import Answer, Ask, Journal, Turn, TurnResult
+from switchboard.server.ws import connection
+from tests.gateway import Client, client, socket
 from tests.hands import Scripted, at_work, settled
 from tests.integration.test_mcp import client_for, error_of, structured
 from tests.lab import envelope_json
@@ -165,7 +167,7 @@ async def test_the_command_line_lists_shows_and_decides(server: Opened, cli: Cli
     await eventually(lambda: settled(server.lab))
     assert "approval ask_user" in re.sub(r"\s+", " ", await cli.says("explain", request_id))
     assert await server.lab.replies_to(UUID(request_id)) == [
-        f"Which?\n1. red\n2. blue\nTo answer: /answer {question[:8]} and your answer",
+        f"System1/echo asks:\n> Which?\n1. red\n2. blue\nTo answer: /answer {question[:8]} and your answer",
         "answered blue",
     ]
     assert "is the id of a message" in await cli.says("approvals", "show", request_id, code=5)
@@ -202,3 +204,54 @@ async def test_operators_decide_over_mcp_and_agents_do_not(server: Opened) -> No
             }
             with pytest.raises(MCPError):
                 await client.call_tool("approvals_decide", {"approval_id": call, "decision": "refuse"})
+
+
+async def token_of(server: Opened, principal: Principal) -> str:
+    return (await server.token_for(principal))["authorization"].removeprefix("Bearer ")
+
+
+async def test_operators_and_approvers_decide_over_the_gateway(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    call, question = await asked(server, "1", "ask Which?")
+    async with client(server.url, server.token) as one:
+        first = await one.call("approvals.list", state="pending", limit=1)
+        rest = await one.call("approvals.list", state="pending", limit=1, cursor=first["next_cursor"])
+        assert [a["approval_id"] for a in (*first["approvals"], *rest["approvals"])] == [question, call]
+        assert rest["approvals"][0]["arguments"] == {"to": "noor", "what": "1"}
+        decide = {"approval_id": call, "decision": "approve"}
+        for _ in range(2):
+            assert await one.call("approvals.decide", **decide) == {"approval_id": call, "state": "approved"}
+        for given, code in (
+            ({**decide, "decision": "refuse"}, "conflict"),
+            ({**decide, "text": "yes"}, "invalid_value"),
+            ({"approval_id": question, "decision": "answer"}, "invalid_value"),
+            ({"approval_id": str(uuid4()), "decision": "approve"}, "not_found"),
+        ):
+            assert (await one.refused("approvals.decide", **given))["code"] == code, given
+        monkeypatch.setattr(connection, "PAGE_BYTES", 100)
+        page = await one.call("approvals.list")
+        assert page == {"approvals": [], "left_out": [question, call], "next_cursor": None}
+    async with client(server.url, await token_of(server, Principal("approver", "ann"))) as ann:
+        assert (ann.welcome["principal"], ann.welcome["speaker"]) == ("ann", None)
+        for method, given in (("chat.send", {"text": "x", "key": "k"}), ("chat.history", {}), ("chat.abort", {})):
+            assert (await ann.refused(method, session="s", **given))["code"] == "forbidden"
+        assert (await ann.refused("chat.resume", stream="s", seq=0))["code"] == "forbidden"
+        answered = await ann.call("approvals.decide", approval_id=question, decision="answer", text="2")
+        assert answered["state"] == "answered"
+    assert (await got(server, f"/v1/approvals/{question}"))["decided_by"] == "ann"
+
+
+async def test_a_person_decides_nothing_over_the_gateway_but_in_words(server: Opened) -> None:
+    [call] = await asked(server, "1")
+    phone = Principal("connector", "phone", "gateway", "ann")
+    async with client(server.url, await token_of(server, phone)) as one:
+        assert (await one.refused("approvals.list"))["code"] == "forbidden"
+        assert (await one.refused("approvals.decide", approval_id=call, decision="approve"))["code"] == "forbidden"
+    for principal in (AGENT, HANDLER, CONNECTOR, Principal("metrics", "prometheus")):
+        async with socket(server.url) as opened:
+            error = await Client(opened).refused("connect", token=await token_of(server, principal))
+            assert error["code"] == "forbidden"
+    approver = await token_of(server, Principal("approver", "ann"))
+    async with socket(server.url) as opened:
+        speaker = {"channel": "cli", "endpoint": "ann@house", "sender": "ann"}
+        assert (await Client(opened).refused("connect", token=approver, speaker=speaker))["code"] == "forbidden"
+    assert (await got(server, f"/v1/approvals/{call}"))["state"] == "pending"

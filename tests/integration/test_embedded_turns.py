@@ -54,6 +54,7 @@ from switchboard.turns.engine import Call, Calls
 from tests.asking import spec
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, lab
+from tests.logs import logs_by_default
 from tests.turning import Asked
 from tests.waiting import eventually
 
@@ -115,13 +116,31 @@ async def test_a_program_whose_callback_raises_is_answered_all_the_same(database
             assert (len(told), len(llm.requests)) == (n, n)
 
 
-async def test_the_caller_says_what_is_known_and_which_model(database_url: str) -> None:
+async def test_a_program_that_has_not_set_logs_up_shows_no_variables(
+    database_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tell(delta: Delta) -> None:
+        secret = f"secret {delta.offset + 7}"
+        raise RuntimeError(f"not shown: {len(secret)}")
+
+    logs_by_default()
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
+        await process_message(context, "s1", "discord", "hello", on_delta=tell)
+    said = capsys.readouterr()
+    assert "RuntimeError: not shown: 8" in said.out
+    assert "secret 7" not in said.out + said.err
+
+
+async def test_the_caller_says_what_is_known_and_which_model(database_url: str) -> None:
+    async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (parts, context):
         answer = await process_message_non_streaming(
             context, "s1", "api", "hello", user_context="Allergic to nuts.", model_override="n"
         )
         assert answer.model == "n"
         assert answer.content.startswith(f"{llm.requests[0].model}: Allergic to nuts.\n\n[")
+        assert (
+            await parts.count("select count(*) from message_inbox where envelope #>> '{control,model}' = 'n'") == 1
+        ), "a worker that takes the turn over asks the same"
         with pytest.raises(InvalidInput):
             await process_message(context, "s1", "api", "hello", model_override="unknown")
         with pytest.raises(InvalidInput, match="at most 1000"):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
+import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,11 +27,24 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.chat import ChatEntry, within
 from switchboard.cli.client import Place
 from switchboard.cli.messages.exchange import Exchange, Line
-from switchboard.ports.engine import Answer, Delta, EngineFailure, ModelUsage, NoReply, Turn, TurnResult
+from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.ports.engine import (
+    Answer,
+    Ask,
+    Delta,
+    EngineFailure,
+    Journal,
+    ModelUsage,
+    NoReply,
+    Turn,
+    TurnResult,
+)
 from switchboard.server.contracts.gateway import METHODS
 from switchboard.server.ws import connection, door, protocol
 from switchboard.testing.scripted_llm import Call, Hang, Reply, ScriptedLlm
+from tests.asking import spec
 from tests.gateway import Client, Folded, client, socket, ws_url
+from tests.hands import Scripted
 from tests.integration.test_streams import CLERK, Writing, a_server
 from tests.lab import envelope_json
 from tests.servers import Opened, open_server
@@ -143,6 +159,61 @@ async def test_a_turn_with_a_model_and_tools_over_the_gateway(database_url: str,
     assert "chat.tool" in folded.kinds
     assert folded.end["usage"]["output_tokens"] > 0
     assert (folded.end["model"], folded.end["stop_reason"]) == ("m", "end")
+
+
+async def test_a_turn_that_waits_for_people_tells_what_for(database_url: str, tmp_path: Path) -> None:
+    async def asking(turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG001
+        for n in range(2):
+            await journal.expect(f"{n}", within=3600, ask=Ask("call", f"pay{n}", {}, "it is said so", "d" * 64, "r"))
+        decided = [(await journal.wait(f"{n}")).value["decision"] for n in range(2)]
+        return Answer(" and ".join(decided))
+
+    async with a_server(database_url, tmp_path, Scripted(asking)) as server, client(server.url, server.token) as one:
+        stream, folded = (await one.say("pay", stream=True))["stream"], Folded()
+        told = [await one.event(stream) for _ in range(3)]
+        assert [event["event"] for event in told] == ["chat.delta", "chat.reply", "chat.waiting"]
+        assert told[0]["payload"]["text"].startswith("This needs an approval first: pay0")
+        waiting = told[-1]["payload"]
+        assert [(waiting["system_id"], ask["kind"], ask["tool"]) for ask in waiting["asked"]] == [
+            (CLERK, "call", "pay0"),
+            (CLERK, "call", "pay1"),
+        ]
+        for event in told:
+            folded.take(event)
+        first, second = (ask["approval_id"] for ask in waiting["asked"])
+        await one.call("approvals.decide", approval_id=first, decision="approve")
+        folded.take(less := await one.event(stream))
+        assert [ask["approval_id"] for ask in less["payload"]["asked"]] == [second]
+        await one.call("chat.resume", stream=stream, seq=folded.seq - 1)
+        again = await one.event(stream)
+        assert (again["seq"], again["payload"]) == (folded.seq, less["payload"]), "who comes back is told again"
+        await one.call("approvals.decide", approval_id=second, decision="refuse")
+        await one.fold(stream, folded)
+        assert folded.texts[CLERK] == "approved and refused"
+
+
+async def test_an_operator_names_the_model_that_a_butler_asks(database_url: str, tmp_path: Path) -> None:
+    async with (
+        ScriptedLlm([Reply(text="I am the second.")]) as llm,
+        a_model_engine(llm, specs=[spec("openai", llm.url, name) for name in ("first", "second")]) as (engine, _),
+        a_server(database_url, tmp_path, engine) as server,
+        client(server.url, server.token) as one,
+    ):
+        answer = await one.say("who?", model="second")
+        assert (answer["content"], answer["model"]) == ("I am the second.", "second")
+        error = await one.refused("chat.send", session="s", text="who?", key="3", model="third")
+        assert "System1/clerk has no model third; it has: first, second" in error["message"]
+        header = await server.token_for(ANN)
+        async with client(server.url, header["authorization"].removeprefix("Bearer ")) as ann:
+            error = await ann.refused("chat.send", session="s", text="who?", key="4", model="second")
+            assert (error["code"], error["field"]) == ("forbidden", "control.model")
+        of_ann: dict[str, Any] = {"channel": "gateway", "endpoint": "ann", "sender": "ann", "provider": "internal"}
+        envelope = envelope_json("who?", **of_ann, of_control={"model": "second"})
+        refused = await server.submit(envelope, **header)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (403, "control.model")
+        batch = await server.http.post("/v1/ingest/batch", json={"envelopes": [envelope]}, headers=header)
+        assert batch.json()["results"][0]["error"]["field"] == "control.model"
+        assert await server.lab.count("select count(*) from message_inbox") == 2
 
 
 async def test_a_client_of_another_library_can_talk(database_url: str, tmp_path: Path) -> None:
@@ -348,6 +419,60 @@ async def test_a_reader_that_comes_back_takes_over_from_a_connection_that_hangs(
         assert folded.content == "Once upon a time"
         assert await old.call("ping")
         assert not old.events.get(stream)
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that PostgreSQL's account can enter."""
+    with tempfile.TemporaryDirectory(prefix="switchboard-test-") as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
+
+
+@pytest.mark.slow
+async def test_a_stream_goes_on_after_a_crash_of_the_database(open_place: Path, tmp_path: Path) -> None:
+    go_on = asyncio.Event()
+
+    async def play(turn: Turn, tell: Tell) -> TurnResult:  # noqa: ARG001
+        tell(Delta(0, "Once upon", 1))
+        await go_on.wait()
+        return Answer("Once and for all")
+
+    settings = {"fsync": "off"}
+    async with (
+        embedded_postgres(open_place / "data", settings=settings) as database,
+        a_server(database.url, tmp_path, Writing(play)) as server,
+        client(server.url, server.token) as one,
+    ):
+        stream, folded = (await one.say("tale", key="k", stream=True))["stream"], Folded()
+        folded.take(await one.event(stream))
+        await _killed(open_place / "data")
+        assert (await one.refused("chat.send", session="s", text="x", key="x"))["code"] == "unavailable"
+        go_on.set()
+        async with embedded_postgres(open_place / "data", settings=settings):
+            await one.fold(stream, folded)
+            assert folded.content == folded.end["content"] == "Once and for all"
+            again = await one.say("tale", key="k")
+            assert (again["content"], again["request_id"]) == ("Once and for all", folded.end["request_id"])
+
+
+async def _killed(place: Path) -> None:
+    """As by `kill -9`; its children find out."""
+    pid = int((place / "postmaster.pid").read_text(encoding="ascii").split()[0])
+    os.kill(pid, signal.SIGKILL)
+
+    async def gone() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return _is_zombie(pid)
+
+    await eventually(gone)
+
+
+def _is_zombie(pid: int) -> bool:
+    return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
 
 
 class Wire:

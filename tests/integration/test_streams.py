@@ -381,7 +381,7 @@ async def test_who_reads_learns_that_a_turn_waits_for_its_model(database_url: st
                 reader.take(mark, kind, data)
                 if kind == "waiting":
                     break
-        assert data == {"system_id": CLERK, "engine": "model", "error_class": "overload"}
+        assert data == {"system_id": CLERK, "engine": "model", "error_class": "overload", "asked": []}
         assert not reader.texts.get(CLERK)
 
 

@@ -116,6 +116,7 @@ class Control(_Wire, frozen=True, kw_only=True):
     `ingestion_tier`: `metadata` has no `raw`; `history` is kept, and neither routed nor answered; `held` came too
     late to be answered, and is routed only if an operator releases it.
     `idempotency_key` identifies the event instead of its own id, as the header Idempotency-Key does.
+    `model`: which of its models the butler asks; operators only.
     """
 
     idempotency_key: Identity | None = None
@@ -124,6 +125,7 @@ class Control(_Wire, frozen=True, kw_only=True):
     ingestion_tier: IngestionTier = _written("full")
     addressed: bool = _written(False)
     pinned_target: Identity | None = None
+    model: Identity | None = None
 
 
 class Envelope(_Wire, frozen=True, kw_only=True):

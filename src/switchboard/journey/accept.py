@@ -177,6 +177,7 @@ class AcceptLeg:
         envelope = submission.envelope
         try:
             channel = self._channels.of(envelope)
+            _check_model(submission)
             self._admission.check_size(len(submission.raw))
             message = _message(submission, channel, request_id, now)
             answers, named = channel.replied_to(envelope), named_in(envelope, channel)
@@ -389,6 +390,12 @@ def _message(submission: Submission, channel: Channel, request_id: RequestId, no
         thread=thread_of(envelope, channel),
         content=content_of(envelope, channel),
     )
+
+
+def _check_model(submission: Submission) -> None:
+    """A model that costs ten times as much is not for everybody to choose. Raises Forbidden."""
+    if submission.envelope.control.model is not None and not submission.by_operator:
+        raise Forbidden("only an operator may name the model: leave it out", field="control.model")
 
 
 def _is_ready(ask: _Ask | SwitchboardError) -> bool:

@@ -6,10 +6,11 @@ waits for a disk. Nothing here is ever needed for a reply, which is settled with
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from switchboard.domain.message import RequestId
@@ -52,12 +53,25 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What people are asked while a turn waits: may a tool be called, or a question."""
+
+    approval_id: UUID
+    kind: Literal["call", "question"]
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """A message: its state, how many replies, and which butlers wait for another attempt: (engine, class of error)."""
+    """A message: its state, how many replies, and what butlers wait for.
+
+    `waiting`: for another attempt: (engine, class of error). `asked`: for people.
+    """
 
     state: str
     replies: int
     waiting: Mapping[str, tuple[str, str]]
+    asked: Mapping[str, Sequence[Asked]]
 
 
 async def write(database: Database, pieces: Sequence[tuple[Writer, int, Delta]]) -> None:
@@ -81,7 +95,10 @@ async def look(database: Database, request_id: UUID) -> Progress:
     """How a message stands."""
     [found] = await database.rows(query("deltas.look"), request_id)
     waiting = {system_id: (engine, error_class) for system_id, engine, error_class in found["waiting"]}
-    return Progress(found["state"], found["replies"], waiting)
+    asked: defaultdict[str, list[Asked]] = defaultdict(list)
+    for system_id, approval_id, kind, tool in found["asked"]:
+        asked[system_id].append(Asked(UUID(approval_id), kind, tool))
+    return Progress(found["state"], found["replies"], waiting, asked)
 
 
 async def forget(database: Database, age: timedelta) -> int:

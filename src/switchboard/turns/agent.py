@@ -25,7 +25,7 @@ from switchboard.core.storable import storable_text
 from switchboard.core.tokens import estimate_tokens
 from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGE_BYTES, MOST_IMAGES, reference
 from switchboard.core.turns.render import MOST_NOTES
-from switchboard.domain.envelope import Attachment, Event, Payload
+from switchboard.domain.envelope import Attachment, Control, Event, Payload
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, Unavailable
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.llm import Image
@@ -109,11 +109,11 @@ class ButlerAgent:
         self.require_butler()
         require_session_key(message.session_key)
         require_request_id(message.request_id or "")
-        if message.model_override is not None:
-            await ctx.agent().get_model(message.model_override)
+        override = message.model_override
+        named = () if override is None else await ctx.agent().get_model(override)
         if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:
             raise InvalidInput(f"{tokens} tokens; at most {MOST_NOTES} are told to a model", field="user_context")
-        accepted = await self._parts.accept.accept(await self._submission(message))
+        accepted = await self._parts.accept.accept(await self._submission(message, named))
         with self._parts.calls.waiting(accepted.request_id, Call(ctx, message)):
             answer = await self._answered(accepted.request_id)
         self._start_compacting(ctx, message.session_key)
@@ -139,8 +139,11 @@ class ButlerAgent:
             raise NotFound(f"there is no active butler {self._butler}")
         return member
 
-    async def _submission(self, message: NewMessage) -> Submission:
-        """The message as it is stored. A request id belongs to its session. Raises InvalidInput."""
+    async def _submission(self, message: NewMessage, named: Sequence[str]) -> Submission:
+        """The message as it is stored; another process that takes the turn over asks the same model, if one is `named`.
+
+        A request id belongs to its session. Raises InvalidInput.
+        """
         payload = Payload(normalized_text=message.content, attachments=await self._attached(message))
         now = datetime.now(UTC)
         event = Event(
@@ -149,7 +152,8 @@ class ButlerAgent:
             external_thread_id=message.session_key,
         )
         key = key_of_request(message.session_key, message.request_id) if message.request_id else None
-        draft = envelope_of(self._butler, message.channel_name, event, payload, key)
+        control = Control(idempotency_key=key, pinned_target=self._butler, model=named[0] if len(named) == 1 else None)
+        draft = envelope_of(self._butler, message.channel_name, event, payload, control)
         envelope = parse_envelope(msgspec.to_builtins(draft), now=now)
         return Submission(envelope, msgspec.json.encode(envelope))
 

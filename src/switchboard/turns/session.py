@@ -43,7 +43,7 @@ def require_request_id(request_id: str) -> None:
 
 
 def envelope_of(
-    butler: SystemId, channel_name: str, event: Event, payload: Payload, idempotency_key: str | None = None
+    butler: SystemId, channel_name: str, event: Event, payload: Payload, control: Control | None = None
 ) -> Envelope:
     """A message of the session that `event` names as its thread."""
     return Envelope(
@@ -56,7 +56,7 @@ def envelope_of(
         event=event,
         sender=Sender(identity=event.external_thread_id or "", chat_type="private"),
         payload=payload,
-        control=Control(pinned_target=butler, idempotency_key=idempotency_key),
+        control=control or Control(),
     )
 
 

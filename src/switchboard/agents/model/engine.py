@@ -19,7 +19,7 @@ from switchboard.agents.loop.talk import Talk
 from switchboard.agents.model.options import ModelOptions
 from switchboard.core.turns.frozen import read_frozen
 from switchboard.domain.routing import Member
-from switchboard.ports.engine import Engine, EngineContext, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Tool
 
@@ -97,7 +97,13 @@ class ModelEngine:
 
     async def models_for(self, turn: Turn) -> Sequence[str]:
         """The names of the models that are asked in a turn, in this order. Raises `EngineFailure`."""
-        return self.models_of(turn.member)
+        names, wanted = self.models_of(turn.member), turn.envelope.control.model
+        if wanted is None:
+            return names
+        if wanted not in names:
+            problem = f"{turn.member.system_id} has no model {wanted}; it has: {', '.join(names)}"
+            raise EngineFailure(problem, error_class="validation", retryable=False)
+        return (wanted,)
 
     def kept_for(self, member: Member, readers: str) -> Path | None:
         """Where the readers of a turn, and nobody else, find long results and images; None: nothing is kept."""

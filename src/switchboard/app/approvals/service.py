@@ -1,22 +1,37 @@
 """What butlers ask people, for those who decide by API: operators, and tokens with the role `approver`.
 
-HTTP and MCP call `ApprovalService` with the caller's `Principal`. In: ids and words; out: what was asked, as it stands
-then. Who decides in chat is in `journey/approving.py`, where both ways meet. Next: `store/approvals.py`.
+HTTP, MCP and the gateway call `ApprovalService` with the caller's `Principal`. In: ids and words; out: what was asked,
+as it stands then. Who decides in chat is in `journey/approving.py`, where both ways meet. Next: `store/approvals.py`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
+
+import msgspec
 
 from switchboard.app.access import Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.turns.asking import chosen
-from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.journey.approving import Decision, decide
 from switchboard.store import approvals as store
+
+Verb = Literal["approve", "refuse", "answer"]
+
+
+@dataclass(frozen=True, slots=True)
+class FittingPage:
+    """As much of a page as has so many bytes. `left_out`: what is too large by itself; `get` shows it."""
+
+    approvals: list[ShownApproval]
+    left_out: list[UUID]
+    next_cursor: str | None
 
 
 class ApprovalService:
@@ -32,7 +47,23 @@ class ApprovalService:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
         below = key_of(cursor, tuple[datetime, UUID])
         page = await store.list_approvals(self._database, state, below, limit)
-        return page, cursor_after(page[-1].asked_at, page[-1].approval_id) if len(page) == limit else None
+        return page, _after(page[-1]) if len(page) == limit else None
+
+    async def fitting(self, most: int, state: ApprovalState | None, *, limit: int, cursor: str | None) -> FittingPage:
+        """As `list`, with at most so many bytes of JSON."""
+        page, next_cursor = await self.list(state, limit=limit, cursor=cursor)
+        kept, left_out = list[ShownApproval](), list[UUID]()
+        room = most
+        for n, one in enumerate(page):
+            size = len(msgspec.json.encode(one))
+            if size > most:
+                left_out.append(one.approval_id)
+            elif size > room:
+                return FittingPage(kept, left_out, _after(page[n - 1]))
+            else:
+                room -= size
+                kept.append(one)
+        return FittingPage(kept, left_out, next_cursor)
 
     async def get(self, approval_id: UUID) -> ShownApproval:
         """One. Raises NotFound."""
@@ -40,6 +71,19 @@ class ApprovalService:
         if found is None:
             raise NotFound(f"there is no approval {approval_id}; see `switchboard approvals list`")
         return found
+
+    async def decide(self, caller: Principal, approval_id: UUID, verb: Verb, text: str) -> ShownApproval:
+        """One of the three below. Raises InvalidInput, too, for an answer without a text or an approval with one."""
+        text = text.strip()
+        match verb:
+            case "approve" if not text:
+                return await self.approve(caller, approval_id)
+            case "refuse":
+                return await self.refuse(caller, approval_id, text)
+            case "answer" if text:
+                return await self.answer(caller, approval_id, text)
+        what = "an answer needs a text" if verb == "answer" else "an approval has no text"
+        raise InvalidInput(what, code="invalid_value", field="text")
 
     async def approve(self, caller: Principal, approval_id: UUID) -> ShownApproval:
         """Let a call be made, once and with exactly these arguments. Raises NotFound, Conflict."""
@@ -62,3 +106,7 @@ class ApprovalService:
     async def _decided(self, asked: ShownApproval, wanted: Decision) -> ShownApproval:
         await decide(self._database, self._runtime.notifier, asked, wanted)
         return await self.get(asked.approval_id)
+
+
+def _after(last: ShownApproval) -> str:
+    return cursor_after(last.asked_at, last.approval_id)

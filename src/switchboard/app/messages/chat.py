@@ -54,6 +54,16 @@ class Speaker:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """What is said in a session. `model`: which of its models the butler asks."""
+
+    session: str
+    text: str
+    key: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class WholeReply:
     """A reply is whole: what was told of it by then is its text."""
 
@@ -136,10 +146,9 @@ class ChatService:
             )
         return wanted
 
-    async def send(self, caller: Principal, speaker: Speaker, session: str, text: str, key: str) -> Accepted:
+    async def send(self, caller: Principal, speaker: Speaker, message: ChatMessage) -> Accepted:
         """Store a message; the same key is the same message. Raises what `Intake.message` raises."""
-        now = datetime.now(UTC)
-        envelope = _envelope(speaker, session, Payload(normalized_text=text), key, now)
+        envelope = _envelope(speaker, message, datetime.now(UTC))
         return await self._intake.message(caller, msgspec.json.encode(envelope))
 
     async def outcome(self, request_id: UUID, replies: Replies) -> Outcome | NoAnswer:
@@ -199,18 +208,18 @@ class ChatService:
         return len(stopped)
 
     def _conversation(self, speaker: Speaker, session: str) -> Conversation:
-        envelope = _envelope(speaker, session, Payload(normalized_text=""), "-", datetime.now(UTC))
+        envelope = _envelope(speaker, ChatMessage(session, "", "-"), datetime.now(UTC))
         return conversation(envelope, self._runtime.channels[speaker.channel])
 
 
-def _envelope(speaker: Speaker, session: str, payload: Payload, key: str, now: datetime) -> Envelope:
+def _envelope(speaker: Speaker, message: ChatMessage, now: datetime) -> Envelope:
     return Envelope(
         schema_version=SCHEMA_VERSION,
         source=Source(channel=speaker.channel, provider="internal", endpoint_identity=speaker.endpoint),
-        event=Event(external_event_id=key, external_thread_id=session, observed_at=now),
+        event=Event(external_event_id=message.key, external_thread_id=message.session, observed_at=now),
         sender=Sender(identity=speaker.sender),
-        payload=payload,
-        control=Control(idempotency_key=key, policy_tier="interactive"),
+        payload=Payload(normalized_text=message.text),
+        control=Control(idempotency_key=message.key, policy_tier="interactive", model=message.model),
     )
 
 

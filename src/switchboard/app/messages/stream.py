@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
@@ -23,7 +23,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
-from switchboard.store.deltas import Piece, Position, Progress
+from switchboard.store.deltas import Asked, Piece, Position, Progress
 
 MOST_STREAMS: Final = 50
 """How many streams a token may have open at a time, by each server process."""
@@ -65,11 +65,15 @@ class ToolUse(Reset):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A turn waits for another attempt, because what its engine works with has failed in the way of `error_class`."""
+    """A turn waits for another attempt, because what its engine works with has failed in the way of `error_class`.
+
+    With `asked` nothing has failed: it waits until people have decided about all of that.
+    """
 
     system_id: str
-    engine: str
-    error_class: str
+    engine: str = ""
+    error_class: str = ""
+    asked: Sequence[Asked] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,7 @@ class Stream:
         self._unsure: set[str] = set()
         """Butlers of which the reader may have another text: it was cut off between events that belong together."""
         self._waiting: Mapping[str, tuple[str, str]] = {}
+        self._asked: Mapping[str, Sequence[Asked]] = {}
 
     async def skip(self, positions: Mapping[str, Position]) -> None:
         """The reader knows what stands up to these positions, as far as that is still there."""
@@ -204,7 +209,7 @@ class Stream:
 
     async def _looked(self, progress: Progress) -> list[Event]:
         newly_waiting = progress.waiting.items() - self._waiting.items()
-        events = [event for one in sorted(newly_waiting) for event in self._waits(one[0], *one[1])]
+        events = [event for one in sorted(newly_waiting) for event in self._waits(Waiting(one[0], *one[1]))]
         self._waiting = progress.waiting
         settled = progress.state != "in_flight"
         if progress.replies > len(self._replied) or settled:
@@ -214,19 +219,23 @@ class Stream:
             if settled:
                 voided = self._voided({one.system_id for one in replies})
                 events += self._marked([*voided, Event("done", Replies(settled, progress.state, replies))])
-        return events
+                return events
+        # After the reply that says who decides, and how.
+        newly_asked = {name: asked for name, asked in progress.asked.items() if asked != self._asked.get(name)}
+        self._asked = progress.asked
+        return events + [event for one in newly_asked.items() for event in self._waits(Waiting(one[0], asked=one[1]))]
 
     def _voided(self, replied: set[str]) -> list[Event]:
         """Resets for butlers that have written something and do not reply."""
         told = {system_id for system_id, known in self._told.items() if known.text} | self._resumed
         return [_reset(system_id, self._told[system_id]) for system_id in sorted(told - replied)]
 
-    def _waits(self, system_id: str, engine: str, error_class: str) -> list[Event]:
+    def _waits(self, waiting: Waiting) -> list[Event]:
         """What the attempt has written is void."""
+        system_id = waiting.system_id
         known = self._told.get(system_id, _Told())
         self._told[system_id] = replace(known, text="")
-        reset = _reset(system_id, known)
-        return self._marked([reset] * bool(known.text) + [Event("waiting", Waiting(system_id, engine, error_class))])
+        return self._marked([_reset(system_id, known)] * bool(known.text) + [Event("waiting", waiting)])
 
     def _reply(self, reply: ReplyView) -> list[Event]:
         known = self._told.get(reply.system_id, _Told())

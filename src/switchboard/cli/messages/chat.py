@@ -12,8 +12,9 @@ import os
 import readline
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Final
 
 import typer
@@ -23,7 +24,7 @@ from switchboard.cli.client import Place, find_server
 from switchboard.cli.messages.exchange import Exchange, Line
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
-from switchboard.cli.messages.talk import answer_json, local_endpoint, local_user, new_id, show_silence, written
+from switchboard.cli.messages.talk import Answer, answer_json, local_endpoint, local_user, new_id, show_silence, written
 from switchboard.cli.output import FAILED, OK, AsJson, Json, done, errors, show
 from switchboard.domain.errors import InvalidInput, Overloaded
 
@@ -35,6 +36,7 @@ _HELP: Final = """\
 Each line is a message; the answer comes below it. Arrow keys bring back earlier lines.
 /help  this text
 /stop  ends an answer that is being written, as Ctrl-C does; Ctrl-C once more leaves
+Enter  looks for answers that wait until somebody has decided something
 /quit  leaves, as Ctrl-D does; `switchboard chat --session {session}` continues here
 Why a message went where it went: `switchboard messages list`, then `switchboard explain ID`."""
 
@@ -78,36 +80,77 @@ def _speaker(place: Place, endpoint: str) -> Json | None:
     return {"channel": "cli", "endpoint": endpoint or local_endpoint(), "sender": local_user()}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sent:
+    """A line without its answer, which is waited for `until` then (monotonic seconds)."""
+
+    exchange: Exchange
+    accepted: Json
+    until: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Talk:
-    """A session with a server; `wait`: seconds for each answer."""
+    """A session with a server; `wait`: seconds for each answer. `asked`: lines whose turns wait for people."""
 
     place: Place
     speaker: Json | None
     session: str
     wait: float
     as_json: bool
+    asked: list[_Sent] = field(default_factory=list)
 
     def exchange(self, lines: Iterable[str], keyboard: Keyboard | None = None) -> int:
         """One exchange a line; the code of the last one. Between two nothing of ours runs: the terminal has it."""
         code = OK
         with asyncio.Runner() as runner:
             for text in lines:
+                earlier = self.asked[:]
                 try:
-                    code = runner.run(self._one(text, keyboard))
+                    code = runner.run(self._one(text, keyboard)) if text else code
+                    runner.run(self._look(earlier, keyboard))
                 except (InvalidInput, Overloaded) as error:
                     # A line that is refused (too long, too many waiting) is no reason to end the conversation.
                     errors().print(error.message, style="yellow")
                     code = FAILED
-        return code
+            return max([code, *(runner.run(self._end(sent, patient=keyboard is None)) for sent in self.asked)])
 
     async def _one(self, text: str, keyboard: Keyboard | None) -> int:
         line = Line(self.session, text, new_id())
         async with Exchange(self.place, self.speaker, line, screen(as_json=self.as_json)) as exchange:
-            accepted = await exchange.send()
-            following = exchange.follow(self.wait)
-            answer = await (keyboard.attend(exchange.stop, following) if keyboard else following)
-        show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=self.as_json)
+            sent = _Sent(exchange, await exchange.send(), monotonic() + self.wait)
+            answer = await self._followed(sent, keyboard)
+        if not answer.asked:
+            return self._show(sent, answer)
+        self.asked.append(sent)
+        if keyboard:
+            errors().print("you can go on meanwhile; Enter looks for the answer", style="dim")
+        return OK
+
+    async def _look(self, earlier: Iterable[_Sent], keyboard: Keyboard | None) -> None:
+        """For the answers to earlier lines, about which somebody may have decided."""
+        for sent in earlier:
+            async with sent.exchange:
+                answer = await self._followed(sent, keyboard)
+            if not answer.asked:
+                self.asked.remove(sent)
+                self._show(sent, answer)
+
+    async def _followed(self, sent: _Sent, keyboard: Keyboard | None) -> Answer:
+        """Up to the answer, or until its turn waits for people."""
+        following = sent.exchange.follow(self.wait, until_asked=True)
+        return await (keyboard.attend(sent.exchange.stop, following) if keyboard else following)
+
+    async def _end(self, sent: _Sent, *, patient: bool) -> int:
+        """Nothing more is said. `patient`: an answer that waits for people is waited for as long as any other."""
+        answer = Answer(str(sent.accepted["request_id"]), "in_flight", settled=False, replies=())
+        if patient:
+            async with sent.exchange:
+                answer = await sent.exchange.follow(max(sent.until - monotonic(), 0.0))
+        return self._show(sent, answer)
+
+    def _show(self, sent: _Sent, answer: Answer) -> int:
+        show(answer_json(answer, sent.accepted), lambda _: show_silence(answer), as_json=self.as_json)
         return OK if answer.good else FAILED
 
 
@@ -135,7 +178,7 @@ def _typed(keyboard: Keyboard) -> Iterator[str]:
             case "/help":
                 errors().print(_HELP.format(session=keyboard.session), style="dim")
             case "":
-                pass
+                yield ""
             case _:
                 yield line
 

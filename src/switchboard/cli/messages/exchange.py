@@ -65,7 +65,8 @@ class Line:
 class Exchange:
     """A line and its answer. `speaker`: for whom the terminal speaks, if not for its token. Close it by `async with`.
 
-    `send` comes first, then `follow`, beside which `stop` may be called.
+    `send` comes first, then `follow`, beside which `stop` may be called. `follow` may be called again in another
+    `async with`: nothing is shown twice.
     """
 
     def __init__(self, place: Place, speaker: Json | None, line: Line, take: Take) -> None:
@@ -81,6 +82,14 @@ class Exchange:
         self._seq = 0
         self._texts: dict[str, str] = {}
         self._replies: list[Json] = []
+        self._shown: set[str] = set()
+        """The replies that were shown."""
+        self._again: set[str] = set()
+        """Those of them that a stream which is told from the beginning has not told again yet."""
+        self._behind: set[str] = set()
+        """Butlers of whose texts something was not shown, because it was told again."""
+        self._waiting: Json = {}
+        """What was shown last of what its turn waits for."""
 
     async def __aenter__(self) -> Exchange:
         return self
@@ -95,12 +104,15 @@ class Exchange:
         await self._connect()
         return {name: self._sent[name] for name in ("request_id", "duplicate")}
 
-    async def follow(self, wait: float) -> Answer:
-        """Up to `wait` seconds, through lost connections. Raises NoServer or Unavailable if there is no other."""
+    async def follow(self, wait: float, *, until_asked: bool = False) -> Answer:
+        """Up to `wait` seconds, through lost connections. Raises NoServer or Unavailable if there is no other.
+
+        `until_asked`: no longer than until its turn waits for people (`Answer.asked`).
+        """
         limit = asyncio.timeout(wait)
         try:
             async with limit:
-                return await self._to_the_end()
+                return await self._to_the_end(until_asked=until_asked)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -114,14 +126,14 @@ class Exchange:
         await self._say("chat.abort", params, future)
         await future
 
-    async def _to_the_end(self) -> Answer:
+    async def _to_the_end(self, *, until_asked: bool) -> Answer:
         failures = 0
         while True:
             try:
                 if self._socket is None:
                     await self._connect()
                 failures = 0
-                return await self._heard()
+                return await self._heard(until_asked=until_asked)
             except (NoServer, Unavailable, ConnectionClosed) as error:
                 await self._close()
                 failures += 1
@@ -129,14 +141,15 @@ class Exchange:
                     raise _lost(error, self._place) from error
             await asyncio.sleep(_AGAIN_S)
 
-    async def _heard(self) -> Answer:
+    async def _heard(self, *, until_asked: bool) -> Answer:
         while True:
             frame = await self._frame()
             if frame["type"] == "res":
                 self._settle(frame)
             elif frame["stream"] == self._sent["stream"]:
                 self._seq = frame["seq"]
-                if (answer := self._event(frame["event"], frame["payload"])) is not None:
+                answer = self._event(frame["event"], frame["payload"])
+                if answer is not None and (answer.settled or until_asked):
                     return answer
 
     def _event(self, name: str, told: Json) -> Answer | None:
@@ -150,15 +163,37 @@ class Exchange:
             case "reply":
                 told = {**told, "text": self._texts.get(told["system_id"], "")}
                 self._replies.append(told)
+            case "waiting" if told.get("asked"):  # a server of an earlier release does not say
+                if told != self._waiting:
+                    self._waiting = told
+                    self._take(kind, told)
+                return self._answer("in_flight", asked=True)
             case "done" | "error":
                 self._take("done", told)
                 reasons = (f"{told['code']}: {told['message']}",) if kind == "error" else ()
                 return self._answer(told["state"], reasons)
-        self._take(kind, told)
+        self._show(kind, told)
         return None
 
-    def _answer(self, state: str, reasons: tuple[str, ...] = ()) -> Answer:
-        return Answer(self._sent["request_id"], state, state != "in_flight", tuple(self._replies), reasons)
+    def _show(self, kind: str, told: Json) -> None:
+        """What was not shown before."""
+        if kind == "reply":
+            new = told["outbox_id"] not in self._shown
+            self._shown.add(told["outbox_id"])
+            self._again.discard(told["outbox_id"])
+            if new:
+                self._take(kind, told)
+        elif self._again:
+            self._behind.add(told["system_id"])
+        elif kind == "delta" and told["system_id"] in self._behind:
+            self._behind.remove(told["system_id"])
+            self._take(kind, {**told, "offset": 0, "text": self._texts[told["system_id"]]})
+        else:
+            self._take(kind, told)
+
+    def _answer(self, state: str, reasons: tuple[str, ...] = (), *, asked: bool = False) -> Answer:
+        settled = state != "in_flight"
+        return Answer(self._sent["request_id"], state, settled, tuple(self._replies), reasons, asked)
 
     # The connection ---------------------------------------------------------------------------------------------------
 
@@ -177,6 +212,7 @@ class Exchange:
         line = {"session": self._line.session, "text": self._line.text, "key": self._line.key, "stream": True}
         # From the beginning: what was told already is told again.
         self._sent, self._seq, self._texts, self._replies = await self._ask("chat.send", line), 0, {}, []
+        self._again = set(self._shown)
         self._open.set()
 
     async def _ask(self, method: str, params: Json) -> Json:

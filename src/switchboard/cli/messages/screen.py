@@ -6,7 +6,7 @@ Called by `chat.py` and `send.py`. On a terminal a reply appears while it is wri
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rich.text import Text
@@ -99,7 +99,20 @@ class LiveScreen:
 
 
 def _show_waiting(data: Json) -> None:
+    if asked := data.get("asked"):
+        _show_asked(data["system_id"], asked)
+        return
     what = "the model" if data["engine"] == "model" else "what it works with"
     trouble = _TROUBLE.get(data["error_class"], "cannot be reached")
     note = f"{data['system_id']} waits: {what} {trouble}; it tries again by itself"
     errors().print(Text(clean(note), style="dim"), soft_wrap=True)
+
+
+def _show_asked(system_id: str, asked: Sequence[Json]) -> None:
+    for one in asked:
+        short = one["approval_id"][:8]
+        if one["kind"] == "question":
+            note = f"{system_id} waits for your answer: /answer {short} and your answer"
+        else:
+            note = f"{system_id} waits for a decision about {one['tool']}: switchboard approvals show {short}"
+        errors().print(Text(clean(note), style="dim"), soft_wrap=True)

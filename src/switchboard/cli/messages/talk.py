@@ -58,6 +58,8 @@ class Answer:
     replies: tuple[Json, ...]
     reasons: tuple[str, ...] = ()
     """Why it is dead, where it is."""
+    asked: bool = False
+    """Its turn waits for people."""
 
     @property
     def good(self) -> bool:

@@ -84,6 +84,7 @@ def _are_bare_names(envelope: Envelope) -> bool:
         and _are_bare_options(
             event.external_thread_id, sender.display_name, control.idempotency_key, control.pinned_target
         )
+        and (control.model is None or control.model.strip() is control.model)
         and (event.reply_address is None or _is_short(event.reply_address))
         and (event.refers_to is None or event.refers_to.strip() is event.refers_to)
         and (not event.also or _are_bare(event.also))

@@ -6,8 +6,9 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from switchboard.domain.shown import ShownApproval
-from switchboard.server.contracts.messages import Answer, Body, Words
+from switchboard.app.approvals.service import Verb
+from switchboard.domain.shown import ApprovalState, ShownApproval
+from switchboard.server.contracts.messages import Answer, Body, Cursor, Id, Limit, Words
 
 Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
 
@@ -22,6 +23,27 @@ class AnswerBody(Body):
     """The answer to a question; a number stands for the option that has it."""
 
     text: Said
+
+
+class ListApprovals(Body):
+    """A page of what people are asked, newest first; of one state or of all."""
+
+    state: ApprovalState | None = None
+    limit: Limit = 50
+    cursor: Cursor | None = None
+
+
+class WhichApproval(Body):
+    """One of them."""
+
+    approval_id: Id
+
+
+class DecideApproval(WhichApproval):
+    """What is decided about one; `text` is the answer, or why it is refused."""
+
+    decision: Verb
+    text: Words = ""
 
 
 class ApprovalPage(Answer):

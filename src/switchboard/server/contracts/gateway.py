@@ -17,11 +17,14 @@ from uuid import UUID
 from pydantic import Field, StringConstraints, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
+from switchboard.app.approvals.service import FittingPage
 from switchboard.app.messages.chat import ChatEntry, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail
 from switchboard.app.messages.stream import Reset, TextDelta, ToolUse, Waiting
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.json_values import JsonObject
+from switchboard.domain.shown import ApprovalState
+from switchboard.server.contracts.approvals import DecideApproval, ListApprovals
 from switchboard.server.contracts.messages import Body, Cursor, ErrorInfo, Id, Number, Word
 
 PROTOCOL: Final = "gateway.v1"
@@ -58,6 +61,7 @@ class SendParams(Body):
     session: SessionName
     text: Annotated[str, StringConstraints(min_length=1, max_length=MAX_TEXT)]
     key: Word
+    model: Word | None = None
     stream: bool = False
 
 
@@ -93,6 +97,8 @@ METHODS: Final[Mapping[str, type[Body]]] = {
     "chat.resume": ResumeParams,
     "chat.abort": AbortParams,
     "chat.history": HistoryParams,
+    "approvals.list": ListApprovals,
+    "approvals.decide": DecideApproval,
     "ping": PingParams,
 }
 """The methods, and their parameters."""
@@ -109,11 +115,14 @@ class RequestFrame(Body):
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The answer to `connect`: as whom it is connected, and what holds for the connection; times in seconds."""
+    """The answer to `connect`: as whom it is connected, and what holds for the connection; times in seconds.
+
+    `speaker` null: a token with the role `approver` chats with nobody.
+    """
 
     protocol: str
     principal: str
-    speaker: Speaker
+    speaker: Speaker | None
     frame_bytes: int
     heartbeat_s: float
     keep_s: float
@@ -151,6 +160,14 @@ class HistoryPage:
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """The answer to `approvals.decide`: how the approval stands."""
+
+    approval_id: UUID
+    state: ApprovalState
+
+
+@dataclass(frozen=True, slots=True)
 class Pong:
     """The time at the server."""
 
@@ -167,7 +184,7 @@ class Failed:
     message: str
 
 
-Payload = Welcome | Sent | Outcome | Resumed | Aborted | HistoryPage | Pong
+Payload = Welcome | Sent | Outcome | Resumed | Aborted | HistoryPage | FittingPage | Decided | Pong
 EventName = Literal["chat.delta", "chat.reset", "chat.tool", "chat.waiting", "chat.reply", "chat.done", "chat.error"]
 Told = TextDelta | Reset | ToolUse | Waiting | WholeReply | Outcome | Failed
 EVENTS: Final[Mapping[EventName, type[Told]]] = {
@@ -186,6 +203,8 @@ RESULTS: Final[Mapping[str, tuple[type[Payload], ...]]] = {
     "chat.resume": (Resumed,),
     "chat.abort": (Aborted,),
     "chat.history": (HistoryPage,),
+    "approvals.list": (FittingPage,),
+    "approvals.decide": (Decided,),
     "ping": (Pong,),
 }
 """What each method answers; `chat.send` the second with `stream`."""

@@ -20,13 +20,14 @@ import structlog
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from switchboard.app.access import Principal
-from switchboard.app.messages.chat import NoAnswer, Outcome, Speaker, WholeReply
+from switchboard.app.access import Action, Principal
+from switchboard.app.messages.chat import PAGE_BYTES, ChatMessage, NoAnswer, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.messages.stream import Event, Reset, TextDelta, ToolUse, Waiting
 from switchboard.app.messages.views import Replies, ReplyView
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
+    Forbidden,
     InvalidInput,
     NotJson,
     Overloaded,
@@ -34,10 +35,12 @@ from switchboard.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
+from switchboard.server.contracts.approvals import DecideApproval, ListApprovals
 from switchboard.server.contracts.gateway import (
     METHODS,
     Aborted,
     AbortParams,
+    Decided,
     ErrorFrame,
     EventFrame,
     EventName,
@@ -75,6 +78,8 @@ _PIECE: Final = 131_072
 """Characters of a delta: as JSON they fit a frame, whatever they are."""
 _CLOSED: Final = (WebSocketDisconnect, RuntimeError)
 """What Starlette raises when the client has gone, and after we have closed."""
+_ACTIONS: Final[Mapping[str, Action]] = {"chat": "chat", "approvals": "approvals"}
+"""What a token needs for the methods that begin so."""
 _T = TypeVar("_T", bound=Body)
 
 
@@ -84,11 +89,21 @@ class Gone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is connected, and for whom it speaks. `authorization` is looked at again and again: tokens are revoked."""
+    """Who is connected, and for whom it speaks. `authorization` is looked at again and again: tokens are revoked.
+
+    `given` null: it decides about approvals, and chats with nobody.
+    """
 
     principal: Principal
-    speaker: Speaker
+    given: Speaker | None
     authorization: str
+
+    @property
+    def speaker(self) -> Speaker:
+        """Raises Forbidden where it may not chat."""
+        if self.given is None:
+            raise Forbidden(f"a token with the role {self.principal.role} may not use chat")
+        return self.given
 
 
 class Outgoing:
@@ -167,6 +182,8 @@ class Connection:
             "chat.resume": self._resume,
             "chat.abort": self._abort,
             "chat.history": self._history,
+            "approvals.list": self._approvals,
+            "approvals.decide": self._decide,
             "ping": self._ping,
         }
 
@@ -203,7 +220,10 @@ class Connection:
         try:
             request = read_request(text)
             await self._parts.access.authenticate(self._caller.authorization)
-            await self._method(request.method)(request)
+            method = self._method(request.method)
+            if (action := _ACTIONS.get(request.method.partition(".")[0])) is not None:
+                await self._parts.access.check(self._caller.principal, action)
+            await method(request)
         except Unauthenticated as error:
             await self._out.fail(request.id if request else None, error)
             await self._out.close(1008, error.message)
@@ -229,6 +249,18 @@ class Connection:
         )
         await self._answer(request, HistoryPage(*page))
 
+    async def _approvals(self, request: RequestFrame) -> None:
+        asked = read_params(ListApprovals, request)
+        page = await self._parts.approvals.fitting(PAGE_BYTES, asked.state, limit=asked.limit, cursor=asked.cursor)
+        await self._answer(request, page)
+
+    async def _decide(self, request: RequestFrame) -> None:
+        asked = read_params(DecideApproval, request)
+        decided = await self._parts.approvals.decide(
+            self._caller.principal, asked.approval_id, asked.decision, asked.text
+        )
+        await self._answer(request, Decided(decided.approval_id, decided.state))
+
     async def _abort(self, request: RequestFrame) -> None:
         asked = read_params(AbortParams, request)
         stopped = await self._parts.chats.abort(
@@ -241,9 +273,8 @@ class Connection:
         asked = read_params(SendParams, request)
         with ExitStack() as held:
             held.enter_context(self._place())
-            accepted = await self._parts.chats.send(
-                self._caller.principal, self._caller.speaker, asked.session, asked.text, asked.key
-            )
+            message = ChatMessage(asked.session, asked.text, asked.key, asked.model)
+            accepted = await self._parts.chats.send(self._caller.principal, self._caller.speaker, message)
             if not asked.stream:
                 self._start(self._answered(request, accepted.request_id), held.pop_all())
                 return

@@ -17,11 +17,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.websockets import WebSocket
 
+from switchboard.app.access import SCOPES, Principal
 from switchboard.app.messages.chat import Speaker
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Forbidden, InvalidInput, SwitchboardError, Unauthenticated, Unavailable
 from switchboard.server.connections import Connections
-from switchboard.server.contracts.gateway import PROTOCOL, ConnectParams, RequestFrame, ResultFrame, Welcome
+from switchboard.server.contracts.gateway import (
+    PROTOCOL,
+    ConnectParams,
+    RequestFrame,
+    ResultFrame,
+    SpeakerBody,
+    Welcome,
+)
 from switchboard.server.http.errors import error_response
 from switchboard.server.http.services import Services
 from switchboard.server.ws.connection import Caller, Connection, Gone, Outgoing, read_params, read_request
@@ -79,7 +87,7 @@ class Door:
     def _check(self, socket: WebSocket) -> None:
         """Raises Forbidden for a page of another site, InvalidInput for what may be a token in the URL."""
         if socket.scope["query_string"]:
-            raise InvalidInput("there is nothing to be said in the URL: the token goes into the first frame")
+            raise InvalidInput("the URL of the gateway has no query: the token goes into the first frame")
         origin = socket.headers.get("origin")
         if origin is not None and origin_of(origin) not in {*self._origins, *_own(socket)}:
             raise Forbidden(
@@ -88,7 +96,7 @@ class Door:
             )
 
     async def _first(self, socket: WebSocket, out: Outgoing) -> Caller | None:
-        """Whoever the first frame shows; None: the connection is closed."""
+        """Who connects, by the token in the first frame; None: the connection is closed."""
         request: RequestFrame | None = None
         try:
             async with asyncio.timeout(FIRST_S):
@@ -113,9 +121,7 @@ class Door:
         params = read_params(ConnectParams, request)
         authorization = f"Bearer {params.token}"
         principal = await self._parts.access.authenticate(authorization)
-        given = params.speaker
-        wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
-        speaker = await self._parts.chats.speaker(principal, wanted)
+        speaker = await self._speaker(principal, params.speaker)
         state = socket.scope["state"]
         connections: Connections | None = state.get("connections")
         if connections is not None:
@@ -123,8 +129,15 @@ class Door:
         state["connection"].admit()
         return Caller(principal, speaker, authorization)
 
+    async def _speaker(self, principal: Principal, given: SpeakerBody | None) -> Speaker | None:
+        """For whom it speaks; None: it is here for approvals alone. Raises Forbidden, InvalidInput."""
+        if given is None and principal.role in SCOPES["approvals"] - SCOPES["chat"]:
+            return None
+        wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
+        return await self._parts.chats.speaker(principal, wanted)
+
     def _welcome(self, caller: Caller) -> Welcome:
-        return Welcome(PROTOCOL, caller.principal.name, caller.speaker, FRAME_BYTES, HEARTBEAT_S, KEEP_S)
+        return Welcome(PROTOCOL, caller.principal.name, caller.given, FRAME_BYTES, HEARTBEAT_S, KEEP_S)
 
 
 def allowed_origins(settings: Settings) -> frozenset[str]:

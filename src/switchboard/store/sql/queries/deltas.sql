@@ -13,7 +13,7 @@ where d.request_id = $1 and (s.system_id is null or (d.epoch, d.n) > (s.epoch, s
 order by d.system_id, d.epoch, d.n limit 1000;
 
 -- name: look
--- Turns that wait for another attempt, with why the one before has failed.
+-- Turns that wait for another attempt, with why the one before has failed, and those that wait for people, with what they ask.
 select message_state($1) as state, (select count(*) from outbox o where o.request_id = $1) as replies,
        array(
            select array[d.system_id, coalesce(t.engine, ''), coalesce(t.error_class, '')]
@@ -24,7 +24,15 @@ select message_state($1) as state, (select count(*) from outbox o where o.reques
                where a.request_id = d.request_id and a.lane = d.lane and a.seq = d.seq order by a.finished_at desc limit 1
            ) t on true
            where d.request_id = $1 and d.state = 'pending' order by d.system_id
-       ) as waiting;
+       ) as waiting,
+       array(
+           select array[p.system_id, p.approval_id::text, p.kind, p.tool]
+           from delivery d
+           join parked q on (q.lane, q.seq) = (d.lane, d.seq)
+           join awaited a on (a.lane, a.seq) = (d.lane, d.seq) and a.decided_at is null
+           join approval p on p.approval_id = a.key
+           where d.request_id = $1 and d.state = 'pending' order by p.asked_at, p.approval_id
+       ) as asked;
 
 -- name: forget
 delete from delta where at < clock_timestamp() - $1::interval;
