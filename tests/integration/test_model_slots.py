@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from switchboard.agents.trio.planner import ModelPlanner
 from switchboard.app.classification.model_tests import Place, try_tools
 from switchboard.app.classification.spending import Spending
 from switchboard.app.metrics import Metrics
@@ -19,6 +22,7 @@ from switchboard.app.models import StoredSlots, open_models
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
+from switchboard.llm.dispatch import Terms
 from switchboard.llm.models import OpenModels
 from switchboard.llm.slots import Lease, NoSlot, Wanted, rank_of
 from switchboard.ports.models import Asking
@@ -29,6 +33,8 @@ from switchboard.store.migrate import migrate
 from switchboard.store.model_usage import SlotWanted
 from switchboard.testing.scripted_llm import Reply, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Request as Asked
+from tests.asking import request as a_message
+from tests.integration.test_planner import form, question
 from tests.model_asker import settings
 from tests.waiting import eventually
 
@@ -262,6 +268,38 @@ async def test_a_place_in_line_is_lost_by_who_does_not_ask_any_more(database: Da
     assert await ours.take(later) == NoSlot(), "somebody stands before it"
     await database.run("update model_lease set until = clock_timestamp() - interval '1 s' where not holds and rank = 0")
     assert isinstance(await ours.take(later), Lease)
+
+
+async def test_a_message_is_routed_next_however_many_plans_wait(database: Database, database_url: str) -> None:
+    """Twenty plans of two processes at a server with one slot; then comes a message that no rule fits."""
+
+    def brain(asked: Asked) -> Reply:
+        if "route_to_butler" in asked.prompt:
+            return Reply(json.dumps({"thought": "Hm.", "calls": [{"butler": "health"}]}))
+        return Reply(form({"action": "respond", "confidence": 0.9}), gate="first")
+
+    async with ScriptedLlm(brain, strict="local") as llm:
+        local = {"profile": "local", "concurrency": None}
+        async with (
+            models(database, database_url, llm, **local) as ours,
+            models(database, database_url, llm, **local) as theirs,
+        ):
+            planners = [ModelPlanner(one) for one in (ours, theirs)]
+            plans = [asyncio.create_task(planners[n % 2].plan(question(f"Plan {n}", models=("m",)))) for n in range(20)]
+            await llm.waiting("first")
+            routed = asyncio.create_task(theirs.dispatcher.run(a_message(), Terms("classification")))
+            await eventually(partial(waits, database))
+            llm.release("first")
+            assert (await routed).failure is None
+            assert len(llm.requests) == 2, "it was the next"
+            assert {planned.settled.source for planned in await asyncio.gather(*plans)} == {"exact"}
+    assert (llm.most_at_once, len(llm.requests)) == (1, 21)
+    assert [one for one in llm.strays if "/chat/" in one] == [], "it takes the schemas of all of them"
+
+
+async def waits(database: Database) -> bool:
+    """Whether a classification stands in line."""
+    return bool(await database.value("select exists (select from model_lease where rank = 0 and not holds)"))
 
 
 async def test_models_of_one_local_server_share_its_slots(database: Database, database_url: str) -> None:

@@ -20,6 +20,7 @@ from switchboard.domain.llm import (
     Usage,
     fold,
 )
+from switchboard.llm.json_form import for_grammars
 
 CALL = ToolCall("weather", {"at": "home"}, id="c1")
 
@@ -79,3 +80,30 @@ def test_a_request_fails_as_the_model_that_is_away_whatever_the_others_said(
     failure = Report(None, tuple(Attempt(f"m{n}", outcome) for n, outcome in enumerate(outcomes))).failure
     assert failure is not None
     assert failure.kind == kind
+
+
+def test_a_schema_for_grammars_has_no_lengths_whatever_its_arguments_are_called() -> None:
+    text = {"type": "string", "maxLength": 262_144, "pattern": "x", "format": "uri", "description": "d"}
+    kept = {"type": "string", "description": "d"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "format": text,
+            "many": {"type": "array", "items": text},
+            "one": {"anyOf": [text, {"type": "null"}]},
+        },
+        "$defs": {"maxLength": text},
+        "required": ["format"],
+        "additionalProperties": False,
+    }
+    assert for_grammars(schema) == {
+        "type": "object",
+        "properties": {
+            "format": kept,
+            "many": {"type": "array", "items": kept},
+            "one": {"anyOf": [kept, {"type": "null"}]},
+        },
+        "$defs": {"maxLength": kept},
+        "required": ["format"],
+        "additionalProperties": False,
+    }

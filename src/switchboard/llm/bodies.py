@@ -18,7 +18,7 @@ from switchboard.core.turns.images import MOST_IMAGE_BYTES
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, Request, Tool, ToolCall
 from switchboard.llm.answers import MALFORMED
-from switchboard.llm.json_form import forced_tool, json_form
+from switchboard.llm.json_form import for_grammars, forced_tool, json_form
 from switchboard.llm.pictures import Picture, pictures
 from switchboard.llm.port import ApiKind
 from switchboard.llm.spec import ModelSpec
@@ -64,11 +64,16 @@ def local_chat(request: Request, spec: ModelSpec) -> Body:
     body: Body = {"model": spec.model, "max_tokens": request.max_tokens, "temperature": 0}
     tool = forced_tool(request)
     if tool is None:
-        tools = {} if request.no_calls else _chat_tools(request)
+        tools = {} if request.no_calls else _chat_tools(_for_grammars(request))
         return body | {"messages": _chat_messages(request, spec), **tools}
     asked, schema = json_form(request, tool)
     form = {"type": "json_schema", "json_schema": {"name": "calls", "schema": schema}}
     return body | {"messages": _chat_messages(asked, spec), "response_format": form}
+
+
+def _for_grammars(request: Request) -> Request:
+    tools = (replace(tool, parameters=for_grammars(tool.parameters)) for tool in request.tools)
+    return replace(request, tools=tuple(tools))
 
 
 def _chat_messages(request: Request, spec: ModelSpec) -> list[Body]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -22,11 +23,33 @@ from switchboard.domain.llm import Request, Tool, ToolCall
 _MOST_JSON: Final = 100_000
 """Characters of a text that are searched for an answer."""
 _MOST_TRIES: Final = 50
+_UNGRAMMATICAL: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
+_NAMED: Final = frozenset({"properties", "$defs", "definitions"})
+_LISTED: Final = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
+_ONE: Final = frozenset({"items", "additionalProperties"})
 _REMINDER: Final = """
 In this session there is no tool to call: instead of calling `{tool}`, write its arguments. Answer with one JSON object
 and nothing else: `thought`, one sentence; then `calls`, a list with one object per call that you would make. If you
 would make none, `calls` is empty.
 """
+
+
+def for_grammars(schema: Mapping[str, object]) -> JsonObject:
+    """A schema without the rules that some servers cannot make a grammar of, and then refuse the whole request.
+
+    llama.cpp counts the characters of a string, and allows 2,000 at most in many of its versions; with patterns and
+    formats it is choosy. What a model writes is checked by the whole schema anyway.
+    """
+    return {name: _inner(name, value) for name, value in schema.items() if name not in _UNGRAMMATICAL}
+
+
+def _inner(name: str, value: object) -> object:
+    """What stands in a schema under this name, where that is made of schemas."""
+    if name in _NAMED and isinstance(value, Mapping):
+        return {key: for_grammars(one) if isinstance(one, Mapping) else one for key, one in value.items()}
+    if name in _LISTED and isinstance(value, list | tuple):
+        return [for_grammars(one) if isinstance(one, Mapping) else one for one in value]
+    return for_grammars(value) if name in _ONE and isinstance(value, Mapping) else value
 
 
 def forced_tool(request: Request) -> Tool | None:
@@ -45,7 +68,7 @@ def json_form(request: Request, tool: Tool) -> tuple[Request, JsonObject]:
         "type": "object",
         "properties": {
             "thought": {"type": "string"},
-            "calls": {"type": "array", "maxItems": 10, "items": dict(tool.parameters)},
+            "calls": {"type": "array", "maxItems": 10, "items": for_grammars(tool.parameters)},
         },
         "required": ["thought", "calls"],
         "additionalProperties": False,

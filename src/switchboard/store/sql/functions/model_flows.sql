@@ -84,6 +84,7 @@ language plpgsql as $$
 declare
     _paused interval;
     _refused text;
+    _since timestamptz;
     _taken boolean;
 begin
     perform set_config('synchronous_commit', 'off', true);  -- a slot that a crash of the database frees costs nothing
@@ -100,13 +101,12 @@ begin
         return;
     end if;
     delete from model_lease l where l.slot = _slot and l.until < clock_timestamp();
-    insert into model_lease as l (lease_id, slot, rank, holds, until)
-        values (_lease_id, _slot, _rank, false, clock_timestamp() + interval '2 seconds')
-        on conflict (lease_id) do update set until = excluded.until;
-    update model_lease own set holds = true, until = clock_timestamp() + _ttl
-        where own.lease_id = _lease_id
-            and (select count(*) from model_lease l where l.slot = _slot
-                 and (l.holds or (l.rank, l.since, l.lease_id) < (own.rank, own.since, own.lease_id))) < _most
-        returning true into _taken;
-    return query select coalesce(_taken, false), 0::float8, null::text;
+    select coalesce(min(l.since), clock_timestamp()) into _since from model_lease l where l.lease_id = _lease_id;
+    select count(*) < _most into _taken from model_lease l
+        where l.slot = _slot and (l.holds or (l.rank, l.since, l.lease_id) < (_rank, _since, _lease_id));
+    insert into model_lease (lease_id, slot, rank, since, holds, until)
+        values (_lease_id, _slot, _rank, _since, _taken,
+                clock_timestamp() + case when _taken then _ttl else interval '2 seconds' end)
+        on conflict (lease_id) do update set holds = excluded.holds, until = excluded.until;
+    return query select _taken, 0::float8, null::text;
 end $$;
