@@ -23,7 +23,7 @@ from switchboard.core.posted import unpacked
 from switchboard.domain.errors import NotFound, Unavailable
 from switchboard.ports.connector import Posted
 from tests.documents import HOME, blocks
-from tests.lab import ROOT, to
+from tests.lab import ROOT, envelope_json, to
 from tests.lab import rule as routing
 from tests.nginx import NAME, nginx
 from tests.servers import TEAMS, Opened, open_server
@@ -228,7 +228,8 @@ async def test_what_cannot_be_made_into_a_message_is_set_aside_and_replayed(serv
 
 
 async def test_quarantine_holds_nothing_that_proves_who_sent_it(server: Opened) -> None:
-    sent = Request(b"no json", {"authorization": "Bearer a-long-token", "cookie": "sweet", "x-kind": "a"})
+    proofs = dict.fromkeys(("cookie", "x-api-key", "x-apikey", "x-auth", "proxy-authorization", "x-password"), "sweet")
+    sent = Request(b"no json", {**proofs, "authorization": "Bearer a-long-token", "x-kind": "a"})
     answer = (await post(server, "script", sent)).json()
     event = (await server.http.get(f"/v1/quarantine/{answer['quarantine_id']}")).json()
     kept = b64decode(event["raw"])
@@ -302,6 +303,28 @@ async def test_slow_strangers_take_no_places_of_those_who_post(server: Opened) -
         assert (await post(server, "orders", standard(BODY, f"quick-{number}"))).status_code == 200
     held.set()
     assert await slow == 503, "whoever takes longest gives way"
+
+
+async def test_large_bodies_of_strangers_take_no_places_of_those_who_show_a_token(
+    database_url: str, tmp_path: Path, directory: Path
+) -> None:
+    async with open_server(
+        database_url, tmp_path / "data", tree=TREE, more={"channels_dir": directory}, message_bytes=4000
+    ) as server:
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        writers = []
+        for number in range(8):
+            account(directory, f"many-{number}", 'verify = "bearer"', "a-long-token")
+            _, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST /hooks/many-{number} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9000\r\n\r\n"
+            writer.write(head.encode() + b" " * 5000)
+            await writer.drain()
+            writers.append(writer)
+        large = {"envelopes": [envelope_json("x" * 3000, event=f"e{number}") for number in range(2)]}
+        taken = await server.http.post("/v1/ingest/batch", json=large, timeout=8)
+        assert taken.status_code == 200
+        for writer in writers:
+            writer.close()
 
 
 async def test_nobody_waits_while_a_packed_body_is_unpacked(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

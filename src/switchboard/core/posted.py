@@ -17,7 +17,7 @@ from switchboard.ports.connector import Posted
 
 Network = IPv4Network | IPv6Network
 
-_SECRET: Final = re.compile("authorization|cookie|.*(?:signature|secret|token|authorization).*")
+_SECRET: Final = re.compile(".*(?:auth|cookie|signature|secret|token|password|credential|api-?key).*")
 _RECORD: Final = re.compile(rb"POST /hooks/([A-Za-z0-9_.-]{1,64})\r\n((?:[^\r\n]*\r\n)*?)\r\n")
 _GZIP: Final = 31
 """The window of zlib with which it expects the head of gzip."""

@@ -109,7 +109,7 @@ class Gate:
         self._hosts = hosts
         self._access = access
         self._limits = limits
-        self._large = LargeBodies(limits.other)
+        self._large, self._of_strangers = LargeBodies(limits.other), LargeBodies(limits.other)
         self._process = token_hex(6)
         self._requests = count(1)
 
@@ -147,7 +147,9 @@ class Gate:
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send, caller: str, limit: int) -> None:
         async with AsyncExitStack() as until_answered:
-            body = _Body(receive, limit, caller, self._large, until_answered)
+            # Who shows no token takes no place of those who do.
+            large = self._of_strangers if is_public(scope["path"]) else self._large
+            body = _Body(receive, limit, caller, large, until_answered)
             await self._app(scope, body.receive, send)
 
     async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
