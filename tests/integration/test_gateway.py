@@ -41,6 +41,7 @@ from switchboard.ports.engine import (
 )
 from switchboard.server.contracts.gateway import METHODS
 from switchboard.server.ws import connection, door, protocol
+from switchboard.server.ws.streams import ChatStreams
 from switchboard.testing.scripted_llm import Call, Hang, Reply, ScriptedLlm
 from tests.asking import spec
 from tests.gateway import Client, Folded, client, socket, ws_url
@@ -528,6 +529,61 @@ async def test_the_terminal_goes_on_when_its_connection_was_lost(database_url: s
         assert [reply["text"] for reply in answer.replies] == ["Once and for all: tale"]
         assert (shown.count("reply"), shown[-1]) == (1, "done")
         assert await server.lab.count("select count(*) from message_inbox") == 1
+
+
+async def test_the_terminal_shows_nothing_twice_though_its_stream_is_forgotten(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back while a turn waits for people, and while another butler writes: all is told from the beginning."""
+    go_on, shown, texts = asyncio.Event(), list[tuple[str, str]](), defaultdict[str, str](str)
+
+    @dataclass
+    class Both:
+        stoppable: bool = True
+
+        async def run(self, turn: Turn, journal: Journal) -> TurnResult:
+            assert turn.on_delta is not None
+            if turn.member.system_id != CLERK:
+                turn.on_delta(Delta(0, "Once ", 1))
+                await go_on.wait()
+                return Answer("Once upon a time")
+            await journal.expect("it", within=3600, ask=Ask("call", "pay", {}, "it is said so", "d" * 64, "r"))
+            return Answer(str((await journal.wait("it")).value["decision"]))
+
+    def take(kind: str, told: Any) -> None:
+        name = told.get("system_id", "")
+        shown.append((kind, name))
+        if kind == "delta":
+            assert 0 <= told["offset"] <= len(texts[name])
+            texts[name] = texts[name][: told["offset"]] + told["text"]
+
+    async def came(wanted: tuple[str, str]) -> bool:
+        return wanted in shown
+
+    async with a_server(database_url, tmp_path, Both(), "cook") as server:
+        line = Line("s", "pay", "k")
+        exchange = Exchange(Place(server.url, server.token, ""), None, line, take)
+        async with exchange:
+            await exchange.send()
+            following = asyncio.create_task(exchange.follow(SOON))
+            await eventually(lambda: came(("waiting", CLERK)))
+            await eventually(lambda: came(("delta", "System1/cook")))
+            following.cancel()
+        before = len(shown)
+        monkeypatch.setattr(ChatStreams, "find", lambda *_: None)
+        async with exchange:
+            again = await exchange.follow(SOON, until_asked=True)
+        assert (again.asked, again.settled, len(shown)) == (True, False, before)
+        [asked] = (await server.http.get("/v1/approvals")).json()["approvals"]
+        await server.http.post(f"/v1/approvals/{asked['approval_id']}/approve")
+        go_on.set()
+        async with exchange:
+            answer = await exchange.follow(SOON, until_asked=True)
+        assert answer.good
+        assert {reply["system_id"]: reply["text"] for reply in answer.replies} == texts
+        assert [texts[CLERK], texts["System1/cook"]] == ["approved", "Once upon a time"]
+        replied = [name for kind, name in shown if kind == "reply"]
+        assert sorted(replied) == [CLERK, "System1/cook", "switchboard"]
 
 
 # The end of a turn --------------------------------------------------------------------------------------------------

@@ -32,6 +32,11 @@ def waiting(error_class: str, engine: str = "model") -> Event:
     return "waiting", {"system_id": "clerk", "engine": engine, "error_class": error_class}
 
 
+def asking(kind: str, name: str) -> Event:
+    one = {"approval_id": "1a2b3c4d-0000-5000-8000-000000000000", "kind": kind, "tool": name}
+    return "waiting", {"system_id": "clerk", "engine": "", "error_class": "", "asked": [one]}
+
+
 DONE: Event = ("done", {"settled": True, "state": "answered", "replies": []})
 
 
@@ -77,6 +82,12 @@ def shown(take: Take, events: tuple[Event, ...], capsys: pytest.CaptureFixture[s
             "clerk: Ha\n",
             "clerk waits: the model cannot be reached; it tries again by itself\n",
         ),
+        (
+            (delta(0, "Hm. "), reset(), asking("call", "pay"), delta(0, "Paid."), reply("Paid."), DONE),
+            "clerk: Hm.\nclerk: Paid.\n",
+            "clerk waits for a decision about pay: switchboard approvals show 1a2b3c4d\n",
+        ),
+        ((asking("question", "ask_user"),), "", "clerk waits for your answer: /answer 1a2b3c4d and your answer\n"),
         ((DONE,), "", ""),
     ],
 )

@@ -177,19 +177,21 @@ class Exchange:
 
     def _show(self, kind: str, told: Json) -> None:
         """What was not shown before."""
+        name = told["system_id"]
         if kind == "reply":
-            new = told["outbox_id"] not in self._shown
-            self._shown.add(told["outbox_id"])
             self._again.discard(told["outbox_id"])
-            if new:
-                self._take(kind, told)
+            if told["outbox_id"] in self._shown:
+                return
+            self._shown.add(told["outbox_id"])
         elif self._again:
-            self._behind.add(told["system_id"])
-        elif kind == "delta" and told["system_id"] in self._behind:
-            self._behind.remove(told["system_id"])
-            self._take(kind, {**told, "offset": 0, "text": self._texts[told["system_id"]]})
-        else:
-            self._take(kind, told)
+            self._behind.add(name)
+            return
+        if kind in {"delta", "reply"} and name in self._behind:
+            self._behind.remove(name)
+            self._take("delta", {"system_id": name, "offset": 0, "text": self._texts.get(name, "")})
+            if kind == "delta":
+                return
+        self._take(kind, told)
 
     def _answer(self, state: str, reasons: tuple[str, ...] = (), *, asked: bool = False) -> Answer:
         settled = state != "in_flight"
