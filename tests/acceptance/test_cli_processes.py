@@ -683,9 +683,32 @@ def test_chat_stops_an_answer(keys: str, after: str, place: Path) -> None:
 
 def test_chat_gives_the_prompt_back_while_a_turn_waits_for_people(place: Path) -> None:
     shopping = {"name": "write_file", "arguments": {"path": "list", "content": "milk"}}
-    answers = ({"text": "", "calls": [shopping]}, {"text": "It is sunny."}, {"text": "Milk is on the list."})
+    call, listed, sunny = {"text": "", "calls": [shopping]}, {"text": "Milk is on the list."}, {"text": "It is sunny."}
     options = {"owners": [f"cli:{getpass.getuser()}"], "approve": ["write_file"]}
-    with clerk(place, *answers, timeout=600, **options) as env, terminal(env, "chat") as screen:
+    with clerk(place, call, sunny, listed, call, sunny, listed, timeout=600, **options) as env:
+        _approved_at_the_prompt(env)
+        _approved_elsewhere(env)
+
+
+def _approved_elsewhere(env: Mapping[str, str]) -> None:
+    """From a pipe, the next line is said, and at its end the answer is waited for."""
+    command = [EXECUTABLE, "chat", "--wait", str(DEADLINE)]
+    with ForkedCommand(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("buy milk\nand the weather?\n")
+        process.stdin.close()
+        until(lambda: bool(told(env, "approvals", "list")["approvals"]))
+        [asked] = told(env, "approvals", "list")["approvals"]
+        until(lambda: len(told(env, "messages", "list", "--state", "answered")["messages"]) == 4)
+        told(env, "approvals", "approve", asked["approval_id"])
+        assert process.stdout is not None
+        said = process.stdout.read()
+        assert process.wait(DEADLINE) == 0
+    assert said.endswith("System1/clerk: It is sunny.\nSystem1/clerk: Milk is on the list.\n")
+
+
+def _approved_at_the_prompt(env: Mapping[str, str]) -> None:
+    with terminal(env, "chat") as screen:
         screen.expect("you: ")
         screen.type("buy milk\n")
         screen.expect("This needs an approval first: write_file")
