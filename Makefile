@@ -43,7 +43,7 @@ quick: $(STAMP) ## the tests of units and of the spine, with fewer random exampl
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n 3 --dist worksteal -p tests.costs -m "not slow and not chaos" tests/unit $(SPINE)
 
 # Files in which a test has random examples.
-RANDOM = $(shell grep -rlE '@given|stateful' tests/unit tests/integration --include=test_*.py)
+RANDOM = $(shell grep -rlE '@given|stateful|tests.width' tests/unit tests/integration --include=test_*.py)
 
 random: $(STAMP) ## the tests with random examples, with as many as each asks for: up to 2,000 instead of 100
 	@$(IN_MEMORY) HYPOTHESIS_PROFILE=asked $(BIN)/python -m pytest -n 4 --dist worksteal $(RANDOM)

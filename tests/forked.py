@@ -2,7 +2,8 @@
 
 Fixture `forks` (session): `start` runs `main(arguments)` of a module in a process of its own. In: the module, its
 arguments, its whole environment; out: a `Forked`, of which the caller makes sure that it has ended. `ForkedCommand` is
-`subprocess.Popen` for `switchboard ARGUMENTS`: with its streams, its directory, its signals and its exit code.
+`subprocess.Popen` for `switchboard ARGUMENTS` or `python -m MODULE ARGUMENTS`: with its streams, its directory, its
+signals and its exit code.
 `commands_for_shells` makes a directory for PATH in which `switchboard` is the same, for what a shell starts.
 """
 
@@ -43,6 +44,7 @@ _PRELOADED: Final = [
     *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.running"),
     # What is imported only when it is needed: a process that is killed would do so in each of its lives.
     *("switchboard.server.serve", "switchboard.app.models", "switchboard.agents.loop.toolbox", "anthropic", "openai"),
+    *("switchboard.connectors.telegram.channel", "switchboard.connectors.email.channel", "tests.chaos.turns_node"),
     *(f"switchboard.cli.{entry.place.partition(':')[0]}" for entry in COMMANDS),
 ]
 _STUCK_S: Final = 45.0
@@ -129,6 +131,8 @@ def spent_by_forked() -> float:
 
 class ForkedCommand(subprocess.Popen[AnyStr]):
     """`subprocess.Popen` of which the first word is not looked at: it is `switchboard` with the other words.
+
+    If these begin with `-m MODULE`, it is `main(arguments)` of that module instead.
 
     `env` has to be given. With `start_new_session`, a terminal that is its stdin is the one that controls it. What
     /proc says of its words and its environment is of the process that it was forked from.
@@ -251,8 +255,12 @@ def _be_switchboard(
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
     sys.stdin, sys.stdout, sys.stderr = (_text(0, "r"), _text(1, "w"), _text(2, "w", "backslashreplace"))
     _move(env, cwd)
+    sys.path[:0] = [place for place in env.get("PYTHONPATH", "").split(os.pathsep) if place]
     sys.argv = [*words]
-    main()
+    if words[1:2] == ["-m"]:
+        import_module(words[2]).main(words[3:])
+    else:
+        main()
 
 
 def _text(number: int, mode: str, errors: str = "strict") -> IO[str]:
@@ -265,6 +273,7 @@ def _move(env: Mapping[str, str], cwd: Path) -> None:
     os.environ.update(env)
     time.tzset()
     os.chdir(cwd)
+    faults.arm(env.get("SWITCHBOARD_CRASH_AT", ""))
 
 
 def _live(module: str, arguments: Sequence[str], env: Mapping[str, str], errors: str, cwd: str) -> None:
@@ -274,5 +283,4 @@ def _live(module: str, arguments: Sequence[str], env: Mapping[str, str], errors:
         os.dup2(nothing.fileno(), 1)
         os.dup2(told.fileno(), 2)
     faulthandler.dump_traceback_later(_STUCK_S, file=sys.stderr)
-    faults.arm(env.get("SWITCHBOARD_CRASH_AT", ""))
     import_module(module).main(arguments)

@@ -9,7 +9,6 @@ import asyncio
 import functools
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from email import message_from_bytes
 from pathlib import Path
@@ -24,6 +23,7 @@ from switchboard.testing.bot_api.faults import Hang
 from tests.documents import HOME
 from tests.drivers import put as write
 from tests.drivers import replies_in as sent
+from tests.forked import ForkedCommand
 from tests.lab import ROOT, rule, to
 from tests.mail_servers import MAIL, OWN, PASSWORD, running_dovecot, running_postfix, running_pymap, running_smtp
 from tests.mail_servers import write as deliver
@@ -77,18 +77,21 @@ def environment(server: Opened, tmp_path: Path) -> Mapping[str, str]:
     }
 
 
-async def start(environment: Mapping[str, str], account: str = "files", **more: str) -> asyncio.subprocess.Process:
+async def start(environment: Mapping[str, str], account: str = "files", **more: str) -> ForkedCommand[bytes]:
     """A connector, in a process of its own."""
-    return await asyncio.create_subprocess_exec(
-        sys.executable, EXECUTABLE, "connect", account, env={**environment, **more}
-    )
+    return await asyncio.to_thread(ForkedCommand, [EXECUTABLE, "connect", account], env={**environment, **more})
 
 
-async def end(process: asyncio.subprocess.Process) -> int:
+async def end(process: ForkedCommand[bytes]) -> int:
     """Told to end; its exit code."""
-    if process.returncode is None:
+    if process.poll() is None:
         process.terminate()
-    return await asyncio.wait_for(process.wait(), 60)
+    return await ended(process)
+
+
+async def ended(process: ForkedCommand[bytes]) -> int:
+    """Its exit code; what kills it is its own affair."""
+    return await asyncio.to_thread(process.wait, 60)
 
 
 async def leases_end(server: Opened) -> None:
@@ -114,7 +117,7 @@ async def test_killed_at_every_point_each_message_has_one_answer(
         write(folder, f"person {number}", "1", f"hello {point}")
         expected.append(f"hello {point}")
         killed = await start(environment, SWITCHBOARD_CRASH_AT=point)
-        assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+        assert await ended(killed) == -9, point
         await leases_end(server)
     process = await start(environment)
     try:
@@ -167,7 +170,7 @@ async def test_a_bot_that_is_killed_at_eight_points_answers_each_message(
         for point in POINTS:
             api.people.say(f"hello {point}")
             killed = await start(environment, "house", SWITCHBOARD_CRASH_AT=point)
-            assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+            assert await ended(killed) == -9, point
             await leases_end(server)
         process = await start(environment, "house")
         try:
@@ -192,7 +195,7 @@ async def test_killed_between_the_upload_of_a_file_and_its_message_there_is_one_
         bot_account(tmp_path, api, 'start = "all"')
         api.people.album(photos, "look")
         killed = await start(environment, "house", SWITCHBOARD_CRASH_AT="connector_uploaded")
-        assert await asyncio.wait_for(killed.wait(), 60) == -9
+        assert await ended(killed) == -9
         assert await server.lab.count("select count(*) from blob") >= 1
         assert await server.lab.count("select count(*) from message_inbox") == 0
         await leases_end(server)
@@ -265,7 +268,7 @@ async def test_a_mailbox_whose_connector_is_killed_at_six_points_answers_each_ma
             # Each by another person, as one who gets many answers in minutes waits for the next.
             imap.deliver(MAIL.format(name=point).replace("ada@", f"{point}@").encode())
             killed = await start(signed_in, "desk", SWITCHBOARD_CRASH_AT=point)
-            assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+            assert await ended(killed) == -9, point
             await leases_end(server)
             # Nothing else may be on its way at the next kill: a person would have to say whether it was sent.
             process = await start(signed_in, "desk")
@@ -298,7 +301,7 @@ async def test_a_mailbox_at_dovecot_and_postfix_that_is_killed_three_times_loses
         for point in points:
             await asyncio.to_thread(deliver, dovecot, postfix, point)
             killed = await start(signed_in, "desk", SWITCHBOARD_CRASH_AT=point)
-            assert await asyncio.wait_for(killed.wait(), 60) == -9, point
+            assert await ended(killed) == -9, point
             await leases_end(server)
         process = await start(signed_in, "desk")
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -66,5 +67,11 @@ def descriptors() -> int:
     return sum("socket:" not in f"{one.readlink()}" for one in OPEN.iterdir() if one.exists() or one.is_symlink())
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Work until killed, or with `last` until all is done."""
+    database, llm, directory, *last = arguments
+    asyncio.run(work(database, llm, Path(directory), last=last == ["last"]))
+
+
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3]), last=sys.argv[4:] == ["last"]))
+    main(sys.argv[1:])

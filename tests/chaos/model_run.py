@@ -41,8 +41,10 @@ from tests.chaos import claude, model
 from tests.chaos.books import read_traces
 from tests.chaos.model_books import RULED, ModelReport, judge_models
 from tests.chaos.run import crash
+from tests.forked import ForkedCommand
 from tests.guard import stand_guard
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.processes import EXECUTABLE
 from tests.waiting import eventually
 
 BUTLERS: Final = ("b0", "b1", "b2", "b3")
@@ -102,8 +104,8 @@ class House:
     def _start(self, command: str) -> subprocess.Popen[bytes]:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("SWITCHBOARD_")}
         with (self.directory / f"{command}.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "switchboard.cli.main", command],
+            return ForkedCommand(
+                [EXECUTABLE, command],
                 cwd=self.directory,
                 env=kept,
                 stdout=log,

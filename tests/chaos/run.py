@@ -32,6 +32,7 @@ from switchboard.journey.accept import Submission
 from switchboard.store.database import Database
 from tests.chaos.books import Report, judge, read_traces, takeovers
 from tests.chaos.node import DIRECT_URL
+from tests.forked import ForkedCommand
 from tests.guard import stand_guard
 from tests.lab import Lab, lab, submission
 from tests.pooler import BUILT, pooler
@@ -67,9 +68,9 @@ class Crew:
         trace = self.directory / f"trace-{len(self.traces)}"
         self.traces.append(trace)
         log = (self.directory / "workers.log").open("ab")
-        process = subprocess.Popen(
+        process = ForkedCommand(
             [sys.executable, "-m", "tests.chaos.node", self.url, str(trace), "work"],
-            env=os.environ | ({DIRECT_URL: self.direct_url} if self.direct_url else {}),
+            env=dict(os.environ) | ({DIRECT_URL: self.direct_url} if self.direct_url else {}),
             stdout=log,
             stderr=log,
             start_new_session=True,

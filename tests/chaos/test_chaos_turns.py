@@ -14,9 +14,9 @@ __all__ = ["directory"]
 
 @pytest.mark.chaos
 async def test_turns_whose_models_and_tools_fail_and_whose_workers_die_all_end(directory: Path) -> None:
-    report = await run(TurnsPlan(turns=50, seconds=8, every=3, seed=7), directory)
+    report = await run(TurnsPlan(turns=36, seconds=6, every=3, seed=7), directory)
     assert report.clean, report
-    assert report.accepted == 50
+    assert report.accepted == 36
     assert report.kills > 0
-    assert sum(report.answered.values()) > 30
-    assert report.failed > 20, "enough has gone wrong to show something"
+    assert sum(report.answered.values()) > 22
+    assert report.failed > 14, "enough has gone wrong to show something"

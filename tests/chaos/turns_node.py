@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -78,5 +79,11 @@ async def work(url: str, llm: str, directory: Path) -> None:
             await asyncio.Event().wait()
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Work until killed."""
+    database, llm, directory = arguments
+    asyncio.run(work(database, llm, Path(directory)))
+
+
 if __name__ == "__main__":
-    asyncio.run(work(sys.argv[1], sys.argv[2], Path(sys.argv[3])))
+    main(sys.argv[1:])

@@ -38,7 +38,7 @@ from tests.acceptance.model_node import team
 from tests.chaos import model
 from tests.chaos.books import read_traces
 from tests.chaos.turns_node import CONVERSATIONS, RULES, TEAM
-from tests.forked import forked
+from tests.forked import ForkedCommand, forked
 from tests.guard import stand_guard
 from tests.hands import settled
 from tests.lab import Lab, lab, submission
@@ -185,7 +185,7 @@ class Crew:
         words = (sys.executable, "-m", self.node, self.url, self.llm, str(self.directory))
         env = {key: value for key, value in os.environ.items() if not key.startswith("SWITCHBOARD_")}
         with (self.directory / "workers.log").open("ab") as log:
-            self.alive.append(subprocess.Popen(words, env=env, stdout=log, stderr=log, start_new_session=True))
+            self.alive.append(ForkedCommand(words, env=env, stdout=log, stderr=log, start_new_session=True))
 
     async def at_work(self) -> bool:
         """Whether all of them have begun to work."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import subprocess
 import sys
@@ -42,6 +43,7 @@ from switchboard.store.routing import Routed, settle_route, waiting_of
 from switchboard.store.rules import Authorship
 from tests.chaos.books import DISORDER, read_traces
 from tests.chaos.node import CLASSIFIED_RULES, CLASSIFIED_TEAM
+from tests.forked import ForkedCommand
 from tests.hands import Scripted, a_hand, all_dead_letters, assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.waiting import eventually
@@ -508,7 +510,7 @@ async def test_a_thousand_messages_a_worker_killed_in_the_middle_and_every_order
 
 def _worker(url: str, trace: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.chaos.node", url, str(trace), "classify"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return ForkedCommand(command, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _numbered(n: int, conversation: int) -> Submission:

@@ -48,6 +48,7 @@ from tests.hands import assert_balanced, at_work
 from tests.lab import ROOT, Lab, butler, envelope_json, lab, rule, to
 from tests.servers import NO_TLS, Opened, open_server
 from tests.waiting import eventually
+from tests.width import WIDE
 
 CARE, DEEP = TeamId("care"), TeamId("deep")
 TEAMS = (
@@ -284,7 +285,7 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES if WIDE else ("text", "history"))
 async def test_a_session_that_obeys_the_attacker_finds_no_other_tool(
     database_url: str, tmp_path: Path, place: str
 ) -> None:

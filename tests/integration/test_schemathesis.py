@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 
 from tests.postgres import Postgres
 from tests.servers import serve_in_process
+from tests.width import wide
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,7 @@ def api(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 _SETTINGS = settings(
-    max_examples=15,
+    max_examples=wide(100, 8),
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
     derandomize=True,
