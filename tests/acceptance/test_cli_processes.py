@@ -26,7 +26,7 @@ import pytest
 from switchboard.cli.main import COMMANDS, main
 from switchboard.cli.messages import talk
 from switchboard.cli.messages.talk import Draft
-from tests.forked import ForkedCommand
+from tests.forked import ForkedCommand, commands_for_shells
 from tests.processes import (
     DEADLINE,
     EXECUTABLE,
@@ -469,7 +469,7 @@ def _until(look: Any) -> Any:
 
 
 def test_an_import_that_is_killed_and_run_again_takes_nothing_twice(home: Path, tmp_path: Path) -> None:
-    count = 1000
+    count = 500
     line = "From joe@example.org Mon Jan  5 10:00:00 2026\n"
     mails = (f"{line}From: joe@example.org\nMessage-ID: <{n}@kill>\n\nmail {n}\n\n" for n in range(count))
     (tmp_path / "box.mbox").write_text("".join(mails))
@@ -615,8 +615,11 @@ def test_shells_complete_below_the_first_word(shell: str, tmp_path: Path) -> Non
         pytest.skip(f"{shell} is not installed")
     options, load = SHELLS[shell]
     env = environment(tmp_path, URL="http://127.0.0.1:9") | {"HOME": str(tmp_path), "TERM": "xterm", "PS1": "$ "}
-    env["PATH"] = f"{Path(EXECUTABLE).parent}:{env['PATH']}"
-    with terminal(env, "--ctty", shell, *options, program="setsid") as screen:  # a terminal that it controls
+    with (
+        commands_for_shells() as commands,
+        # A terminal that the shell controls.
+        terminal(env | {"PATH": f"{commands}:{env['PATH']}"}, "--ctty", shell, *options, program="setsid") as screen,
+    ):
         screen.type(f"{load}; echo loa''ded\n")
         screen.expect("loaded")
         screen.type("switchboard chann\tsho\t-h\n")

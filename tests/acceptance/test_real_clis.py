@@ -32,12 +32,15 @@ from tests.lab import ROOT, butler
 from tests.programs import real_kinds, search_path
 from tests.routing_server import TOKEN, RoutingServer, routing_server
 from tests.servers import open_server
+from tests.width import WIDE
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(240),
 ]
 every_cli = pytest.mark.parametrize("kind", real_kinds(CLI_KINDS))
+quick_cli = pytest.mark.parametrize("kind", real_kinds([kind for kind in CLI_KINDS if WIDE or kind != "opencode"]))
+"""Opencode takes five seconds of the processor for each session."""
 PROGRAM_TOOLS: dict[CliKind, tuple[str, dict[str, Any]]] = {
     "claude-code": ("Bash", {"command": "touch owned"}),
     "codex": ("shell", {"command": ["touch", "owned"]}),
@@ -91,7 +94,7 @@ async def stage(kind: CliKind, script: Script) -> AsyncIterator[Stage]:
             await sessions.aclose()
 
 
-@every_cli
+@quick_cli
 async def test_a_model_that_does_not_call_is_no_failure(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply("Routed to health."))) as on:
         transcript = await on.session.run(on.request())
@@ -99,7 +102,7 @@ async def test_a_model_that_does_not_call_is_no_failure(kind: CliKind) -> None:
         assert on.server.calls == []
 
 
-@every_cli
+@quick_cli
 async def test_a_wrong_token_is_seen_before_the_model_is_asked(kind: CliKind) -> None:
     async with stage(kind, calling("health")) as on:
         with pytest.raises(ModelFailure, match="does not offer the tool: status 401"):
@@ -107,7 +110,7 @@ async def test_a_wrong_token_is_seen_before_the_model_is_asked(kind: CliKind) ->
         assert on.llm.requests == ()
 
 
-@every_cli
+@quick_cli
 async def test_an_api_that_fails_is_told(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply(fault=Status(500)))) as on:
         with pytest.raises(ModelFailure) as caught:
@@ -116,7 +119,7 @@ async def test_an_api_that_fails_is_told(kind: CliKind) -> None:
         assert caught.value.retryable
 
 
-@every_cli
+@quick_cli
 async def test_cancelled_in_the_middle_nothing_goes_on(kind: CliKind) -> None:
     async with stage(kind, Script(otherwise=Reply(fault=Hang()))) as on:
         running = asyncio.create_task(on.session.run(on.request()))
