@@ -68,7 +68,7 @@ class Crew:
         trace = self.directory / f"trace-{len(self.traces)}"
         self.traces.append(trace)
         log = (self.directory / "workers.log").open("ab")
-        process = ForkedCommand(
+        process: subprocess.Popen[bytes] = ForkedCommand(
             [sys.executable, "-m", "tests.chaos.node", self.url, str(trace), "work"],
             env=dict(os.environ) | ({DIRECT_URL: self.direct_url} if self.direct_url else {}),
             stdout=log,
