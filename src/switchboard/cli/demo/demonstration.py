@@ -380,7 +380,8 @@ async def _typed(client: Client, home: Path, environment: Mapping[str, str], sho
         answer = await _result(home, environment, *_send(line, "demo"), "--wait", "20")
         _tell_answer(show, line, answer["replies"])
     if clerk:
-        await _approved(client, home, environment, show)
+        async with asyncio.timeout(_PATIENCE):  # one's own model may be away, or ask again and again
+            await _approved(client, home, environment, show)
 
 
 async def _approved(client: Client, home: Path, environment: Mapping[str, str], show: Show) -> None:
