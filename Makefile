@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-mcp kit bombs bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-tools kit bombs bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -74,8 +74,9 @@ chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9
 chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a kill -9 every 5 s: each answered once, or a dead letter
 	@$(BIN)/python -m tests.chaos.turns_run
 
-chaos-mcp: $(STAMP) ## 200 turns with MCP servers that do what they can to their workers, a kill -9 whenever both workers are up: nothing of them is left
-	@$(BIN)/python -m tests.chaos.mcp_run
+chaos-tools: $(STAMP) ## 1000 turns with MCP servers, commands, shells and programs that do what they can to their workers, a kill -9 every 3 s: nothing of them is left; then 50 of one shell
+	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run
+	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run --shells --turns 50 --seconds 25 --every 4
 
 kit: $(STAMP) ## the laws of connectors: every planted defect against every law, kills at every point of every channel, 10,000 guessed codes
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit

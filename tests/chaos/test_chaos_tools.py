@@ -1,0 +1,62 @@
+"""Short chaos runs of tools, with all that the long one has: `make chaos-tools` is the long one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.sandbox.run import Sandbox
+from tests.chaos.test_chaos import directory
+from tests.chaos.tools_run import NEW, Shells, ToolsPlan, run, shells_of
+
+__all__ = ["directory"]
+
+
+async def _need_a_sandbox() -> None:
+    if lacking := await Sandbox(SandboxRules()).lacking():
+        pytest.skip(lacking)
+
+
+@pytest.mark.chaos
+async def test_nothing_is_left_of_what_tools_have_started(directory: Path) -> None:
+    await _need_a_sandbox()
+    report = await run(ToolsPlan(turns=16, seconds=3, every=1.5, seed=7), directory)
+    assert report.clean, report
+    assert report.turns == 16
+    assert report.kills > 0
+    assert min(report.calls, report.most, report.shells.kept + report.shells.new) > 4, "enough was done to show it"
+
+
+@pytest.mark.chaos
+async def test_a_shell_of_which_workers_are_killed_keeps_its_state_or_says_that_it_is_lost(directory: Path) -> None:
+    await _need_a_sandbox()
+    report = await run(ToolsPlan(turns=12, seconds=2, every=1, seed=3, shells=True), directory)
+    assert report.clean, report
+    assert report.kills > 0
+    assert min(report.shells.kept, report.shells.new) > 0
+
+
+def _told(was: str, now: str = "/workspace/d1") -> str:
+    return f"exit code 0, in {now}\nwas {was}"
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [
+        (
+            [NEW + "x\n" + _told("/workspace "), _told("/workspace/d1 1"), _told("/workspace/d2 2")],
+            Shells(kept=2, new=1),
+        ),
+        ([NEW + "x\n" + _told("/workspace "), NEW + "x\n" + _told("/workspace ")], Shells(new=2)),
+        ([NEW + "x\n" + _told("/workspace "), _told("/workspace ")], Shells(new=1, silent=1)),
+        ([NEW + "x\n" + _told("/workspace "), _told("/workspace/d2 2")], Shells(new=1, silent=1)),
+        ([NEW + "x\n" + _told("/workspace "), None, _told("/workspace/d2 2")], Shells(kept=1, new=1)),
+        ([NEW + "x\n" + _told("/workspace "), None, _told("/workspace/d1 1")], Shells(kept=1, new=1)),
+        ([NEW + "x\n" + _told("/workspace "), None, _told("/workspace ")], Shells(new=1, silent=1)),
+        ([NEW + "x\nthe session has ended; x", _told("/workspace/d1 1")], Shells(new=1, silent=1)),
+    ],
+)
+def test_a_shell_that_loses_its_state_without_a_word_is_found(told: list[str | None], found: Shells) -> None:
+    assert shells_of(told) == found
