@@ -38,6 +38,7 @@ class Parents:
     """Where groups can be made: a directory for each controller, in version 2 the same one for all."""
 
     directories: Mapping[str, Path]
+    version: int
 
     @property
     def memory(self) -> bool:
@@ -72,6 +73,10 @@ class Group:
         """Make it, with its limits. Raises OSError."""
         for directory in self._distinct:
             directory.mkdir()
+        self.limit()
+
+    def limit(self) -> None:
+        """Write its limits. Raises OSError."""
         self._limit("pids", {"pids.max": self._totals.processes})
         if self.memory:
             versions = {"memory.max": self._totals.memory, "memory.limit_in_bytes": self._totals.memory}
@@ -121,15 +126,18 @@ class Group:
         return 0
 
 
-def find_parents() -> Iterator[Parents]:
-    """Where groups might be made, the best place first. Whether they really can be shows when one is made."""
-    mounts = [*_mounts()]
-    paths = dict(_own_paths())
+def find_parents(process: Path = Path("/proc/self")) -> Iterator[Parents]:
+    """Where groups might be made, the best place first. Whether they really can be shows when one is made.
+
+    `process`: where the kernel says what this process sees.
+    """
+    mounts = [*_mounts(process)]
+    paths = dict(_own_paths(process))
     if unified := next((mount for mount in mounts if mount.kind == "cgroup2"), None):
         own = unified.directory_of(paths.get("", "/"))
         above = [one for one in own.parents if one.is_relative_to(unified.point)] or [own]
         _enable(above[0])
-        yield from (Parents(dict.fromkeys(enabled, one)) for one in above if (enabled := _enabled(one)))
+        yield from (Parents(dict.fromkeys(enabled, one), 2) for one in above if (enabled := _enabled(one)))
     legacy = {
         controller: mount.directory_of(paths[controller])
         for controller in _WANTED
@@ -137,7 +145,7 @@ def find_parents() -> Iterator[Parents]:
         if mount.kind == "cgroup" and controller in mount.options and controller in paths
     }
     if "pids" in legacy:
-        yield Parents(legacy)
+        yield Parents(legacy, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +163,8 @@ class _Mount:
         return self.point / shown.strip("/")
 
 
-def _mounts() -> Iterator[_Mount]:
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+def _mounts(process: Path) -> Iterator[_Mount]:
+    for line in (process / "mountinfo").read_text().splitlines():
         first, _, last = line.partition(" - ")
         kind, _, options = last.split(" ", 2)
         if kind in {"cgroup", "cgroup2"}:
@@ -164,17 +172,18 @@ def _mounts() -> Iterator[_Mount]:
             yield _Mount(kind, root, Path(point), tuple(options.split(",")))
 
 
-def _own_paths() -> Iterator[tuple[str, str]]:
+def _own_paths(process: Path) -> Iterator[tuple[str, str]]:
     """The group that we are in, by controller; by the empty name that of version 2."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
+    for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         yield from ((controller, path) for controller in controllers.split(","))
 
 
 def _enable(directory: Path) -> None:
     """Let groups in a directory of version 2 have limits. It does not matter where it is not ours to say."""
-    with suppress(OSError):
-        (directory / "cgroup.subtree_control").write_text("+memory +pids")
+    for missing in {"memory", "pids"} - {*_enabled(directory)}:
+        with suppress(OSError):  # one by one: the kernel takes all of a line or nothing
+            (directory / "cgroup.subtree_control").write_text(f"+{missing}")
 
 
 def _enabled(directory: Path) -> tuple[str, ...]:

@@ -94,9 +94,10 @@ class Sandbox:
         processes, memory = f"{self._rules.processes} processes", f"{self._rules.memory // 1024**2} MiB of memory"
         if self._parents is None:
             return f"the kernel allows {processes} and each {memory}; a watchdog allows all of them together no more"
+        group = f"a control group (version {self._parents.version})"
         if not self._parents.memory:
-            return f"a control group allows {processes}, a watchdog {memory}"
-        return f"a control group allows {processes} and {memory}"
+            return f"{group} allows {processes}, a watchdog {memory}"
+        return f"{group} allows {processes} and {memory}"
 
     async def run(self, command: str, workspace: Path, disk: int, deadline: float | None = None) -> Done:
         """Run a command; the workspace may take `disk` bytes. Nothing of it lives on. Raises `NoSandbox`, OSError.
