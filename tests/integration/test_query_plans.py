@@ -724,6 +724,36 @@ async def test_a_claim_does_not_wade_through_lanes_that_wait_for_their_retry(wat
         assert await rows_read() - before < 100, "1100 lanes wait, and none of them is due"
 
 
+async def test_a_claim_does_not_wade_through_lanes_on_offer_to_others(watched: Watched) -> None:
+    """Sixteen wait for their keeper, and 1100 are idle and have one."""
+    other = "insert into process (host, pid, version, ttl, has_lock) values ('', 2, '', '1 h', false)"
+    keeper = int(await watched.database.value(f"{other} returning process_id"))
+    await watched.database.run("delete from lane where kind = 'turn' and state = 'ready'")
+    await watched.database.run(
+        "update lane set keeper = $1, kept_until = clock_timestamp() + interval '1 h' where kind = 'turn'", keeper
+    )
+    await watched.database.run(
+        "update lane set state = 'ready', done_seq = 4, delayed = true, ready_at = clock_timestamp() + interval '-1 s'"
+        " where key in (select key from lane where kind = 'turn' limit 16)"
+    )
+    await watched.database.run("vacuum analyze lane")
+
+    async def claim() -> None:
+        fresh = "update lane set ready_at = clock_timestamp() where kind = 'turn' and state = 'ready'"
+        await watched.database.run(fresh)
+        assert await lanes.claim(watched.database, watched.worker, KINDS, {"work": [64] * 4}) == []
+
+    async def count() -> dict[str, int]:
+        return await watched.counters("idx_tup_read", "pg_stat_user_indexes", "indexrelname")
+
+    for _ in range(8):
+        before = await count()
+        assert await watched.scanned(claim) == set()
+        after = await count()
+        assert sum(after[index] - before[index] for index in ("lane_ready", "lane_delayed")) < 200
+    assert len(await lanes.claim(watched.database, keeper, KINDS, {"work": [64] * 4})) == 16
+
+
 async def test_a_claim_does_not_wade_through_an_account_that_catches_up(watched: Watched) -> None:
     """Four of one account run, and 1100 of it wait: the next claim looks at few."""
     await watched.database.run("delete from lane where kind = 'turn' and state = 'ready'")

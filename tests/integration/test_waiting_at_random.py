@@ -74,6 +74,11 @@ class World:
             hand, item = held
             assert await hand.fail(item, delay=self.dice.choice([0.0, 0.0, 3600.0]))
 
+    async def keep(self) -> None:
+        if self.running is not None:
+            hand, item = self.running
+            assert await lanes.keep(self.parts.database, hand.worker, item, 1800.0) is not None
+
     async def park(self) -> None:
         if self.running is None:
             return
@@ -119,6 +124,7 @@ class World:
             assert not (await hand.answer(item)).ok
             assert not await hand.fail(item)
             assert not await hand.steps.park(item, [])
+            assert await lanes.keep(self.parts.database, hand.worker, item, 1800.0) is None
             journal = await journal_of(hand, item)
             with pytest.raises(Fenced):
                 await journal.expect("zombie")
@@ -164,7 +170,7 @@ async def test_whatever_comes_in_between_each_item_of_a_lane_ends_once(database_
         world = World(parts, stack, random.Random(seed))
         await world.send()
         often = (world.claim, world.answer, world.park, world.decide, world.zombie)
-        rarely = (world.send, world.defer, world.claim, world.fail, world.die, world.time)
+        rarely = (world.send, world.defer, world.claim, world.fail, world.die, world.time, world.keep)
         for n in range(_STEPS):
             await world.dice.choice(often + often + rarely)()
             if n % 10 == 0:

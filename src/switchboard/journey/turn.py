@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -198,9 +199,10 @@ class TurnLeg:
         """The result of the engine, or how the attempt has ended without one."""
         item = draft.item
         journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
+        turn = replace(turn_of(work, member, item.attempts), keeps=partial(claim.steps.keep, item))
         try:
             async with journal, asyncio.timeout(self._patience(member, engine)):
-                return await self._ran(item, work, member, engine, journal)
+                return await self._ran(item, work, turn, engine, journal)
         except OutcomeUnknown as error:
             return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:
@@ -214,9 +216,8 @@ class TurnLeg:
         except EngineFailure as error:
             return self._failed(_counted(draft, journal), work, error)
 
-    async def _ran(self, item: Item, work: Work, member: Member, engine: Engine, journal: StoredJournal) -> TurnResult:
+    async def _ran(self, item: Item, work: Work, turn: Turn, engine: Engine, journal: StoredJournal) -> TurnResult:
         """Some engines can be stopped in the middle; of the others it is the next attempt that is not made."""
-        turn = turn_of(work, member, item.attempts)
         if _is_stoppable(engine):
             async with watched(self._database, self._notifier, item, stopped=work.stopped) as stop:
                 with self._deltas.publishing(item, work) as on_delta:

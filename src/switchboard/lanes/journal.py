@@ -34,7 +34,8 @@ from switchboard.ports.engine import (
     Parked,
     StepFailed,
 )
-from switchboard.store import approvals
+from switchboard.ports.tools import Kept
+from switchboard.store import approvals, lanes
 from switchboard.store import steps as store
 from switchboard.store.database import Database
 from switchboard.store.steps import Step, StepWrite
@@ -70,6 +71,10 @@ class StepLog:
         if within is None:
             raise ValueError(f"step {write.step.path!r} asks people, and they need a time until which they can answer")
         return await approvals.ask(self._database, self._worker, write, within, ask)
+
+    async def keep(self, item: Item, within: float) -> Kept | None:
+        """Offer what comes next in the lane of this item to this worker first, for so many seconds. None: fenced."""
+        return await lanes.keep(self._database, self._worker, item, within)
 
     async def park(self, item: Item, keys: Sequence[UUID]) -> bool:
         """Take the item off the line until one of these events is decided. False: fenced."""

@@ -25,7 +25,7 @@ from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
-from switchboard.ports.tools import Toolset
+from switchboard.ports.tools import Keeps, Toolset
 
 StopReason = Literal[
     "end",
@@ -106,6 +106,8 @@ class Turn:
     """Where to send the reply while it is being written, from an engine that is `Stoppable`; None: nobody listens."""
     stop: Stop | None = field(default=None, compare=False, repr=False)
     """For an engine that can stop in the middle, see `Stoppable`; else None."""
+    keeps: Keeps | None = field(default=None, compare=False, repr=False)
+    """For what lives in this process from one turn of the conversation to the next; None: there is no other process."""
 
     @property
     def text(self) -> str:

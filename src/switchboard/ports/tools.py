@@ -52,6 +52,22 @@ QUOTA: Final = 2 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """Which process had something of a conversation before, and which has it now, by the numbers of workers."""
+
+    before: int | None
+    now: int
+
+
+Keeps = Callable[[float], Awaitable[Kept | None]]
+"""Says that something of the conversation lives in this process from now on, for so many seconds.
+
+So long the next turns of the conversation are offered to this process before all others. None: another process has
+taken over this turn. Raises `Unavailable`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
 class ToolScope:
     """What one call may touch. It comes from the request context, never from arguments."""
 
@@ -76,7 +92,9 @@ class ToolScope:
     keep: Keep | None = field(default=None, compare=False, repr=False)
     """Stores a file for the answer of this turn; None: it cannot have any."""
     conversation: str = ""
-    """The one that the turn is part of: what a tool keeps from one call to the next is kept for it."""
+    """The one that the turn is part of, of this butler: what a tool keeps from one call to the next is kept for it."""
+    keeps: Keeps | None = field(default=None, compare=False, repr=False)
+    """For a tool that keeps something there; None: there are no other processes."""
 
 
 @dataclass(frozen=True, slots=True)

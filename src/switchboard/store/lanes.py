@@ -22,6 +22,7 @@ from switchboard.domain.ledger import Flow, Item, LaneKey, ReplyFile, TurnOutcom
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
+from switchboard.ports.tools import Kept
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
 from switchboard.store.history import Said, entry_rows
 from switchboard.store.ids import new_uuid7
@@ -214,6 +215,12 @@ def _settle_row(s: Settlement) -> tuple[object, ...]:
         *(s.hand_on, s.pause, s.outbox_id, s.text, s.pool, *died),
         to_json(s.files) if s.files else None,
     )
+
+
+async def keep(database: Database, worker: int, item: Item, within: float) -> Kept | None:
+    """Offer what comes next in the lane of a running item to this worker first, for so many seconds. None: fenced."""
+    row = await database.row(query("lanes.keep"), worker, item.lane, item.epoch, item.seq, seconds(within))
+    return None if row is None else Kept(row["before"], worker)
 
 
 async def retry(database: Database, worker: int, settlement: Settlement, delay: float) -> bool:

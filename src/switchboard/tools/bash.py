@@ -1,7 +1,8 @@
 """The tool `bash`: commands in a shell of the conversation, which keeps directory, variables and functions.
 
-`registry.py` builds it. A shell lives in this process only: on another worker, after half an hour without a command, or
-when it has ended, the next command begins a new one, and says so. Next: `sandbox/session.py`.
+`registry.py` builds it. A shell lives in this process only, so the turns of its conversation are offered to this
+process first. On another worker, after half an hour without a command, or when it has ended, the next command begins a
+new one, and says so; so does this process when the conversation comes back. Next: `sandbox/session.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.core.visible import escaped
+from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
@@ -53,9 +55,13 @@ _Key = tuple[Path, str]
 
 @dataclass(slots=True)
 class _Kept:
-    """The shell of one conversation, if there is one; `ending` is what a cancelled command has left to do."""
+    """The shell of one conversation, if there is one; `ending` is what a cancelled command has left to do.
+
+    `keeper` is the number that this process had as a worker when it ran the last command.
+    """
 
     session: Session | None = None
+    keeper: int | None = None
     ending: asyncio.Task[object] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     expiry: asyncio.TimerHandle | None = None
@@ -92,7 +98,7 @@ class Bash:
                 kept.expiry.cancel()
             try:
                 return await self._run(kept, command, scope)
-            except NoSandbox as none:
+            except (NoSandbox, Unavailable) as none:
                 return ToolOutcome(f"the command was not run: {none}", ok=False)
             except (OSError, TimeoutError) as error:
                 return ToolOutcome(f"the session could not be started: {error}", ok=False)
@@ -108,6 +114,8 @@ class Bash:
         if kept.ending is not None:
             await asyncio.shield(kept.ending)
             kept.ending = None
+        if not await self._keeps(kept, scope):
+            return ToolOutcome("the command was not run: another worker has taken over this turn", ok=False)
         begun = ""
         if kept.session is None or not kept.session.alive:
             why = kept.session.why if kept.session else ""
@@ -127,6 +135,16 @@ class Bash:
         if said.report is None:
             await self._close(kept)
         return _told(said, begun, too_much=late)
+
+    async def _keeps(self, kept: _Kept, scope: ToolScope) -> bool:
+        """Have the next turns come here. If there was a shell elsewhere since, ours is out of date, and ends."""
+        if scope.keeps is None:
+            return True
+        said = await scope.keeps(self._idle)
+        if said is not None and said.before != kept.keeper:
+            await self._close(kept)
+        kept.keeper = None if said is None else said.now
+        return said is not None
 
     async def _make_room(self) -> None:
         """Of those that wait, the first has waited longest."""

@@ -77,7 +77,8 @@ class Caller:
             self.around.options.workspace_quota,
             results=self.around.results,
             keep=self.around.keep,
-            conversation=self.turn.conversation,
+            conversation=f"{self.turn.member.system_id} {self.turn.conversation}",
+            keeps=self.turn.keeps,
         )
 
 

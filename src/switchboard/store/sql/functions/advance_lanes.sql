@@ -1,3 +1,20 @@
+-- Whether a lane that is ready from now on is offered to its keeper first.
+create or replace function is_kept(_kept_until timestamptz) returns boolean
+language sql stable as $$
+    select coalesce(_kept_until > statement_timestamp(), false);
+$$;
+
+-- Something of the conversation lives in the process that runs this item, from now on for so long. Returns who was the keeper
+-- before; no row: fenced.
+create or replace function keep_lane(_owner bigint, _lane uuid, _epoch bigint, _seq bigint, _for interval)
+returns table (before bigint)
+language sql as $$
+    update lane l set keeper = _owner, kept_until = clock_timestamp() + _for
+        from (select o.key, o.keeper from lane o where o.key = _lane for no key update) o
+        where l.key = o.key and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.next_seq = _seq
+        returning o.keeper;
+$$;
+
 -- Whether an item waits, and the others of its lane go on.
 create or replace function is_parked(_lane uuid, _seq bigint) returns boolean
 language sql stable as $$
@@ -25,7 +42,7 @@ begin
     update lane l set
         resumed_seq = p.seq, attempts = p.attempts, head_attempts = l.attempts,
         head_ready_at = case when l.state = 'ready' then l.ready_at end,
-        state = 'ready', ready_at = clock_timestamp(), delayed = false
+        state = 'ready', ready_at = clock_timestamp(), delayed = is_kept(l.kept_until)
         from (
             select p.seq, p.attempts from parked p
             where p.lane = _lane and p.decided_at is not null order by p.decided_at, p.seq limit 1
@@ -40,7 +57,8 @@ begin
     update lane l set
         done_seq = greatest(l.done_seq, _seq), resumed_seq = null, owner = null, lease_until = null,
         attempts = case when l.resumed_seq is null then 0 else l.head_attempts end,
-        ready_at = greatest(clock_timestamp(), l.head_ready_at), delayed = coalesce(l.head_ready_at > clock_timestamp(), false),
+        ready_at = greatest(clock_timestamp(), l.head_ready_at),
+        delayed = coalesce(l.head_ready_at > clock_timestamp(), false) or is_kept(l.kept_until),
         head_attempts = 0, head_ready_at = null,
         state = case when _pause then 'paused' else 'ready' end
         where l.key = _lane;
@@ -64,7 +82,8 @@ begin
             lease_until = null,
             state = case when i.pause then 'paused' when l.last_seq = i.seq then 'idle'
                          when i.hand_on then 'running' else 'ready' end,
-            ready_at = clock_timestamp()
+            ready_at = clock_timestamp(),
+            delayed = not i.hand_on and l.last_seq > i.seq and is_kept(l.kept_until)
             from unnest(_lane, _seq, _hand_on, _pause) as i (lane, seq, hand_on, pause)
             where l.key = i.lane and l.parked = 0
             returning l.key, case when l.state = 'running' then l.next_seq end;

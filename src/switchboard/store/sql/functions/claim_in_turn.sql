@@ -64,8 +64,9 @@ $$;
 
 -- Claim: up to the given number of lanes of these kinds, for each pool and tier, in the order of their flows: of each its
 -- oldest lane, and only if places are left, more of each. served_*: what the caller has claimed before, per pool and tier the
--- last flow of each endpoint, the most recent last. _catch_up: see claim_late. To plan the statements costs more than to execute them, and always ends
--- with the same plan.
+-- last flow of each endpoint, the most recent last. _catch_up: see claim_late. A lane
+-- with a keeper is passed over by all others for a moment, unless the keeper has died; it is not preferred to other lanes. To
+-- plan the statements costs more than to execute them, and always ends with the same plan.
 create or replace function claim_in_turn(
     _owner bigint, _lease interval, _kinds text[], _pool text[], _tier smallint[], _places integer[],
     served_pool text[], served_tier smallint[], served_flow bigint[], _catch_up integer default 4
@@ -79,18 +80,27 @@ declare
     _left integer;
     _each integer;
     _few boolean;
+    _kept uuid[];
+    -- With the half second after which workers look again, nobody waits for a keeper for more than two.
+    _offered timestamptz := statement_timestamp() - interval '1.5 s';
 begin
     -- a worker that was declared dead while it was stopped must not go on under its old name
     if _owner is not null and not exists (select from process w where w.process_id = _owner) then
         return;
     end if;
     if exists (select from lane d where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()) then
-        update lane l set delayed = false
-            where l.key = any (array(
-                select d.key from lane d
-                where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()
-                order by d.ready_at limit 500 for no key update skip locked
-            ));
+        with due as (
+            update lane l set delayed = false
+                where l.key = any (array(
+                    select d.key from lane d
+                    where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()
+                      and (not is_kept(d.kept_until) or d.keeper = _owner or d.ready_at <= _offered
+                           or not exists (select from process w where w.process_id = d.keeper))
+                    order by d.ready_at limit 500 for no key update skip locked
+                ))
+                returning l.key, l.keeper, l.ready_at, l.kept_until
+        )
+        select array_agg(d.key) into _kept from due d where d.keeper = _owner and d.ready_at > _offered and is_kept(d.kept_until);
     end if;
     for _one in
         select q.pool, q.tier, q.places, array(
@@ -142,6 +152,9 @@ begin
             _each := ceil(_left::float8 * _each / cardinality(_picked));
         end loop;
     end loop;
+    if _kept is not null then  -- it was not their turn, and they are still offered to us
+        update lane l set delayed = true where l.key = any (_kept) and l.state = 'ready';
+    end if;
 end $$;
 
 -- Fail, to be tried again: the lane waits, so that nothing overtakes, unless the item is to end. False means fenced.
@@ -154,8 +167,8 @@ begin
     if is_stopped(_lane, _seq) then
         _delay := interval '0';
     end if;
-    update lane l set state = 'ready', owner = null, ready_at = clock_timestamp() + _delay, delayed = _delay > interval '0',
-                      attempts = _attempts
+    update lane l set state = 'ready', owner = null, ready_at = clock_timestamp() + _delay,
+                      delayed = _delay > interval '0' or is_kept(l.kept_until), attempts = _attempts
         where l.key = _lane and l.owner = _owner and l.epoch = _epoch and l.state = 'running' and l.next_seq = _seq;
     if not found then
         return false;

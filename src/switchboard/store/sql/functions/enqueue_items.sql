@@ -19,6 +19,7 @@ begin
             pool = coalesce(g.pool, l.pool),
             tier = case when l.state = 'idle' then coalesce(g.tier, l.tier) else least(l.tier, g.tier) end,
             ready_at = case when l.state = 'idle' then clock_timestamp() else l.ready_at end,
+            delayed = case when l.state = 'idle' then is_kept(l.kept_until) else l.delayed end,
             flow = case when l.state = 'idle' then coalesce(g.flow, l.flow) else l.flow end,
             state = case when l.state = 'idle' and l.kind <> 'mailbox' then 'ready' else l.state end
             from (

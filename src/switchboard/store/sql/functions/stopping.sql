@@ -1,3 +1,9 @@
+-- Whether there was an attempt at an item.
+create or replace function was_tried(_lane uuid, _seq bigint) returns boolean
+language sql stable as $$
+    select exists (select from attempt a where a.request_id = request_of(_lane, _seq) and a.lane = _lane and a.seq = _seq);
+$$;
+
 -- Whether its sender wants an item to end.
 create or replace function is_stopped(_lane uuid, _seq bigint) returns boolean
 language sql stable as $$
@@ -25,7 +31,7 @@ language sql as $$
         cross join member b
         join lane l on l.key = lane_key('turn', b.system_id, s.conversation)
         cross join lateral (
-            select l.next_seq where l.state = 'running' or l.attempts > 0 or l.delayed
+            select l.next_seq where l.state = 'running' or l.attempts > 0 or (l.delayed and was_tried(l.key, l.next_seq))
             union all
             select p.seq from parked p where p.lane = l.key and p.due_at is null
         ) as begun (seq)
@@ -47,7 +53,7 @@ language sql as $$
         from member b
         join lane l on l.key = lane_key('turn', b.system_id, _conversation)
         cross join lateral (
-            select l.next_seq where l.state = 'running' or l.attempts > 0 or l.delayed
+            select l.next_seq where l.state = 'running' or l.attempts > 0 or (l.delayed and was_tried(l.key, l.next_seq))
             union all
             select p.seq from parked p where p.lane = l.key and p.due_at is null
         ) as begun (seq)

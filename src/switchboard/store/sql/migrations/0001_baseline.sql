@@ -380,6 +380,8 @@ create index held_contact on held (contact_id, request_id) where state = 'held';
 -- key: lane_key of what the lane is for. system_id: the butler of a turn, the System4 of a notice; conversation: null in
 -- the lane of its digests. flow: whose share of the workers it takes, see flow_key; that of the message which made it ready.
 -- delayed: it is ready, but not before ready_at, and cannot be claimed until a claim has found that time to have come.
+-- keeper: the process in which something of the conversation lives, such as a shell; until kept_until it is offered to that
+-- one first, see claim_in_turn.
 -- blocked_at: of replies, when the platform last said that nothing can be sent there; null since something was.
 create table lane (
     key uuid primary key,
@@ -397,6 +399,8 @@ create table lane (
     ready_at timestamptz not null default now(),
     flow bigint not null default 0,
     delayed boolean not null default false,
+    keeper bigint,
+    kept_until timestamptz,
     lease_until timestamptz,
     parked integer not null default 0,
     resumed_seq bigint,

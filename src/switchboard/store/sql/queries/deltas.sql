@@ -19,10 +19,10 @@ select message_state($1) as state, (select count(*) from outbox o where o.reques
            select array[d.system_id, coalesce(t.engine, ''), coalesce(t.error_class, '')]
            from delivery d
            join lane l on l.key = d.lane and l.next_seq = d.seq and l.state = 'ready' and l.delayed
-           left join lateral (
+           cross join lateral (
                select a.engine, a.error_class from attempt a
                where a.request_id = d.request_id and a.lane = d.lane and a.seq = d.seq order by a.finished_at desc limit 1
-           ) t on true
+           ) t
            where d.request_id = $1 and d.state = 'pending' order by d.system_id
        ) as waiting,
        array(

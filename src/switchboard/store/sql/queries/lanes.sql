@@ -25,6 +25,9 @@ select release_worker($1);
 select key as lane, kind, tier, seq, epoch, attempts, flow
 from claim_in_turn($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer[], $6::text[], $7::smallint[], $8::bigint[], $9::integer);
 
+-- name: keep
+select before from keep_lane($1, $2, $3, $4, $5);
+
 -- name: load
 select i.lane, i.seq, x.request_id, c.name as conversation, x.system_id, x.team_id, x.segment, x.text, m.envelope::text as envelope,
        m.received_at, x.dead_letter, exists (select from step s where s.request_id = x.request_id and s.lane = i.lane and s.seq = i.seq) as resumed,
