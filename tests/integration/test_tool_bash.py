@@ -108,6 +108,23 @@ async def test_a_command_that_was_interrupted_before_it_began_is_not_run_later(s
     await session.close()
 
 
+async def test_what_an_interrupted_shell_reports_late_is_not_taken_for_the_next_command(shell: Shell) -> None:
+    """Ctrl-C comes while nothing runs any more, so the shell reports twice."""
+    session = await start_session(Sandbox(SandboxRules()), shell.workspace, QUOTA)
+    for n in range(20):
+        await session.run(f"(exit {n})")
+        interrupted = await session.interrupt()
+        assert interrupted.report is not None
+        said = await session.run(f"echo {n}; (exit {n})")
+        assert (said.output, said.report and said.report.status) == (f"{n}\n".encode(), n)
+    await session.close()
+
+
+async def test_the_token_of_reports_is_told_to_no_program(shell: Shell) -> None:
+    everything = "cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n' | grep -c -e '[P]ROMPT' -e '03[7]%'; set | wc -l"
+    assert (await shell.told(everything)).splitlines()[-2] == "0"
+
+
 async def test_a_command_that_ignores_it_is_killed_with_its_session(shell: Shell) -> None:
     await shell("x=heron")
     assert not (await shell("trap '' INT; sleep 7143", timeout=0.3)).ok

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from switchboard.core.shell import Report, Spoken, prompt
 
 TOKEN = "a" * 8
-REPORT = b"\x1eaaaaaaaa\x1f3\x1f/workspace\x1e"
+REPORT = b"\x1eaaaaaaaa\x1f0\x1f3\x1f/workspace\x1e"
+NEXT = b"\x1eaaaaaaaa\x1f1\x1f4\x1f/\x1e"
 
 
 def said(*pieces: bytes, most: int = 1000) -> Spoken:
@@ -31,9 +32,9 @@ def test_a_report_ends_a_command() -> None:
 def test_what_is_no_report_is_output() -> None:
     for text in (
         b"\x1e",
-        b"\x1ebbbbbbbb\x1f0\x1f/\x1e",
-        b"\x1eaaaaaaaa\x1fnone\x1f/\x1e",
-        b"\x1eaaaaaaaa\x1f1234\x1f/\x1e",
+        b"\x1ebbbbbbbb\x1f0\x1f0\x1f/\x1e",
+        b"\x1eaaaaaaaa\x1f0\x1fnone\x1f/\x1e",
+        b"\x1eaaaaaaaa\x1f0\x1f1234\x1f/\x1e",
         REPORT[1:],
     ):
         spoken = said(text, b"over")
@@ -48,9 +49,19 @@ def test_what_comes_between_two_commands_belongs_to_the_second() -> None:
     assert spoken.report
     assert spoken.take() == b"firstjob"
     spoken.feed(b"late")
-    spoken.begin()
-    spoken.feed(b"second" + REPORT)
-    assert (spoken.report, spoken.take()) == (Report(3, "/workspace"), b"latesecond")
+    spoken.begin(1)
+    spoken.feed(b"second" + NEXT)
+    assert (spoken.report, spoken.take()) == (Report(4, "/"), b"latesecond")
+
+
+def test_a_report_of_an_earlier_command_is_none_unless_any_is_meant() -> None:
+    spoken = said(b"first" + REPORT)
+    spoken.begin(1)
+    spoken.feed(REPORT + b"second")
+    assert (spoken.report, spoken.take()) == (None, b"firstsecond")
+    spoken.expect_any()
+    spoken.feed(REPORT)
+    assert spoken.report == Report(3, "/workspace")
 
 
 def test_only_so_much_is_kept() -> None:
@@ -62,11 +73,11 @@ def test_only_so_much_is_kept() -> None:
 
 
 def test_a_beginning_that_goes_on_for_ever_is_output() -> None:
-    spoken = said(b"\x1eaaaaaaaa\x1f1\x1f", *[b"x" * 1000] * 30, most=100_000)
+    spoken = said(b"\x1eaaaaaaaa\x1f0\x1f1\x1f", *[b"x" * 1000] * 30, most=100_000)
     assert len(spoken.take()) > 20_000
 
 
-TEXTS = st.lists(st.sampled_from([REPORT, b"a", b"\x1e", b"\x1f", b"\x1eaaaa", b"\r\n", b"3"]), max_size=12)
+TEXTS = st.lists(st.sampled_from([REPORT, NEXT, b"a", b"\x1e", b"\x1f", b"\x1eaaaa", b"\r\n", b"3"]), max_size=12)
 
 
 @given(TEXTS, st.lists(st.integers(0, 200), max_size=10))

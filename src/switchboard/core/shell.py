@@ -1,8 +1,9 @@
 """What the terminal of a shell says: output, and after each command a report. Pure.
 
 `sandbox/session.py` feeds it with what a terminal says and asks for what came of a command. A report is written by the
-prompt of the shell, between characters that no text has, and begins with a token that the programs inside do not know
-beforehand: what they write is output, whatever it looks like.
+prompt of the shell, between characters that no text has, and begins with a token that the programs inside are not told:
+what they write is output, whatever it looks like. It has the number of the command, for a shell that is interrupted may
+report once more than it was asked to.
 """
 
 from __future__ import annotations
@@ -26,19 +27,24 @@ class Report:
 
 
 def prompt(token: str) -> str:
-    """What the shell is to do before it asks for a command. The status of the command stays in `__status`."""
-    return f'__status=$?; printf \'\\036{token}\\037%d\\037%q\\036\' "$__status" "$PWD" >/dev/tty'
+    """What the shell is to do before it asks for a command, whose number is in `__number`. Its status stays in
+    `__status`.
+    """
+    said = '"$__number" "$__status" "$PWD"'
+    return f"__status=$?; printf '\\036{token}\\037%d\\037%d\\037%q\\036' {said} >/dev/tty"
 
 
 class Spoken:
     """What is said from one report to the next, at most `most` bytes of it."""
 
     def __init__(self, token: str, most: int) -> None:
-        self._report = re.compile(re.escape(_BEGIN + token.encode() + _BETWEEN) + rb"(\d{1,3})\x1f([^\x1e]*)\x1e")
+        head = re.escape(_BEGIN + token.encode() + _BETWEEN)
+        self._report = re.compile(head + rb"(\d{1,9})\x1f(\d{1,3})\x1f([^\x1e]*)\x1e")
         self._head = _BEGIN + token.encode() + _BETWEEN
         self._most = most
         self._waiting = b""
         self._output = bytearray()
+        self._expected: int | None = 0
         self.report: Report | None = None
         self.too_much = False
 
@@ -47,15 +53,20 @@ class Spoken:
         text = self._waiting + data
         while found := self._report.search(text):
             self._add(text[: found.start()])
-            self.report = Report(int(found[1]), found[2].decode("utf-8", "replace"))
+            if self._expected in {None, int(found[1])}:
+                self.report = Report(int(found[2]), found[3].decode("utf-8", "replace"))
             text = text[found.end() :]
         whole = len(text) - self._unfinished(text)
         self._add(text[:whole])
         self._waiting = text[whole:]
 
-    def begin(self) -> None:
+    def begin(self, number: int) -> None:
         """From here on the next command is meant. What was said before it, by what runs beside it, belongs to it."""
-        self.report = None
+        self.report, self._expected = None, number
+
+    def expect_any(self) -> None:
+        """Whatever the shell reports from here on is meant."""
+        self._expected = None
 
     def take(self) -> bytes:
         """The output up to here, with lines that end as in files; it is forgotten then."""

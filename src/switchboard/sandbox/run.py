@@ -13,9 +13,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 
@@ -192,7 +192,7 @@ class Sandbox:
                 stdout=terminal.descriptor,
                 stderr=terminal.descriptor,
                 cwd="/",
-                env={**ENVIRONMENT, **terminal.env},
+                env=ENVIRONMENT,
                 start_new_session=True,
                 pass_fds=(*ready.keep, *terminal.keep),
             )
@@ -215,11 +215,10 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """The descriptors of the terminal and of what else is inherited, and variables."""
+    """The descriptors of the terminal and of what else is inherited."""
 
     descriptor: int
     keep: tuple[int, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

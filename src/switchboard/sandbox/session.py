@@ -12,6 +12,7 @@ import fcntl
 import os
 import pty
 import secrets
+import shlex
 import termios
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -32,14 +33,19 @@ _CTRL_C: Final = b"\x03"
 _COMMANDS: Final = 3
 """The descriptor at which the shell finds its commands."""
 _SHELL: Final = f"PS1= PS2= exec setsid --ctty /bin/bash --norc --noprofile --noediting -i {_COMMANDS}<&$1 $1<&-"
+# Not a variable that it begins with: its environment can be read by all that it starts.
 _FIRST: Final = (
-    "export -n PS1 PS2 PROMPT_COMMAND; readonly PROMPT_COMMAND; unset HISTFILE; set +H; __last() { return $__status; }"
+    " PROMPT_COMMAND=%s; readonly PROMPT_COMMAND; export -n PS1 PS2; unset HISTFILE; set +H; __number=0;"
+    " __last() { return $__status; }\n"
 )
 # Ctrl-C may have wiped out the line for an earlier command, and left the command in the pipe.
 _NEXT: Final = (
-    f"while IFS= read -r -d '' -u {_COMMANDS} __command && [[ $__command != %d:* ]]; do :; done;"
-    f' __last; eval "${{__command#*:}}" {_COMMANDS}<&-'
+    f" __number=%d; while IFS= read -r -d '' -u {_COMMANDS} __command && [[ $__command != $__number:* ]]; do :; done;"
+    f' __last; eval "${{__command#*:}}" {_COMMANDS}<&-\n'
 )
+_NOTHING: Final = " __number=%d; __last\n"
+_AGAIN_S: Final = 0.25
+"""After so long the shell is asked again whether it listens: Ctrl-C may have wiped out the question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +97,11 @@ class Session:
         """
         if "\0" in command:
             raise ValueError("NUL")
-        self._spoken.begin()
-        self._listen()
         self._number += 1
+        self._spoken.begin(self._number)
+        self._listen()
         os.write(self._commands, f"{self._number}:{command}\0".encode())
-        self._type(f" {_NEXT % self._number}\n".encode())
+        self._type((_NEXT % self._number).encode())
         self._running.is_idle(False)
         await self._until_reported()
         return self._said()
@@ -103,12 +109,13 @@ class Session:
     async def interrupt(self) -> Said:
         """Type Ctrl-C; what does not end then within `patience` is killed with the shell."""
         output = self._spoken.take()
+        self._spoken.expect_any()
         self._listen()
-        with suppress(OSError):  # it has ended
+        with suppress(TimeoutError, OSError):  # it has ended
             self._type(_CTRL_C)
-        with suppress(TimeoutError):
             async with asyncio.timeout(self._patience):
                 await self._until_reported(patient=True)
+                await self._until_it_listens()
         if self._spoken.report is None:
             await self.close()
         said = self._said()
@@ -127,16 +134,24 @@ class Session:
             os.close(self._commands)
             self._heard.set()
 
-    async def begin(self) -> None:
+    async def begin(self, prompt_command: str) -> None:
         """Wait for the shell. Raises TimeoutError, ChildProcessError with what it says instead."""
+        self._type((_FIRST % shlex.quote(prompt_command)).encode())
         async with asyncio.timeout(_START_S):
-            await self._until_reported()
-            self._spoken.begin()
-            self._type(f" {_FIRST}\n".encode())
             await self._until_reported()
         if self._spoken.report is None:
             raise ChildProcessError(self._said().output.decode("utf-8", "replace").strip())
         self._spoken.take()
+
+    async def _until_it_listens(self) -> None:
+        """What it reports, and says to Ctrl-C, belongs to what was interrupted, and not to the next command."""
+        self._number += 1
+        self._spoken.begin(self._number)
+        while self._spoken.report is None and self.alive:
+            self._type((_NOTHING % self._number).encode())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_S):
+                    await self._until_reported(patient=True)
 
     def _said(self) -> Said:
         self._running.is_idle(True)
@@ -190,9 +205,8 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
     try:
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE)
         _tidy(slave)
-        env = {"PROMPT_COMMAND": prompt(token)}
         inside = Inside(("/bin/bash", "-c", f'eval "{_SHELL}"', "bash", f"{read}"))
-        running = await sandbox.start(workspace, disk, inside, Terminal(slave, (read,), env))
+        running = await sandbox.start(workspace, disk, inside, Terminal(slave, (read,)))
     except BaseException:
         os.close(master)
         os.close(write)
@@ -202,7 +216,7 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
         os.close(read)
     session = Session(running, _Ends(master, write), Spoken(token, MOST_OUTPUT), patience)
     try:
-        await session.begin()
+        await session.begin(prompt(token))
     except BaseException:
         await session.close()
         raise
