@@ -343,7 +343,7 @@ class HeldJournal:
             await self.gate.passed()
         return result
 
-    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+    async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
         await self.journal.end(path, state, why)
 
     def on_record(self) -> Mapping[str, OnRecord]:

@@ -28,6 +28,7 @@ from switchboard.ports.engine import (
     Costed,
     Decided,
     Effect,
+    EngineFailure,
     Fenced,
     OnRecord,
     OutcomeUnknown,
@@ -146,7 +147,7 @@ class StoredJournal:
         if result is NOT_DONE:
             await self._begin(replace(step, tokens_out=lost + reserve), reserved=reserve > 0)
             point("before_step", path)
-            result = await self._act(step, act)
+            result = await self._act(step, act, reserved=reserve > 0)
             point("before_journal", path)
         done = _ended(step, result)
         await self._end(done)
@@ -154,7 +155,7 @@ class StoredJournal:
         point("between_steps", path)
         return done.result
 
-    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+    async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
         """Record that a step is not run, or no longer; replaying it raises `StepFailed`. An end that is there stays."""
         self._check()
         self._asked.add(path)
@@ -229,9 +230,14 @@ class StoredJournal:
             self._check()
             self._known[step.path] = step
 
-    async def _act(self, step: Step, act: Act) -> Any:
+    async def _act(self, step: Step, act: Act, *, reserved: bool) -> Any:
         try:
             return await act(step.idempotency_key)
+        except EngineFailure as failure:
+            if reserved:  # nothing else of them was used
+                self._known[step.path] = replace(step, tokens_out=step.tokens_out + failure.tokens)
+                await self._write(self._known[step.path])
+            raise
         except StepFailed as failed:
             ended = replace(_ended(step, failed.result), state="failed")
             await self._end(ended)

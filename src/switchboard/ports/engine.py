@@ -198,7 +198,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+    async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
         """Record that a step is not run, or no longer; one that has ended stays as it is."""
         ...
 
@@ -326,6 +326,8 @@ class EngineContext:
     """Tools beside those of the engine; None: there are none."""
     approvals: Approvals | None = None
     """What people are asked; None: nobody can be asked."""
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """The models that play `main`, `router` and `specialist` in plans, as far as the settings say."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------
@@ -380,7 +382,12 @@ TurnResult = Answer | NoReply | Refusal
 
 
 class EngineFailure(Exception):
-    """The engine could not do its turn. If `retryable` it is tried again, otherwise the delivery ends at once."""
+    """The engine could not do its turn. If `retryable` it is tried again, otherwise the delivery ends at once.
+
+    `tokens`: what models generated all the same; if `act` raises it, that is what stays spent of those reserved.
+    """
+
+    tokens: int = 0
 
     def __init__(self, message: str, *, error_class: FailureClass = "internal", retryable: bool = True) -> None:
         super().__init__(message)

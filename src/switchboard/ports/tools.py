@@ -99,12 +99,17 @@ class ToolScope:
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """What a model is told. Not `ok`: it failed, and `text` is a sentence on why and what would be right."""
+    """What a model is told. Not `ok`: it failed, and `text` is a sentence on why and what would be right.
+
+    `why` is the reason in a few words, where `text` is long; `passing`: the same call may do better a little later.
+    """
 
     text: str
     ok: bool = True
     attachments: tuple[Attachment, ...] = ()
     """Files that go with the answer, as `keep` has returned them."""
+    why: str = ""
+    passing: bool = False
 
 
 class Tool(Protocol):

@@ -145,8 +145,12 @@ class MemoryJournal:
         if path not in self.record.ended:
             lost = self.record.tokens.get(path, 0)
             self.record.tokens[path] = lost + reserve
-            result, tokens = await self._run(path, act, effect, ask)
-            if len(self.acted) == self._stop_at:
+            try:
+                result, tokens = await self._run(path, act, effect, ask)
+            except EngineFailure as failure:
+                self.record.tokens[path] = lost + failure.tokens
+                raise
+            if self._stop_at is not None and len(self.acted) >= self._stop_at:
                 raise self._stop
             self.record.ended[path], self.record.tokens[path] = result, lost + tokens
         ended = self.record.ended[path]
@@ -154,7 +158,7 @@ class MemoryJournal:
             raise ended
         return ended
 
-    async def end(self, path: str, state: Literal["skipped", "cancelled"], why: Any = None) -> None:
+    async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
         """As `Journal.end`."""
         self._asked.add(path)
         if path not in self.record.ended:
@@ -168,6 +172,8 @@ class MemoryJournal:
             ended, tokens = record.ended.get(path), record.tokens.get(path, 0)
             if path not in record.ended:
                 known[path] = OnRecord("started", None, tokens)
+            elif isinstance(ended, Decided):
+                known[path] = OnRecord("done", {"expired": True} if ended.expired else {"value": ended.value})
             elif isinstance(ended, StepFailed):
                 known[path] = OnRecord(record.states.get(path, "failed"), ended.result, tokens)
             else:

@@ -65,7 +65,7 @@ async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, timeout
         if late:
             await _cancelled(running, tool.spec.name, grace)
     if late or running.cancelled():
-        return ToolOutcome(_stopped(tool.spec, f" after {timeout:g} s" if late else ""), ok=False)
+        return ToolOutcome(_stopped(tool.spec, f" after {timeout:g} s" if late else ""), ok=False, passing=late)
     return running.result()
 
 

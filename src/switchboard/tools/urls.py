@@ -65,6 +65,20 @@ def urls_in(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def written_urls(text: str) -> tuple[str, ...]:
+    """The same, each once and in its order: without what ends the sentence, but for brackets that belong together."""
+    found: dict[str, None] = {}
+    for number, match in enumerate(_URL.finditer(text)):
+        if number == MOST_URLS:
+            break
+        url = match.group()
+        while url[-1] in _AFTER and not (url[-1] == ")" and url.count("(") >= url.count(")")):
+            url = url[:-1]
+        if (one := canonical(url)) is not None:
+            found[one] = None
+    return tuple(found)
+
+
 def _readings(url: str) -> Iterable[str]:
     yield url
     for _ in range(_MOST_AFTER):

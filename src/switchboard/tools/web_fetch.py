@@ -35,6 +35,8 @@ MOST_REDIRECTS: Final = 5
 MOST_BODY: Final = 2 * 1024**2
 """Bytes of a page that are read."""
 _OPEN_PORTS: Final = frozenset({80, 443})
+_PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""What a server answers that may do better a little later."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
     "Accept": "text/html, text/*;q=0.9, application/json;q=0.9",
@@ -89,8 +91,11 @@ class WebFetch:
                 page = await self._fetched(str(arguments["url"]), scope)
             told = await _told(page, await text_of(page), scope)
         except (Refused, PostError, TimeoutError, OSError, httpx2.HTTPError) as error:
-            return ToolOutcome(f"the page was not fetched: {self._why(error)}", ok=False)
-        return ToolOutcome(told, ok=200 <= page.status < 300)
+            why = self._why(error)
+            return ToolOutcome(f"the page was not fetched: {why}", ok=False, why=why, passing=_is_passing(error))
+        if 200 <= page.status < 300:
+            return ToolOutcome(told)
+        return ToolOutcome(told, ok=False, why=f"status {page.status}", passing=page.status in _PASSING)
 
     def asks_first(self, arguments: JsonMapping, scope: ToolScope) -> str | None:
         """For an address that neither the person nor the settings have chosen. Raises `ConfigurationError`."""
@@ -146,6 +151,10 @@ class WebFetch:
         if loop not in self._transports:
             self._transports[loop] = CheckedTransport(self.options.resolver)
         return self._transports[loop]
+
+
+def _is_passing(error: Exception) -> bool:
+    return not isinstance(error, Refused) and not (isinstance(error, PostError) and error.kind == "forbidden")
 
 
 def _read(scope: ToolScope) -> ToolScope:

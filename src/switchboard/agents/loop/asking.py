@@ -7,7 +7,7 @@ results go back together. What is asked depends on what is frozen alone, so a re
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -15,16 +15,18 @@ import structlog
 
 from switchboard.agents.loop.calls import Caller
 from switchboard.core.arguments import complaint
+from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.asking import ASK_USER, digest_of
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import Call
-from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Turn
+from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Parked, Turn
 from switchboard.ports.tools import AsksFirst, Tool, ToolScope
 
 MOST_WAITING: Final = 20
 """What one conversation of a butler may wait for: nobody reads a list that strangers make longer and longer."""
 _FULL: Final = f"nobody was asked, for {MOST_WAITING} things wait in this conversation already"
 _NOBODY: Final = "nobody can be asked from here"
+OUTSIDE: Final = "something from outside was read before, and may have asked for it"
 _HOUR_S: Final = 3600.0
 
 log = structlog.get_logger(__name__)
@@ -43,16 +45,33 @@ class People:
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
 
-    async def decisions(self, calls: Sequence[Call], n: int) -> dict[str, Decided]:
-        """What was decided, by path, about those calls of answer `n` of which people decide. Raises `Parked`."""
-        asked = {call.path: ask for call in calls if (ask := self._ask(call)) is not None}
+    async def decisions(self, calls: Sequence[Call], n: int, read: Collection[str] = ()) -> dict[str, Decided]:
+        """What was decided, by path, about those calls of answer `n` of which people decide. Raises `Parked`.
+
+        `read`: the names of the tools whose results its model has read before.
+        """
+        own, outside = self.frozen.own, self.frozen.outside
+        wary = own is not None and (outside or not set(read) <= set(own))
+        asked = {call.path: ask for call in calls if (ask := self._ask(call, wary=wary)) is not None}
         if not asked:
             return {}
-        if why := await self._nobody(n, len(asked)):
+        if why := await self._nobody(str(n), len(asked)):
             return {path: Decided({"decision": "unasked", "why": ask.why, "text": why}) for path, ask in asked.items()}
         for path, ask in asked.items():
-            await self.journal.expect(_event(path), within=self.hours * _HOUR_S, ask=ask)
-        return {path: await self.journal.wait(_event(path)) for path in asked}
+            await self.journal.expect(event_of(path), within=self.hours * _HOUR_S, ask=ask)
+        return {path: await self.journal.wait(event_of(path)) for path in asked}
+
+    async def decision(self, call: Call, why: str) -> Decided | None:
+        """What was decided about one call that needs an approval; None: nothing yet, and people have been asked."""
+        tool = next(one for one in self.frozen.tools if one.name == call.made.name)
+        ask = Ask("call", tool.name, call.made.arguments, why, self._digest(tool.parameters, call), self.frozen.readers)
+        if nobody := await self._nobody(call.path, 1):
+            return Decided({"decision": "unasked", "why": why, "text": nobody})
+        await self.journal.expect(event_of(call.path), within=self.hours * _HOUR_S, ask=ask)
+        try:
+            return await self.journal.wait(event_of(call.path))
+        except Parked:
+            return None
 
     async def changed(self, tool: FrozenTool, call: Call, decided: Decided) -> str | None:
         """Why a call that was approved is not made after all; None: it is made."""
@@ -63,7 +82,7 @@ class People:
             return f"{tool.name} was not called: it was approved, but this person may not use it any more."
         return None
 
-    async def _nobody(self, n: int, count: int) -> str | None:
+    async def _nobody(self, n: str, count: int) -> str | None:
         """Why nobody is asked, on record; None: people are."""
         approvals = self.approvals
 
@@ -75,14 +94,14 @@ class People:
         found: str | None = await self.journal.step(f"ask:{n}", look)
         return found
 
-    def _ask(self, call: Call) -> Ask | None:
+    def _ask(self, call: Call, *, wary: bool) -> Ask | None:
         """What people are asked about a call; None: it is made, or fails, without them."""
         made = call.made
         tool = next((one for one in self.frozen.tools if one.name == made.name), None)
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
             return None
         is_question = tool.name == ASK_USER
-        why = "" if is_question else tool.approval or self._first(call)
+        why = "" if is_question else tool.approval or _outside(tool, wary=wary) or self._first(call)
         if not (is_question or why):
             return None
         kind: Literal["call", "question"] = "question" if is_question else "call"
@@ -104,6 +123,10 @@ class People:
         return digest_of(call.made.name, schema, call.made.arguments, turn)
 
 
+def _outside(tool: FrozenTool, *, wary: bool) -> str:
+    return OUTSIDE if wary and not is_read_only(tool) else ""
+
+
 def people_of(caller: Caller, journal: Journal) -> People:
     """The people of a turn."""
     around = caller.around
@@ -111,6 +134,6 @@ def people_of(caller: Caller, journal: Journal) -> People:
     return People(caller.turn, journal, caller.frozen, around.tools, caller.scope, hours, approvals, granted)
 
 
-def _event(path: str) -> str:
+def event_of(path: str) -> str:
     """The step that waits for the decision about a call."""
     return f"approval:{path.removeprefix('tool:')}"

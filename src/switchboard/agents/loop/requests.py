@@ -6,20 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
+from uuid import UUID
 
 import msgspec
 import structlog
 
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.llm import AWAY, ModelFailure, Reply, Report, Usage
-from switchboard.ports.engine import Costed, ModelUsage
+from switchboard.ports.engine import Costed, EngineFailure, Journal, ModelUsage, Outage
 
 log = structlog.get_logger(__name__)
 
-CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
+_CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "timeout": "timeout"}
 """Of failures of models; all others mean that the target is not available."""
 
 
@@ -39,9 +41,31 @@ def recorded(report: Report, seconds: float, *, last: bool, reserved: int = 0) -
         log.warning("a turn ends at the limit of a day", reason=failure.message)
         return Costed({"spent": failure.message[:500]}, tokens_out=generated(report, reserved) if reserved else 0)
     if failure is None or (failure.kind != "refused" and (failure.kind in AWAY or not last)):
-        raise failure or ModelFailure("unavailable", "no model answered")
+        failure = failure or ModelFailure("unavailable", "no model answered")
+        failure.reply = Reply(usage=Usage(output_tokens=generated(report, reserved)))
+        raise failure
     record = {"refused" if failure.kind == "refused" else "failed": failure.message[:500]}
     return Costed(record, tokens_out=generated(report, reserved) if reserved else 0)
+
+
+async def failure_of(
+    failure: ModelFailure, journal: Journal, path: str, clock: Callable[[], datetime]
+) -> EngineFailure:
+    """What an unanswered request means for its turn; `path` is the step that keeps since when nobody answers."""
+    error_class = _CLASSES.get(failure.kind, "target_unavailable")
+    if failure.kind in AWAY:
+
+        async def begun(_: UUID) -> str:
+            return clock().isoformat()
+
+        since = datetime.fromisoformat(await journal.step(path, begun))
+        found: EngineFailure = Outage(
+            failure.message, since=since, retry_after=failure.retry_after, error_class=error_class
+        )
+    else:
+        found = EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
+    found.tokens = failure.reply.usage.output_tokens
+    return found
 
 
 def counted(usage: Usage, reserved: int) -> Usage:
@@ -50,8 +74,15 @@ def counted(usage: Usage, reserved: int) -> Usage:
 
 
 def generated(report: Report, reserved: int = 0) -> int:
-    """The tokens that all models together have generated that were asked for one request."""
-    return sum(counted(one.usage, reserved).output_tokens for one in report.attempts if one.asked)
+    """The tokens that all models together have generated that were asked for one request.
+
+    An answer of which nobody saw the end may have had as many as were reserved.
+    """
+    return sum(
+        reserved if one.outcome == "timeout" else counted(one.usage, reserved).output_tokens
+        for one in report.attempts
+        if one.asked
+    )
 
 
 class Account:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -20,7 +19,7 @@ import structlog
 
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, Caller, record_of, told
-from switchboard.agents.loop.requests import CLASSES, Account, recorded
+from switchboard.agents.loop.requests import Account, failure_of, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
 from switchboard.core.readers import person_of
@@ -47,14 +46,13 @@ from switchboard.core.turns.render import arguments_text, messages
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.llm import AWAY, Image, ModelFailure, Reply, Request, ToolCall, ToolResult
+from switchboard.domain.llm import Image, ModelFailure, Reply, Request, ToolCall, ToolResult
 from switchboard.ports.engine import (
     Answer,
     Costed,
     Decided,
     EngineFailure,
     Journal,
-    Outage,
     OutcomeUnknown,
     Parked,
     Refusal,
@@ -201,12 +199,12 @@ class Talk:
             began, moved = monotonic(), list[Moved]()
             report = await self._around.models.ask(request, self._asking(progress, moved))
             await self._keep(moved)
-            return recorded(report, monotonic() - began, last=not ask.tools, reserved=reserved)
+            try:
+                return recorded(report, monotonic() - began, last=not ask.tools, reserved=reserved)
+            except ModelFailure as failure:
+                raise await self._failure(failure, ask.n) from failure
 
-        try:
-            record = await self._journal.step(f"request:{ask.n}", act, reserve=reserved)
-        except ModelFailure as failure:
-            raise await self._failure(failure, ask.n) from failure
+        record = await self._journal.step(f"request:{ask.n}", act, reserve=reserved)
         return self._answered(progress, record)
 
     def _answered(self, progress: Progress, record: JsonMapping) -> Progress | TurnResult:
@@ -272,15 +270,7 @@ class Talk:
 
     async def _failure(self, failure: ModelFailure, n: int) -> EngineFailure:
         """What an unanswered request means for the turn."""
-        error_class = CLASSES.get(failure.kind, "target_unavailable")
-        if failure.kind not in AWAY:
-            return EngineFailure(failure.message, error_class=error_class, retryable=failure.retryable)
-
-        async def begun(_: UUID) -> str:
-            return self._around.clock().isoformat()
-
-        since = datetime.fromisoformat(await self._journal.step(f"outage:{n}", begun))
-        return Outage(failure.message, since=since, retry_after=failure.retry_after, error_class=error_class)
+        return await failure_of(failure, self._journal, f"outage:{n}", self._around.clock)
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
@@ -302,7 +292,7 @@ class Talk:
     async def _decided(self, calls: Sequence[Call], n: int) -> dict[str, Decided]:
         """A turn that is to end does not wait any more. Raises `Parked`, `_HaltError`."""
         try:
-            return await self._people.decisions(calls, n)
+            return await self._people.decisions(calls, n, {call.name for call in self._calls})
         except Parked:
             self._go_on()
             raise

@@ -20,9 +20,9 @@ from switchboard.ports.engine import Readers, Turn
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
 from switchboard.tools.registry import Grants, build_tools, granted, usable, withheld
-from switchboard.tools.urls import hosts_of, urls_in
+from switchboard.tools.urls import hosts_of, urls_in, written_urls
 
-__all__ = ["Granted", "build_tools", "granted_to", "hosts_of", "urls_of"]
+__all__ = ["Granted", "build_tools", "granted_to", "hosts_of", "urls_of", "written_urls"]
 
 
 @dataclass(frozen=True, slots=True)

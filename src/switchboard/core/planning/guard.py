@@ -22,10 +22,13 @@ def is_read_only(tool: FrozenTool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`readers`: names of tools that only read. `own`: tools whose results hold nothing from outside."""
+    """`readers`: names of tools that only read. `own`: tools whose results hold nothing from outside. `asked`: tools of
+    which people approve each call, whatever was read.
+    """
 
     readers: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
+    asked: frozenset[str] = frozenset()
 
     def reads(self, step: PipelineStep) -> bool:
         """Whether what a step results in may be from outside."""
@@ -37,7 +40,16 @@ class Guard:
         """Whether a step has effects. Those of a specialist's tools are judged when it calls them, by what was read."""
         return step.action == "tool" and step.target not in self.readers
 
+    def asks(self, step: PipelineStep, *, read_outside: bool) -> bool:
+        """Whether somebody must approve a step before it is started."""
+        return step.action == "tool" and (step.target in self.asked or (read_outside and self.acts(step)))
+
 
 def guard_of(tools: Iterable[FrozenTool], own: Iterable[str] = ()) -> Guard:
     """The guard for the tools of a turn."""
-    return Guard(frozenset(tool.name for tool in tools if is_read_only(tool)), frozenset(own))
+    there = tuple(tools)
+    return Guard(
+        frozenset(tool.name for tool in there if is_read_only(tool)),
+        frozenset(own),
+        frozenset(tool.name for tool in there if tool.approval),
+    )

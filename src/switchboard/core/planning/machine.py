@@ -11,7 +11,7 @@ The laws, proven in `tests/unit/planning/`:
 - Reviews take place one after the other, in the order of the plan: so the plan after them is told by its records.
 - No more steps than the limits allow, at once and in all; tokens that are spent, reserved and kept are within the
   budget, as long as no model uses more than was reserved for it.
-- Once something from outside was read, a step with effects is started only with approval.
+- Once something from outside was read, a step with effects is started only with approval; some tools always need it.
 - Every plan ends, and each of its steps ends once, after those that it needs.
 """
 
@@ -332,7 +332,7 @@ def _go_on(plan: Plan, before: tuple[Command, ...]) -> Advance:
 
 def _start(plan: Plan, step: PipelineStep) -> Advance:
     """Start a step that may run, or ask first; neither if there is no room for it."""
-    if step.id not in plan.approved | plan.begun and plan.read_outside and plan.guard.acts(step):
+    if step.id not in plan.approved | plan.begun and plan.guard.asks(step, read_outside=plan.read_outside):
         return replace(plan, asked=plan.asked | {step.id}), (Ask(step),)
     tokens = _reservation(plan, step)
     if tokens is None or len(plan.running) >= plan.limits.at_once:

@@ -21,12 +21,23 @@ _NAMES: Final[Mapping[Place, re.Pattern[str]]] = {
 }
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"'`]+", re.IGNORECASE)
 _AFTER: Final = ".,;:!?)]}"
+_PATH: Final = re.compile(
+    r"(?<![\w./:-])(?:[\w-][\w.-]*/)*[\w-][\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,9}(?![\w/])|(?<![\w./:-])(?:[\w-][\w.-]*/)+[\w.-]*\w"
+)
 
 
 def place_of(name: str) -> Place | None:
     """What an argument of this name holds: a URL, a path in the workspace, or neither."""
     plain = _HUMP.sub("_", name).lower().replace("-", "_")
     return next((place for place, names in _NAMES.items() if names.fullmatch(plain)), None)
+
+
+def paths_in(text: str) -> tuple[str, ...]:
+    """What in a text may be the path of a file or a directory in the workspace, each once: `notes/todo.md`, `plan.txt`.
+
+    Some of it is none; that does no harm, for there is no such file.
+    """
+    return tuple(dict.fromkeys(_PATH.findall(_URL.sub(" ", text))))
 
 
 def choices(place: Place, menu: Menu) -> tuple[str, ...]:

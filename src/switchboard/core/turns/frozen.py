@@ -67,6 +67,11 @@ class Frozen:
     """Those of the message that were there; they are shown in this turn only."""
     window: int = 8192
     max_tokens: int = 4096
+    own: tuple[str, ...] | None = None
+    """Tools whose results hold nothing from outside: once another one was read, calls that change something need an
+    approval. None: they do not."""
+    outside: bool = False
+    """Whether something from outside was read before this began."""
 
     def record(self) -> object:
         """As the journal keeps it."""

@@ -1,0 +1,122 @@
+"""Engine `trio`: a router plans, tools and a specialist do the steps, a small model presents the result.
+
+`journey/turn.py` calls `TrioEngine.run`. What a turn begins with, what was decided, every step and the lead are steps
+of the journal (`plan:start`, `plan:route`, `s1`, `s3/request:2`, `plan:lead`), and nothing of a plan is kept anywhere
+else. Next: `executor.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from switchboard.agents.delivery import read_options
+from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
+from switchboard.agents.loop.talk import said_in
+from switchboard.agents.trio.options import TrioOptions
+from switchboard.agents.trio.port import Planner
+from switchboard.agents.trio.run import PlannedTurn
+from switchboard.agents.trio.templated import TemplatePlanner
+from switchboard.core.planning.places import paths_in
+from switchboard.core.planning.start import Roles, Start, cast, read_start
+from switchboard.core.turns.compaction import own_words
+from switchboard.core.turns.images import inbox_name
+from switchboard.core.turns.limits import Limits
+from switchboard.domain.routing import Member
+from switchboard.ports.engine import Engine, EngineContext, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.models import Models
+from switchboard.ports.tools import Tool
+
+_SLACK_S: Final = 120.0
+"""What a turn may take beyond the time of its plan, for the lead and what is on its way."""
+_ANSWER: Final = 4096
+"""The most tokens that an answer without a plan may have."""
+
+
+def engine(context: EngineContext) -> Engine:
+    """The entry point `trio` of `switchboard.engines`."""
+    return TrioEngine(context)
+
+
+class TrioEngine:
+    """Turns with plans. `clock` says the time; `tools` are all that there are, None: ours; `planner`, None: ours."""
+
+    def __init__(
+        self,
+        context: EngineContext,
+        tools: Sequence[Tool] | None = None,
+        *,
+        planner: Planner | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._context = context
+        self._equipment = Equipment(context, tools, clock)
+        self._planner = planner
+        self._clock = clock
+
+    stoppable: Final = True
+
+    def check(self, member: Member) -> None:
+        """Raises `EngineFailure` that names each wrong option, a missing key included."""
+        options, roles, models = self._options(member)
+        self._equipment.check(member, options)
+        if flaws := [f"{name}: {flaw}" for name in roles.names if (flaw := models.flaw(name))]:
+            raise wrong(member, f"main, router or specialist: {'; '.join(flaws)}")
+
+    def patience(self, member: Member) -> float:
+        """Seconds after which an attempt is broken off from outside."""
+        return read_options(TrioOptions, member).plan.deadline + _SLACK_S
+
+    async def run(self, turn: Turn, journal: Journal) -> TurnResult:
+        """Do the turn. Raises `EngineFailure`; `Outage` while no model can be reached; `Parked`."""
+        options, roles, models = self._options(turn.member)
+        if turn.dead_letter is not None:
+            return NoReply("a butler that plans does nothing about dead letters yet")
+
+        tools = await self._equipment.tools_of(turn.member)
+
+        async def begin(_: object) -> object:
+            return (await self._start(turn, options, roles, tools)).record()
+
+        start = read_start(await journal.step("plan:start", begin))
+        around = self._equipment.around(turn, options, start.frozen, tools)
+        return await PlannedTurn(turn, journal, start, around, self._planner_of(models), options.plan.attempts).run()
+
+    def _planner_of(self, models: Models) -> Planner:  # noqa: ARG002
+        return self._planner or TemplatePlanner()
+
+    def _options(self, member: Member) -> tuple[TrioOptions, Roles, Models]:
+        options = read_options(TrioOptions, member)
+        named = {"main": options.main, "router": options.router, "specialist": options.specialist}
+        given = {**self._context.roles, **{role: name for role, name in named.items() if name is not None}}
+        models = self._equipment.models(member, tuple(given.values()), "main, router or specialist")
+        self._equipment.check_tools(member, options)
+        return options, cast(given, models.names[0]), models
+
+    async def _start(self, turn: Turn, options: TrioOptions, roles: Roles, tools: Mapping[str, Tool]) -> Start:
+        from switchboard.agents.loop.toolbox import written_urls
+
+        terms = Terms((roles.main,), prompt_of(turn.member, options), Limits(), _ANSWER)
+        frozen = await self._equipment.frozen(turn, options, terms, tools)
+        models, plan = self._equipment.models(turn.member, ()), options.plan
+        own, person = own_words(turn.text), [one.text for one in frozen.history if one.role == "user"]
+        attached = [name for one in turn.envelope.payload.attachments if (name := inbox_name(one))]
+        return Start(
+            frozen=frozen,
+            text=said_in(turn),
+            roles=roles,
+            windows={name: await models.context(name) for name in roles.names},
+            limits=plan.limits,
+            max_rounds=plan.max_rounds,
+            token_budget=plan.token_budget,
+            deadline=self._clock() + timedelta(seconds=plan.deadline),
+            urls=written_urls(own),
+            more_urls=tuple(url for url in frozen.urls if url in written_urls("\n".join(map(own_words, person)))),
+            paths=tuple(dict.fromkeys((*attached, *paths_in(own)))),
+            more_paths=(*options.paths, *paths_in("\n".join(map(own_words, person)))),
+            own=options.own,
+            builds=None if options.builds is None else options.builds.builds,
+            tries=plan.tries,
+            calls=plan.calls,
+        )

@@ -1,0 +1,304 @@
+"""One planned turn: what is decided about the message, its plan carried out, and the result presented by code.
+
+`engine.py` makes a `PlannedTurn` from what is frozen. In: the turn and its journal; out: a `TurnResult`. A model writes
+at most the lead; which text goes out, and what was not done, is said by `core/planning/outcome.py`. Next:
+`executor.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from switchboard.agents.loop.asking import people_of
+from switchboard.agents.loop.calls import Around, Caller
+from switchboard.agents.loop.requests import Account, failure_of
+from switchboard.agents.loop.talk import Talk, said_in
+from switchboard.agents.loop.telling import Telling
+from switchboard.agents.trio.branch import Branch
+from switchboard.agents.trio.executor import Executor
+from switchboard.agents.trio.port import Planned, Planner
+from switchboard.agents.trio.steps import Carrier, costed_for
+from switchboard.core.lenient import mapping
+from switchboard.core.planning.check import pipeline_faults
+from switchboard.core.planning.ladder import Settled, settle
+from switchboard.core.planning.limits import Clock
+from switchboard.core.planning.machine import HaltReason, Plan
+from switchboard.core.planning.outcome import final_step, not_done, stop_reason
+from switchboard.core.planning.prompts import THINKING_TOKENS
+from switchboard.core.planning.read import steps_of
+from switchboard.core.planning.records import all_tokens, step_of, text_of
+from switchboard.core.planning.routed import FORMAT, Routed, read_routed
+from switchboard.core.planning.start import Start
+from switchboard.core.planning.templates import left_out, templates
+from switchboard.core.readers import person_of
+from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.stop import STOPPED
+from switchboard.domain.envelope import Attachment
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.llm import AWAY, ModelFailure, Reply
+from switchboard.domain.planning import Pipeline
+from switchboard.ports.engine import (
+    Answer,
+    Costed,
+    EngineFailure,
+    Journal,
+    ModelUsage,
+    NoReply,
+    Outage,
+    Parked,
+    StopReason,
+    Turn,
+    TurnResult,
+)
+from switchboard.ports.history import MAX_CALL, Entry, EntryCall
+
+ROUTE: Final = "plan:route"
+ANSWER: Final = "plan:answer"
+_PAUSE: Final = "plan:pause:"
+_GO_ON: Final = "plan:go_on:"
+_UNSURE: Final = "I am not sure that this was the right way to go about it."
+_ALL: Final = 10**9
+
+T = TypeVar("T")
+
+
+class PlannedTurn:
+    """A turn while it runs. `attempts`: how many may come to nothing."""
+
+    def __init__(
+        self, turn: Turn, journal: Journal, start: Start, around: Around, planner: Planner, attempts: int
+    ) -> None:
+        self._turn = turn
+        self._journal = journal
+        self._start = start
+        self._planner = planner
+        self._attempts = attempts
+        self._templates = templates(turn.text, start.menu, start.limits, start.builds)
+        self._caller = Caller(turn, start.frozen, around)
+
+    async def run(self) -> TurnResult:
+        """To the end, or until people must decide, or a model is back: neither counts as time of the plan."""
+        try:
+            return await self._through()
+        except (Parked, Outage):
+            n = sum(path.startswith(_PAUSE) for path in self._journal.on_record()) + 1
+            await self._journal.step(f"{_PAUSE}{n}", self._time)
+            raise
+
+    async def _through(self) -> TurnResult:
+        carrier = await self._carrier()
+        routed = await self._until_stopped(self._routed(carrier))
+        if routed is None:
+            return self._result(STOPPED, "aborted")
+        match routed.action:
+            case "respond":
+                return await self._answered()
+            case "ask_user":
+                return self._result(str(routed.args.get("question", "")), "end", warning=routed.warning)
+            case "subagent":
+                return NoReply(f"{routed.target} is to answer")
+            case _:
+                return await self._planned(routed, carrier)
+
+    async def _carrier(self) -> Carrier:
+        clock = await self._clock()
+        people = people_of(self._caller, self._journal)
+        return Carrier(self._start, self._caller, self._journal, people, self._planner, self._templates, clock)
+
+    # Time -------------------------------------------------------------------------------------------------------------
+
+    async def _time(self, _: UUID) -> str:
+        return self._now().isoformat()
+
+    def _now(self) -> datetime:
+        return self._caller.around.clock()
+
+    async def _clock(self) -> Clock:
+        """The time that is left, without what the turn has waited."""
+        records = self._journal.on_record()
+        pauses = sum(path.startswith(_PAUSE) for path in records)
+        if pauses and f"{_GO_ON}{pauses}" not in records:
+            await self._journal.step(f"{_GO_ON}{pauses}", self._time)
+            records = self._journal.on_record()
+        clock = Clock(self._start.deadline)
+        for n in range(1, pauses + 1):
+            since, until = (datetime.fromisoformat(records[f"{path}{n}"].result) for path in (_PAUSE, _GO_ON))
+            clock = clock.wait(since).go_on(until)
+        return clock
+
+    async def _until_stopped(self, act: Coroutine[Any, Any, T]) -> T | None:
+        """What comes of it; None if a person wants the turn to end before."""
+        stop, acting = self._turn.stop, asyncio.ensure_future(act)
+        stopping = None if stop is None else asyncio.ensure_future(stop.wait())
+        waits: list[asyncio.Future[Any]] = [acting] if stopping is None else [acting, stopping]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            return acting.result() if acting.done() else None
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    # What is decided --------------------------------------------------------------------------------------------------
+
+    async def _routed(self, carrier: Carrier) -> Routed:
+        start, spent = self._start, all_tokens(self._journal.on_record())
+        tokens = min(2 * THINKING_TOKENS, start.token_budget - spent - start.limits.smallest_budget)
+
+        async def act(_: UUID) -> Costed:
+            await self._journal.flush()
+            if tokens < start.limits.least:
+                planned = Planned(self._template(), notes=("the router was not asked: no tokens were left for it",))
+            else:
+                planned = await self._asked(carrier, tokens)
+            routed = _decided(planned, start)
+            if routed.pipeline is not None and (faults := pipeline_faults(routed.pipeline, start.menu, start.limits)):
+                raise EngineFailure(f"the plan is not valid: {'; '.join(faults)}", retryable=False)
+            return costed_for(routed.record(), planned.usage)
+
+        record: JsonMapping = await self._journal.step(ROUTE, act, reserve=max(tokens, 0))
+        if record["format"] > FORMAT:
+            raise EngineFailure(f"the plan has format {record['format']}, which is newer than this release knows")
+        routed = read_routed(record)
+        # A template's budget is that of its steps: what was spent to find out that it is needed comes on top.
+        return routed.with_more(self._journal.on_record()[ROUTE].tokens, start.token_budget)
+
+    async def _asked(self, carrier: Carrier, tokens: int) -> Planned:
+        """What the router says. While it is away a template takes its place, if that needs another model."""
+        start = self._start
+        try:
+            return await self._planner.plan(carrier.question(tokens, start.menu))
+        except ModelFailure as failure:
+            if failure.kind in AWAY and start.roles.router == start.roles.specialist:
+                raise await failure_of(failure, self._journal, f"outage:{ROUTE}", self._now) from failure
+            spent = ModelUsage(start.roles.router, output_tokens=failure.reply.usage.output_tokens)
+            return Planned(self._template(), (spent,), (f"the router was not asked: {failure.message}",))
+
+    def _template(self) -> Settled:
+        settled = settle((), self._start.menu, self._start.limits, self._templates)
+        if not isinstance(settled, Settled):
+            raise TypeError("without an answer there is nothing to ask for again")
+        return settled
+
+    # What needs no plan -----------------------------------------------------------------------------------------------
+
+    async def _answered(self) -> TurnResult:
+        """The main model answers from what is known."""
+        start = self._start
+        left = start.token_budget - all_tokens(self._journal.on_record())
+        limits = Limits(3, 1, _ALL, generated=max(left, start.limits.smallest_budget))
+        name = start.roles.main
+        frozen = replace(start.frozen, models=(name,), tools=(), limits=limits, window=start.windows[name])
+        result = await Talk(self._turn, Branch(self._journal, ANSWER), frozen, self._caller.around).run()
+        return replace(result, usage=self._usage())
+
+    # A plan -----------------------------------------------------------------------------------------------------------
+
+    async def _planned(self, routed: Routed, carrier: Carrier) -> TurnResult:
+        if routed.pipeline is None:
+            raise EngineFailure("the plan is not on record", retryable=False)
+        if routed.pipeline.deadline is not None:
+            clock = replace(carrier.clock, deadline=min(carrier.clock.deadline, routed.pipeline.deadline))
+            carrier = replace(carrier, clock=clock)
+
+        def seconds() -> float:
+            return carrier.clock.left(self._now()).total_seconds()
+
+        halted: HaltReason | None = "attempts" if self._turn.attempt >= self._attempts else None
+        executor = Executor(carrier, seconds, self._turn.stop)
+        plan = await executor.run(routed.pipeline, self._start.menu.guard, halted)
+        return await self._presented(plan, routed, carrier)
+
+    async def _presented(self, plan: Plan, routed: Routed, carrier: Carrier) -> TurnResult:
+        final, missing, reason = final_step(plan), not_done(plan), stop_reason(plan)
+        if final is None and plan.halted != "cancelled":
+            raise EngineFailure(f"nothing of the plan was done. {missing}", retryable=False)
+        text = STOPPED if final is None else text_of(mapping(self._journal.on_record()[final.id].result))
+        lead = "" if final is None or plan.halted == "cancelled" else await self._lead(text, carrier)
+        urls = left_out(self._start.menu, self._start.limits) if routed.source == "template" else ()
+        more = f"Not fetched, because there were too many: {', '.join(urls)}" if urls else ""
+        unsure = _UNSURE if routed.unsure else ""
+        parts = [part for part in (lead, text, unsure, missing, more) if part]
+        warning = "; ".join(filter(None, (routed.warning, *plan.notes, *self._warnings())))
+        return self._result("\n\n".join(parts), reason, calls=self._calls(plan), warning=warning)
+
+    async def _lead(self, text: str, carrier: Carrier) -> str:
+        start = self._start
+        left = start.token_budget - all_tokens(self._journal.on_record())
+        known = "plan:lead" in self._journal.on_record()
+        if start.roles.main == start.roles.specialist or (left < start.limits.least and not known):
+            return ""
+        return await self._until_stopped(carrier.lead(text)) or ""
+
+    # The result -------------------------------------------------------------------------------------------------------
+
+    def _result(
+        self, text: str, reason: StopReason, *, calls: Sequence[EntryCall] = (), warning: str = ""
+    ) -> TurnResult:
+        Telling(self._turn.on_delta).end(text)
+        said = Entry("user", said_in(self._turn), person_of(self._turn.envelope), created_at=self._turn.received_at)
+        entries = (said, Entry("assistant", text, calls=tuple(calls)))
+        files = tuple(self._files().values())
+        return Answer(
+            text, stop_reason=reason, usage=self._usage(), entries=entries, warning=warning, attachments=files
+        )
+
+    def _results(self) -> Mapping[str, JsonMapping]:
+        return {path: mapping(one.result) for path, one in self._journal.on_record().items() if one.state == "done"}
+
+    def _usage(self) -> tuple[ModelUsage, ...]:
+        """What models were used for, in all attempts, as far as it is on record."""
+        account = Account()
+        for result in self._results().values():
+            if "reply" in result:
+                account.book(msgspec.convert(result["reply"], Reply))
+            for used in msgspec.convert(result.get("usage", ()), tuple[ModelUsage, ...]):
+                account.add(used)
+        return account.usage
+
+    def _files(self) -> dict[str, Attachment]:
+        """What steps have made, by name; a later one takes the place of an earlier."""
+        found: dict[str, Attachment] = {}
+        for path, result in self._results().items():
+            made = result.get("files", ()) if step_of(path) == path else ()
+            for one in msgspec.convert(made, tuple[Attachment, ...]):
+                found.pop(one.filename or "", None)
+                found[one.filename or ""] = one
+        return found
+
+    def _calls(self, plan: Plan) -> list[EntryCall]:
+        """What tools were called, for later turns: without it models learn to claim what they did not do."""
+        found, results = list[EntryCall](), self._results()
+        for step in plan.steps:
+            end, result = plan.ends[step.id], results.get(step.id, {})
+            if step.action == "tool" and end.state in {"done", "failed"}:
+                arguments = msgspec.json.encode(dict(step.args)).decode()[:MAX_CALL]
+                text = text_of(result) or end.why
+                found.append(EntryCall(step.id, step.target, arguments, text[:MAX_CALL], end.state == "done"))
+            found += msgspec.convert(result.get("calls", ()), tuple[EntryCall, ...])
+        return found
+
+    def _warnings(self) -> list[str]:
+        return [str(result["warning"]) for result in self._results().values() if result.get("warning")]
+
+
+def _decided(planned: Planned, start: Start) -> Routed:
+    """What was settled, as the journal keeps it."""
+    settled = planned.settled
+    notes = (*planned.notes, *(f"an answer of the router was not taken: {fault}" for fault in settled.faults))
+    if isinstance(settled.decision, Pipeline):
+        return Routed("pipeline", settled.source, settled.decision, unsure=settled.unsure, notes=notes)
+    decision = settled.decision
+    pipeline = None
+    if decision.action in {"pipeline", "tool", "specialist"}:
+        pipeline = Pipeline(steps_of(decision), start.max_rounds, start.token_budget)
+    return Routed(
+        decision.action, settled.source, pipeline, decision.target, dict(decision.args), settled.unsure, notes
+    )

@@ -1,0 +1,308 @@
+"""The steps of a plan, each carried out as a step of the journal: tools, specialists and reviews; and the lead.
+
+`executor.py` says when. In: a step, the plan so far, and the tokens that it may use; out: how it ended, which is on
+record then, or on its way. Next: `agents/loop/talk.py`, the loop of a specialist with tools.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from time import monotonic
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from switchboard.agents.loop.asking import People, event_of
+from switchboard.agents.loop.calls import Caller, record_of
+from switchboard.agents.loop.requests import failure_of, recorded
+from switchboard.agents.loop.talk import Talk
+from switchboard.agents.trio.branch import Branch
+from switchboard.agents.trio.port import Planner, Question
+from switchboard.core.lenient import mapping
+from switchboard.core.planning.form import MOST_TOOLS
+from switchboard.core.planning.ladder import Templates
+from switchboard.core.planning.limits import Clock
+from switchboard.core.planning.machine import Ended, Plan
+from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.prompts import lead_of, lead_request, specialist_request
+from switchboard.core.planning.records import ended_of, text_of, tokens_of
+from switchboard.core.planning.start import Start
+from switchboard.core.turns.frozen import Frozen, FrozenTool
+from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.loop import Call
+from switchboard.domain.json_values import JsonObject
+from switchboard.domain.llm import AWAY, ModelFailure, Request, ToolCall
+from switchboard.domain.planning import SPECIALISTS, PipelineStep
+from switchboard.ports.engine import (
+    Answer,
+    Costed,
+    Decided,
+    EngineFailure,
+    Journal,
+    ModelUsage,
+    Outage,
+    OutcomeUnknown,
+    StepFailed,
+)
+from switchboard.ports.models import Asking
+from switchboard.ports.tools import ToolOutcome
+
+LEAD: Final = "plan:lead"
+_AGAIN_S: Final = 0.5
+"""Seconds before a tool is tried again; then twice as long."""
+_MOST_WHY: Final = 300
+_LAST_S: Final = 60.0
+"""Seconds for a request after the time of its plan is up."""
+_UNKNOWN: Final = "it was begun and interrupted, and whether it took effect is not known"
+_ALL: Final = 10**9
+"""What a loop may read and write together: it is bounded by what it may generate, and by the context of its model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """Carries out the steps of one plan. `clock` says how long it may still work."""
+
+    start: Start
+    caller: Caller
+    journal: Journal
+    people: People
+    planner: Planner
+    templates: Templates
+    clock: Clock
+
+    async def __call__(self, plan: Plan, step: PipelineStep, tokens: int) -> Ended:
+        """How a step ended. Raises `Parked`, and `Outage` while its model is away."""
+        before = tokens_of(self.journal.on_record(), step.id)
+        with suppress(StepFailed):  # that is on record
+            try:
+                await self._carry_out(plan, step, tokens)
+            except OutcomeUnknown:
+                await self.journal.end(step.id, "failed", {"why": _UNKNOWN})
+            except Outage:
+                raise
+            except EngineFailure as failure:
+                await self.journal.end(step.id, "failed", {"why": _short(str(failure))})
+        return self.ended(step, before)
+
+    def ended(self, step: PipelineStep, before: int) -> Ended:
+        """The end of a step that is on record; `before` it began it had used so many tokens."""
+        ended = ended_of(step.id, self.journal.on_record())
+        return replace(ended, end=replace(ended.end, tokens=ended.end.tokens - before))
+
+    async def _carry_out(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
+        match step.action:
+            case "tool":
+                await self._tool(step)
+            case "specialist":
+                await self._specialist(plan, step, tokens)
+            case "specialist_with_tools":
+                await self._loop(plan, step, tokens)
+            case "router_review":
+                await self._review(plan, step, tokens)
+
+    @property
+    def _seconds(self) -> float:
+        """How long the plan may still work; a little in any case, for what is under way."""
+        return max(self.clock.left(self._now()).total_seconds(), _LAST_S)
+
+    def _now(self) -> datetime:
+        return self.caller.around.clock()
+
+    # Tools ------------------------------------------------------------------------------------------------------------
+
+    async def _tool(self, step: PipelineStep) -> None:
+        tool = self.start.menu.tool(step.target)
+        if tool is None:
+            raise EngineFailure(f"there is no tool {step.target}")
+        decided = self._decided(step)
+
+        async def act(key: UUID) -> JsonObject:
+            if decided is not None and (why := await self.people.changed(tool, call_of(step), decided)) is not None:
+                raise StepFailed({"why": why})
+            began = monotonic()
+            outcome = await self._tried(tool, step, key, approved=decided is not None)
+            if not outcome.ok:
+                raise StepFailed({"why": _short(outcome.why or outcome.text)})
+            return record_of(outcome, began)
+
+        # Asked what became of it, a tool is called with the same key again: that is what `queryable` promises.
+        await self.journal.step(step.id, act, effect=tool.effect, ask=act)
+
+    async def _tried(self, tool: FrozenTool, step: PipelineStep, key: UUID, *, approved: bool) -> ToolOutcome:
+        """A call; one that may be repeated, and may do better, a few times."""
+        tries = self.start.tries if tool.effect == "idempotent" else 1
+        outcome = await self.caller.call(tool, step.args, key, approved=approved)
+        for n in range(1, tries):
+            if outcome.ok or not outcome.passing:
+                break
+            await asyncio.sleep(_AGAIN_S * n)
+            outcome = await self.caller.call(tool, step.args, key, approved=approved)
+        return outcome
+
+    def _decided(self, step: PipelineStep) -> Decided | None:
+        """What somebody has decided about a step; None: nobody was asked."""
+        one = self.journal.on_record().get(event_of(step.id))
+        value = None if one is None else mapping(one.result).get("value")
+        return None if value is None else Decided(value)
+
+    # Models -----------------------------------------------------------------------------------------------------------
+
+    async def _specialist(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
+        name = self.start.roles.specialist
+        asked = specialist_request(plan, step, self._texts(step.needs), (tokens, self.start.windows[name]))
+
+        async def act(_: UUID) -> Costed:
+            costed = await self._asked(name, asked.request, step.id)
+            text = costed.result["reply"]["text"].strip()
+            if not text:
+                raise StepFailed(replace(costed, result={"why": "the model wrote nothing"}))
+            return replace(costed, result={**costed.result, "text": text, "cut_to": asked.cut_to})
+
+        await self.journal.step(step.id, act, reserve=tokens)
+
+    async def _asked(self, name: str, request: Request, path: str) -> Costed:
+        """A request to one model. Raises `StepFailed` if it gives no answer, `Outage` while it is away."""
+        models, began = self.caller.around.models, monotonic()
+        if name not in models.names:
+            raise StepFailed({"why": f"there is no model {name} any more"})
+        sent = replace(request, deadline=self._seconds, whole=False, key=str(self.caller.turn.request_id))
+        report = await models.ask(sent, self._asking(name))
+        try:
+            costed = recorded(report, monotonic() - began, last=True, reserved=request.max_tokens)
+        except ModelFailure as failure:
+            if failure.kind != "timeout":
+                raise await failure_of(failure, self.journal, f"outage:{path}", self._now) from failure
+            spent = failure.reply.usage.output_tokens
+            raise StepFailed(Costed({"why": f"{name} took too long"}, tokens_out=spent)) from failure
+        if "reply" not in costed.result:
+            [(what, why)] = costed.result.items()
+            raise StepFailed(replace(costed, result={"why": _short(f"{_SAID[what]}: {why}")}))
+        return costed
+
+    def _asking(self, name: str) -> Asking:
+        share = None if self.start.frozen.by_owner else self.caller.turn.request_id
+        # What is done must be on record first, or else a crash might cost two requests that were answered.
+        return Asking((name,), "plan", on_share_of=share, ready=self.journal.flush)
+
+    async def _loop(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
+        """A specialist that may call tools, in a branch of the journal of its own."""
+        branch = Branch(self.journal, step.id)
+        spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
+        turn = replace(self.caller.turn, stop=None, on_delta=None)
+        frozen = self._talked(plan, step, spent + tokens)
+        result = await Talk(turn, branch, frozen, self.caller.around).run()
+
+        async def act(_: UUID) -> JsonObject:
+            if not isinstance(result, Answer) or result.stop_reason == "error":
+                raise StepFailed({"why": "the model gave no answer"})
+            files = msgspec.to_builtins(result.attachments)
+            calls = [msgspec.to_builtins(call) for entry in result.entries for call in entry.calls]
+            return {"text": result.text, "files": files, "calls": calls, "warning": result.warning}
+
+        await self.journal.step(step.id, act)
+
+    def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> Frozen:
+        """What a loop begins with: the task, and tools that change nothing once something from outside was read."""
+        start, outside = self.start, plan.read_outside
+        name = start.roles.specialist
+        menu, window = self._menu(plan), start.windows[name]
+        most = min(generated, window // 4)
+        request = specialist_request(plan, step, self._texts(step.needs), (most, window)).request
+        limits = Limits(start.calls + 2, start.calls, _ALL, self._seconds, generated=generated)
+        return replace(
+            start.frozen,
+            system=request.system,
+            opening=request.messages[-1].text,
+            models=(name,),
+            tools=menu.tools[:MOST_TOOLS],
+            limits=limits,
+            history=(),
+            images=(),
+            urls=tuple(sorted({*menu.all_urls} if outside else {*start.frozen.urls, *menu.all_urls})),
+            window=window,
+            max_tokens=most,
+            own=start.own,
+            outside=outside,
+        )
+
+    def _menu(self, plan: Plan) -> Menu:
+        menu = self.start.menu
+        return menu.after_outside() if plan.read_outside else menu
+
+    async def _review(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
+        question = self.question(tokens, self._menu(plan))
+        texts = self._texts([one.id for one in plan.steps if one.action in SPECIALISTS])
+
+        async def act(_: UUID) -> Costed:
+            await self.journal.flush()
+            try:
+                reviewed = await self.planner.review(question, plan, texts)
+            except ModelFailure as failure:
+                spent = failure.reply.usage.output_tokens
+                if failure.kind in AWAY and failure.kind != "timeout":
+                    raise await failure_of(failure, self.journal, f"outage:{step.id}", self._now) from failure
+                raise StepFailed(Costed({"why": _short(failure.message)}, tokens_out=spent)) from failure
+            record = {"review": msgspec.to_builtins(reviewed.review), "notes": list(reviewed.notes)}
+            return costed_for(record, reviewed.usage)
+
+        await self.journal.step(step.id, act, reserve=tokens)
+
+    def question(self, tokens: int, menu: Menu) -> Question:
+        """What a planner is told."""
+        start, turn = self.start, self.caller.turn
+        share = None if start.frozen.by_owner else turn.request_id
+        return Question(
+            *(start.asked, menu, start.limits, self.templates, (start.roles.router,), tokens, self._seconds),
+            key=str(turn.request_id),
+            on_share_of=share,
+        )
+
+    async def lead(self, final: str) -> str:
+        """A few words to begin with, from the main model; none if that is the specialist's, or it has no answer."""
+        start = self.start
+        asked = lead_request(start.text, final, start.windows[start.roles.main])
+
+        async def act(_: UUID) -> Costed:
+            try:
+                costed = await self._asked(start.roles.main, asked.request, LEAD)
+            except (StepFailed, EngineFailure):
+                return Costed({"text": ""}, tokens_out=0)
+            return replace(costed, result={**costed.result, "text": lead_of(costed.result["reply"]["text"])})
+
+        record: JsonObject = await self.journal.step(LEAD, act, reserve=asked.request.max_tokens)
+        return text_of(record)
+
+    def _texts(self, ids: Sequence[str]) -> dict[str, str]:
+        """The results of steps, by their id."""
+        records = self.journal.on_record()
+        done = {one: records[one] for one in ids if one in records and records[one].state == "done"}
+        return {one: text_of(mapping(record.result)) for one, record in done.items()}
+
+
+_SAID: Final = {"spent": "what may be spent in a day is used up", "refused": "the model refused", "failed": "no answer"}
+
+
+def costed_for(record: JsonObject, usage: Sequence[ModelUsage]) -> Costed:
+    """A record with what models were used for it."""
+    known = [one.cost_usd for one in usage if one.cost_usd is not None]
+    return Costed(
+        {**record, "usage": msgspec.to_builtins(usage)},
+        sum(one.input_tokens for one in usage),
+        sum(one.output_tokens for one in usage),
+        round(sum(known) * 1_000_000) if known else None,
+    )
+
+
+def call_of(step: PipelineStep) -> Call:
+    """A step that calls a tool, as people are asked about it."""
+    return Call(step.id, ToolCall(step.target, step.args, id=step.id))
+
+
+def _short(why: str) -> str:
+    """A reason as one line."""
+    return " ".join(why.split())[:_MOST_WHY]

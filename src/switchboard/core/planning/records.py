@@ -1,0 +1,72 @@
+"""What the journal has of a plan, as the machine takes it up again. Pure.
+
+The executor calls `recorded_of` when it begins or resumes. In: the steps on record, by path; out: `Recorded`. The path
+of a plan's step is its id, those of its own requests and calls begin with it (`s3/request:1`); everything else that a
+turn records has a colon in its path, which no id has. Next: `machine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from switchboard.core.lenient import mapping, string
+from switchboard.core.planning.machine import End, Ended, HaltReason, Recorded
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.planning import Review
+from switchboard.ports.engine import OnRecord
+
+APPROVAL: Final = "approval:"
+Records = Mapping[str, OnRecord]
+
+
+def step_of(path: str) -> str | None:
+    """The step of a plan that a record belongs to; None: to none."""
+    name = path.partition("/")[0]
+    return None if ":" in name else name
+
+
+def tokens_of(records: Records, step_id: str) -> int:
+    """The tokens that a step has used, or may have, in all attempts and with all that it has done itself."""
+    return sum(one.tokens for path, one in records.items() if step_of(path) == step_id)
+
+
+def all_tokens(records: Records) -> int:
+    """Those of the whole turn: planning, steps, and what leads to the result."""
+    return sum(one.tokens for one in records.values())
+
+
+def recorded_of(records: Records, halted: HaltReason | None = None) -> Recorded:
+    """A plan as the journal has it. What was spent for anything but steps that have ended is lost to its budget."""
+    ends = {path: ended_of(path, records) for path in _ended(records)}
+    begun = {name for path in records if (name := step_of(path)) is not None and name not in ends}
+    approved = frozenset(
+        path.removeprefix(APPROVAL)
+        for path, one in records.items()
+        if path.startswith(APPROVAL) and mapping(mapping(one.result).get("value")).get("decision") == "approved"
+    )
+    lost = all_tokens(records) - sum(one.end.tokens for one in ends.values())
+    return Recorded(tuple(ends.values()), frozenset(begun), approved, lost, halted)
+
+
+def _ended(records: Records) -> Iterator[str]:
+    return (path for path, one in records.items() if step_of(path) == path and one.state != "started")
+
+
+def ended_of(step_id: str, records: Records) -> Ended:
+    """The end of a step that is on record."""
+    one, tokens = records[step_id], tokens_of(records, step_id)
+    if one.state == "started":
+        raise ValueError(f"step {step_id} has not ended")
+    if one.state != "done":
+        return Ended(End(step_id, one.state, tokens=tokens, why=string(mapping(one.result).get("why"))))
+    result = mapping(one.result)
+    review = msgspec.convert(result["review"], Review) if "review" in result else None
+    return Ended(End(step_id, "done", size=len(text_of(result)), tokens=tokens), review)
+
+
+def text_of(result: JsonMapping) -> str:
+    """What a step has resulted in, as others see it."""
+    return string(result.get("text"))

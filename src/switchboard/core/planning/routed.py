@@ -1,0 +1,56 @@
+"""What was decided about a message, as the step `plan:route` keeps it: JSON with the number of its format. Pure.
+
+`agents/trio/run.py` writes and reads it; so does what shows plans. Next: `machine.py`, for those that are plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import msgspec
+
+from switchboard.core.planning.ladder import Source
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.planning import Pipeline, RouteAction
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """`pipeline` of what is carried out as steps, a single tool or specialist included. `notes` for the operator."""
+
+    action: RouteAction
+    source: Source
+    pipeline: Pipeline | None = None
+    target: str = ""
+    args: JsonObject = field(default_factory=dict)
+    unsure: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str:
+        """The notes as one line."""
+        return "; ".join(self.notes)
+
+    def with_more(self, tokens: int, most: int) -> Routed:
+        """Of a template: with so many tokens more, `most` in all."""
+        if self.pipeline is None or self.source != "template":
+            return self
+        budget = min(self.pipeline.token_budget + tokens, most)
+        return replace(self, pipeline=replace(self.pipeline, token_budget=budget))
+
+    def record(self) -> JsonObject:
+        """As the journal keeps it."""
+        return {"format": FORMAT, **msgspec.to_builtins(self)}
+
+
+def read_routed(record: JsonMapping) -> Routed:
+    """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
+    return msgspec.convert(_without(record, "format", "usage"), Routed)
+
+
+def _without(record: JsonMapping, *names: str) -> Mapping[str, object]:
+    return {name: value for name, value in record.items() if name not in names}

@@ -1,0 +1,481 @@
+"""Plans of the engine `trio`: steps side by side, what a crash leaves, approvals, budgets, stops, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from switchboard.agents.loop.asking import OUTSIDE
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.planning import Review, RouteDecision
+from switchboard.ports.engine import Answer, Decided, Delta, EngineFailure, Fenced, Outage, Parked, Pending, Turn
+from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status, Usage
+from tests.asking import spec
+from tests.trios import Given, a_trio, plan, review, tool, writes
+from tests.turning import OWNER, Act, Noting
+from tests.waiting import SOON
+
+MINE = {"owners": OWNER}
+Script = Sequence[Reply] | Callable[[Request], Reply]
+
+
+def says(*replies: str) -> list[Reply]:
+    return [Reply(text=text) for text in replies]
+
+
+@dataclass
+class Ran:
+    """A turn that has ended, and what it was made of."""
+
+    answer: Answer
+    journal: MemoryJournal
+    requests: Sequence[Request]
+
+    def state(self, step: str) -> str:
+        return self.journal.on_record()[step].state
+
+    def why(self, step: str) -> str:
+        return str(self.journal.on_record()[step].result["why"])
+
+
+async def ran(
+    planner: Given | None,
+    tools: Sequence[Noting] = (),
+    script: Script = (),
+    *,
+    turn: Turn | None = None,
+    record: Record | None = None,
+    **context: Any,
+) -> Ran:
+    journal = MemoryJournal(record)
+    async with ScriptedLlm(script) as llm, a_trio(llm, planner, tools, **context) as (engine, _):
+        answer = await engine.run(turn or a_turn(MINE), journal)
+        assert isinstance(answer, Answer)
+        return Ran(answer, journal, llm.requests)
+
+
+def meeting(count: int) -> Act:
+    """A tool whose calls end only when so many of them run at once."""
+    there, together = [0], asyncio.Event()
+
+    async def act(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        there[0] += 1
+        if there[0] == count:
+            together.set()
+        await asyncio.wait_for(together.wait(), SOON)
+        return ToolOutcome(f"page {arguments['text']}")
+
+    return act
+
+
+RESEARCH = plan(tool("s1", "look", text="a"), tool("s2", "look", text="b"), writes("s3", "s1 s2", "Compare them."))
+
+
+async def test_steps_without_needs_run_side_by_side_and_the_specialist_reads_both() -> None:
+    done = await ran(Given(RESEARCH), [Noting("look", act=meeting(2))], says("They differ."))
+    assert (done.answer.text, done.answer.stop_reason) == ("They differ.", "end")
+    [request] = done.requests
+    assert "page a" in request.prompt
+    assert "page b" in request.prompt
+    assert "Compare them." in request.prompt
+    assert [done.state(step) for step in ("s1", "s2", "s3")] == ["done"] * 3
+    said, written = done.answer.entries
+    assert (said.role, written.text) == ("user", "They differ.")
+    assert [(call.name, call.result, call.ok) for call in written.calls] == [
+        ("look", "page a", True),
+        ("look", "page b", True),
+    ]
+    assert {used.model: used.output_tokens > 0 for used in done.answer.usage} == {"router": True, "m": True}
+
+
+async def test_a_step_that_failed_is_told_to_the_specialist_and_to_the_person() -> None:
+    async def act(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        return ToolOutcome("gone", ok=False, why="status 404") if arguments["text"] == "b" else ToolOutcome("page a")
+
+    done = await ran(Given(RESEARCH), [Noting("look", act=act)], says("Only one."))
+    assert done.answer.text == "Only one.\n\nNot done:\n- look b (failed: status 404)"
+    [request] = done.requests
+    assert "[s2 failed: status 404]" in request.prompt
+
+
+async def test_what_may_be_repeated_is_tried_again_while_that_may_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.agents.trio.steps._AGAIN_S", 0.0)
+    times: list[str] = []
+
+    async def act(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        times.append(str(arguments["text"]))
+        passing = arguments["text"] != "never"
+        ok = arguments["text"] == "late" and times.count("late") == 3
+        return ToolOutcome("there" if ok else "not yet", ok=ok, passing=passing)
+
+    looks = [tool(f"s{n}", "look", text=text) for n, text in enumerate(("late", "always", "never"), 1)]
+    pays = replace(tool("s4", "pay", text="once"), needs=())
+    given = Given(plan(*looks, pays))
+    done = await ran(
+        given, [Noting("look", act=act), Noting("pay", "effectful", act)], turn=a_turn({**MINE, "own": ["look"]})
+    )
+    assert {text: times.count(text) for text in times} == {"late": 3, "always": 3, "never": 1, "once": 1}
+    assert [done.state(f"s{n}") for n in (1, 2, 3, 4)] == ["done", "failed", "failed", "failed"]
+    assert done.answer.text.startswith("there")
+
+
+async def test_the_lead_is_of_the_main_model_and_the_final_text_goes_out_unchanged() -> None:
+    def script(request: Request) -> Reply:
+        if "one or two sentences" in request.system:
+            return Reply(text="Here it is:")
+        return Reply(text="# A report\n\n* one")
+
+    async with ScriptedLlm(script) as llm:
+        models = [spec("openai", llm.url, name, timeout=20.0) for name in ("small", "large")]
+        options = {**MINE, "main": "small", "router": "large", "specialist": "large"}
+        done = await ran(Given(RESEARCH), [Noting("look")], script, turn=a_turn(options), specs=models)
+        long = await ran(
+            Given(RESEARCH),
+            [Noting("look")],
+            turn=a_turn({**options, "main": "large"}),
+            specs=models,
+        )
+    assert done.answer.text == "Here it is:\n\n# A report\n\n* one"
+    assert long.answer.text == "# A report\n\n* one", "the specialist needs no lead to its own text"
+
+
+async def test_a_plan_without_a_router_is_the_template_that_fits() -> None:
+    turn = a_turn(MINE, "Please compare https://a.example/1 and https://b.example/2.")
+    schema = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
+
+    class Fetch(Noting):
+        @property
+        def spec(self) -> Any:
+            return replace(super().spec, parameters=schema)
+
+    async def act(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        return ToolOutcome(f"page of {arguments['url']}")
+
+    fetch = Fetch("web_fetch", act=act)
+    done = await ran(None, [fetch], says("Both are fine."), turn=turn)
+    assert done.answer.text == "Both are fine."
+    assert [arguments["url"] for _, arguments in fetch.calls] == ["https://a.example/1", "https://b.example/2"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "text"),
+    [
+        (RouteDecision("ask_user", args={"question": "Which of the two?"}), "Which of the two?"),
+        (RouteDecision("respond"), "Hello yourself."),
+        (RouteDecision("tool", "look", {"text": "x"}), "look: {'text': 'x'}"),
+        (RouteDecision("specialist", "write", {"task": "Greet."}), "Hello yourself."),
+    ],
+)
+async def test_single_actions_stay_what_they_are(decision: RouteDecision, text: str) -> None:
+    done = await ran(Given(decision), [Noting("look")], says("Hello yourself."))
+    assert (done.answer.text, done.answer.stop_reason) == (text, "end")
+    assert len(done.answer.entries) == 2
+
+
+async def test_a_reply_is_told_whole_to_who_listens() -> None:
+    deltas: list[Delta] = []
+    for decision in (RESEARCH, RouteDecision("respond")):
+        turn = replace(a_turn(MINE), on_delta=deltas.append)
+        done = await ran(Given(decision), [Noting("look")], says("Told."), turn=turn)
+        text = ""
+        for delta in deltas:
+            text = text[: delta.offset] + delta.text
+        assert text == done.answer.text == "Told."
+        deltas.clear()
+
+
+async def test_an_unsure_router_is_said_to_be_so() -> None:
+    done = await ran(Given(RESEARCH, unsure=True), [Noting("look")], says("Well."))
+    assert done.answer.text == "Well.\n\nI am not sure that this was the right way to go about it."
+
+
+async def test_a_plan_that_is_not_valid_starts_nothing_and_names_every_fault() -> None:
+    look = Noting("look")
+    wrong = plan(tool("s1", "fly"), tool("s2", "look", "s9", text=5))
+    with pytest.raises(EngineFailure) as failed:
+        await ran(Given(wrong), [look])
+    assert all(part in str(failed.value) for part in ("'fly'", "s9, which is not there", "text"))
+    assert not failed.value.retryable
+    assert look.calls == []
+
+
+async def test_a_plan_of_which_nothing_is_done_is_no_answer() -> None:
+    async def act(_: JsonMapping, __: ToolScope) -> ToolOutcome:
+        return ToolOutcome("no such page", ok=False)
+
+    with pytest.raises(
+        EngineFailure, match=r"(?s)nothing of the plan was done.*look a \(failed: no such page\)"
+    ) as failed:
+        await ran(Given(RESEARCH), [Noting("look", act=act)])
+    assert not failed.value.retryable
+
+
+# Reviews --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_review_sees_texts_of_specialists_only_and_may_add_steps() -> None:
+    first = plan(tool("s1", "look", text="secret of a page"), writes("s2", "s1"), review("s3", "s2"))
+    more = Review("extend", (tool("s4", "look", text="b"), writes("s5", "s2 s4", "Again.")))
+    given = Given(first, [more])
+    done = await ran(given, [Noting("look")], says("First.", "Second."))
+    assert done.answer.text == "Second."
+    [(seen, texts)] = given.reviewed
+    assert dict(texts) == {"s2": "First."}
+    assert [seen.state(step) for step in ("s1", "s2")] == ["done", "done"]
+    assert given.asked[1].menu.urls == ()
+    assert [done.state(step) for step in ("s4", "s5")] == ["done", "done"]
+
+
+async def test_after_a_tool_was_read_a_review_is_offered_tools_that_only_read() -> None:
+    given = Given(plan(tool("s1", "look"), writes("s2", "s1"), review("s3", "s2")), [Review("complete")])
+    await ran(given, [Noting("look"), Noting("send", "effectful"), Noting("file", ordered=True)], says("Text."))
+    planned, reviewed = given.asked
+    assert [one.name for one in planned.menu.tools] == ["look", "send", "file"]
+    assert [one.name for one in reviewed.menu.tools] == ["look"]
+
+
+# Specialists with tools -----------------------------------------------------------------------------------------------
+
+
+def calls_then(text: str, *calls: Call) -> Callable[[Request], Reply]:
+    return lambda request: Reply(text=text) if request.results else Reply(calls=calls)
+
+
+async def test_a_specialist_with_tools_calls_them_as_steps_of_its_own() -> None:
+    look = Noting("look")
+    given = Given(plan(writes("s1", action="specialist_with_tools", task="Find out.")))
+    done = await ran(given, [look], calls_then("Found.", Call("look", {"text": "x"})))
+    assert done.answer.text == "Found."
+    paths = [path.split(":")[0] for path in done.journal.acted if path.startswith("s1")]
+    assert paths == ["s1/request", "s1/tool", "s1/request", "s1"]
+    assert [(call.name, call.ok) for call in done.answer.entries[1].calls] == [("look", True)]
+
+
+async def test_a_loop_makes_six_calls_at_most_and_keeps_within_its_tokens() -> None:
+    look = Noting("look")
+    given = Given(plan(writes("s1", action="specialist_with_tools")))
+
+    def script(request: Request) -> Reply:
+        last = request.body.get("tool_choice") == "none" or len(look.calls) >= 6
+        many = tuple(Call("look", {"text": f"{len(look.calls)}-{n}"}) for n in range(2))
+        return Reply(text="So far.") if last else Reply(calls=many, usage=Usage(100, 50))
+
+    done = await ran(given, [look], script)
+    assert len(look.calls) == 6
+    assert done.answer.text == "So far."
+    asked = [int(request.body.get("max_tokens") or request.body["max_completion_tokens"]) for request in done.requests]
+    assert asked == sorted(asked, reverse=True)
+    spent = sum(one.tokens for one in done.journal.on_record().values())
+    assert spent < 20_000
+
+
+# Approvals ------------------------------------------------------------------------------------------------------------
+
+
+class Asks:
+    """Somebody can be asked."""
+
+    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> Sequence[Pending]:  # noqa: ARG002
+        return ()
+
+    async def count(self, turn: Turn) -> int:  # noqa: ARG002
+        return 0
+
+
+APPROVALS = plan(
+    tool("s1", "look", text="a"), tool("s2", "send", "s1", text="it"), tool("s3", "look", text="b"), writes("s4", "s3")
+)
+
+
+TURN = a_turn(MINE)
+
+
+async def until_parked(given: Given, tools: Sequence[Noting], record: Record, script: Script = ()) -> None:
+    with pytest.raises(Parked):
+        await ran(given, tools, script, turn=TURN, record=record, approvals=Asks())
+
+
+async def test_what_was_planned_before_something_was_read_waits_for_an_approval_and_the_others_go_on() -> None:
+    look, send, record = Noting("look"), Noting("send", "effectful"), Record()
+    await until_parked(Given(APPROVALS), [look, send], record, says("Written."))
+    [(path, ask)] = record.asks.items()
+    assert (path, ask.tool, ask.why) == ("approval:s2", "send", OUTSIDE)
+    assert send.calls == []
+    assert {"s1", "s3", "s4"} <= record.ended.keys(), "the other branches went on"
+    record.ended[path] = Decided({"decision": "approved", "by": "op", "text": "", "digest": ask.digest})
+    done = await ran(Given(APPROVALS), [look, send], turn=TURN, record=record, approvals=Asks())
+    assert done.answer.text == "Written."
+    assert len(send.calls) == 1
+    assert done.requests == (), "nothing was asked again"
+    assert len(look.calls) == 2
+
+
+@pytest.mark.parametrize("decided", [Decided({"decision": "refused", "text": "no"}), Decided(None, expired=True)])
+async def test_what_is_refused_or_not_decided_in_time_is_not_done_and_said_so(decided: Decided) -> None:
+    look, send, record = Noting("look"), Noting("send", "effectful"), Record()
+    await until_parked(Given(APPROVALS), [look, send], record, says("Written."))
+    record.ended["approval:s2"] = decided
+    done = await ran(Given(APPROVALS), [look, send], turn=TURN, record=record, approvals=Asks())
+    assert send.calls == []
+    assert done.answer.text.startswith("Written.\n\nNot done:\n- send it (failed: ")
+
+
+async def test_where_nobody_can_be_asked_the_step_fails_at_once() -> None:
+    done = await ran(Given(APPROVALS), [Noting("look"), Noting("send", "effectful")], says("Written."))
+    assert "nobody can be asked" in done.why("s2")
+
+
+async def test_waiting_for_people_is_no_time_of_the_plan() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    record, tools = Record(), [Noting("look"), Noting("send", "effectful")]
+    async with (
+        ScriptedLlm(says("Written.")) as llm,
+        a_trio(llm, Given(APPROVALS), tools, approvals=Asks()) as (engine, _),
+    ):
+        engine._equipment._clock = engine._clock = lambda: now[0]
+        with pytest.raises(Parked):
+            await engine.run(TURN, MemoryJournal(record))
+        now[0] += timedelta(hours=40)
+        record.ended["approval:s2"] = Decided(
+            {"decision": "approved", "by": "op", "text": "", "digest": record.asks["approval:s2"].digest}
+        )
+        answer = await engine.run(TURN, MemoryJournal(record))
+    assert isinstance(answer, Answer)
+    assert (answer.text, answer.stop_reason) == ("Written.", "end")
+
+
+# Ends -----------------------------------------------------------------------------------------------------------------
+
+
+async def hang(_: JsonMapping, __: ToolScope) -> ToolOutcome:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def test_a_person_stops_a_plan_and_gets_what_there_is() -> None:
+    stop = asyncio.Event()
+
+    async def act(arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        if arguments["text"] == "b":
+            stop.set()
+            return await hang(arguments, scope)
+        return ToolOutcome("page a")
+
+    turn = replace(a_turn(MINE), stop=stop)
+    done = await ran(Given(RESEARCH), [Noting("look", act=act)], turn=turn)
+    assert done.answer.stop_reason == "aborted"
+    assert done.answer.text == (
+        "page a\n\nI was stopped before I was done. Not done:\n- look b (cancelled: stopped)\n"
+        "- synthesize Compare them. (cancelled: stopped)"
+    )
+    assert [done.state(step) for step in ("s1", "s2", "s3")] == ["done", "cancelled", "cancelled"]
+
+
+async def test_past_its_time_a_plan_presents_what_is_known() -> None:
+    async def act(arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        return await hang(arguments, scope) if arguments["text"] == "b" else ToolOutcome("page a")
+
+    turn = a_turn({**MINE, "plan": {"deadline": 0.3}})
+    done = await ran(Given(RESEARCH), [Noting("look", act=act)], turn=turn)
+    assert done.answer.stop_reason == "limit:time"
+    assert done.answer.text.startswith(
+        "page a\n\nMy time for this was up before I was done. Not done:\n- look b (failed"
+    )
+
+
+async def test_at_the_last_attempt_a_plan_presents_what_is_known() -> None:
+    record = Record()
+    with pytest.raises(Fenced):
+        async with ScriptedLlm(says("Lost.")) as llm, a_trio(llm, Given(RESEARCH), [Noting("look")]) as (engine, _):
+            await engine.run(a_turn(MINE), MemoryJournal(record, stop_at=5))
+    done = await ran(Given(RESEARCH), [Noting("look")], turn=a_turn(MINE, attempt=5), record=record)
+    assert done.answer.text.startswith("look: {'text': 'b'}")
+    assert "I was interrupted too often to get this done." in done.answer.text
+
+
+async def test_tokens_are_reserved_and_what_there_are_none_for_is_skipped() -> None:
+    two = plan(writes("s1", task="One."), writes("s2", task="Two."), writes("s3", "s1 s2"), token_budget=2_000)
+
+    def script(request: Request) -> Reply:
+        most = int(request.body.get("max_tokens") or request.body["max_completion_tokens"])
+        return Reply(text="x", usage=Usage(10, most))
+
+    done = await ran(Given(two), (), script)
+    spent = sum(one.tokens for one in done.journal.on_record().values())
+    assert spent <= 2_000
+    assert done.answer.stop_reason == "limit:tokens"
+    assert "the token budget was used up" in done.answer.text
+
+
+async def test_a_model_that_is_away_is_waited_for_while_the_others_go_on() -> None:
+    away = [True]
+
+    def script(request: Request) -> Reply:
+        if "One." in request.prompt and away[0]:
+            return Reply(fault=Status(503))
+        return Reply(text="Two." if "Two." in request.prompt else "One.")
+
+    record, look = Record(), Noting("look")
+    branches = plan(writes("s1", task="One."), tool("s2", "look", text="x"), writes("s3", "s2", "Two."))
+    with pytest.raises(Outage):
+        await ran(Given(branches), [look], script, record=record)
+    assert "s1" not in record.ended
+    assert record.tokens["s1"] == 0, "nothing of what was reserved is spent"
+    away[0] = False
+    done = await ran(Given(branches), [look], script, record=record)
+    assert [done.state(step) for step in ("s1", "s2", "s3")] == ["done"] * 3
+    assert len(look.calls) == 1
+
+
+# Crashes --------------------------------------------------------------------------------------------------------------
+
+WHOLE = plan(
+    tool("s1", "look", text="a"),
+    tool("s2", "look", text="b"),
+    tool("s3", "send", text="c"),
+    writes("s4", "s1 s2"),
+    review("s5", "s4"),
+    writes("s6", "s4 s5", action="specialist_with_tools"),
+)
+
+
+def places(record: Record) -> set[str]:
+    """What was done, but for the ids that the model gave its calls."""
+    return {path.partition("call_")[0] for path in record.ended}
+
+
+@pytest.mark.parametrize("at", range(1, 12))
+async def test_wherever_it_is_cut_a_plan_ends_as_if_it_had_not_been(at: int) -> None:
+    def script(request: Request) -> Reply:
+        if "Write" in request.prompt and request.tools and not request.results:
+            return Reply(calls=(Call("look", {"text": "in the loop"}),))
+        return Reply(text="Text.")
+
+    async def attempt(record: Record, stop_at: int | None, tools: list[Noting]) -> Answer:
+        given = Given(WHOLE, [Review("complete")] * 3)
+        journal = MemoryJournal(record, stop_at=stop_at)
+        async with ScriptedLlm(script) as llm, a_trio(llm, given, tools, approvals=None) as (engine, _):
+            answer = await engine.run(a_turn({**MINE, "own": ["look", "send"]}), journal)
+        assert isinstance(answer, Answer)
+        return answer
+
+    whole_record, whole_tools = Record(), [Noting("look"), Noting("send", "queryable")]
+    whole = await attempt(whole_record, None, whole_tools)
+    assert len(whole_record.ended) >= 10
+    record, tools = Record(), [Noting("look"), Noting("send", "queryable")]
+    with pytest.raises(Fenced):
+        await attempt(record, at, tools)
+    again = await attempt(record, None, tools)
+    assert (again.text, again.stop_reason) == (whole.text, whole.stop_reason)
+    assert places(record) == places(whole_record)
+    for noted in tools:
+        assert {key for key, _ in noted.calls} <= {str(record.key(path)) for path in record.ended}
+    spent = sum(record.tokens.values())
+    assert spent <= 20_000
