@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from switchboard.agents.loop.asking import OUTSIDE
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review, RouteDecision
 from switchboard.ports.engine import Answer, Decided, Delta, EngineFailure, Fenced, Outage, Parked, Pending, Turn
-from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status, Usage
 from tests.asking import spec
@@ -146,22 +147,49 @@ async def test_the_lead_is_of_the_main_model_and_the_final_text_goes_out_unchang
     assert long.answer.text == "# A report\n\n* one", "the specialist needs no lead to its own text"
 
 
-async def test_a_plan_without_a_router_is_the_template_that_fits() -> None:
-    turn = a_turn(MINE, "Please compare https://a.example/1 and https://b.example/2.")
-    schema = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
+class Fetch(Noting):
+    """`web_fetch` as far as plans know it."""
 
-    class Fetch(Noting):
-        @property
-        def spec(self) -> Any:
-            return replace(super().spec, parameters=schema)
+    @property
+    def spec(self) -> ToolSpec:
+        schema = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
+        return replace(super().spec, parameters=schema)
 
-    async def act(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
-        return ToolOutcome(f"page of {arguments['url']}")
 
-    fetch = Fetch("web_fetch", act=act)
-    done = await ran(None, [fetch], says("Both are fine."), turn=turn)
+async def page(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+    return ToolOutcome(f"page of {arguments['url']}")
+
+
+COMPARE = "Please compare https://a.example/1 and https://b.example/2."
+
+
+@pytest.mark.parametrize("router", ["plans", "rambles", "is away"])
+async def test_the_router_plans_or_the_template_takes_its_place(router: str) -> None:
+    def script(request: Request) -> Reply:
+        if "You plan" not in request.system:
+            return Reply(text="Both are fine.")
+        if router == "is away":
+            return Reply(fault=Status(503))
+        fetches = [{"action": "tool", "target": "web_fetch", "args": {"url": url}, "needs": []} for url in URLS]
+        last = {"action": "specialist", "target": "synthesize", "args": {"task": "Compare."}, "needs": [1, 2]}
+        form = json.dumps({"action": "pipeline", "steps": [*fetches, last], "confidence": 0.9})
+        return Reply(text=form if router == "plans" else "I would fetch both.")
+
+    async with ScriptedLlm(script) as llm:
+        models = [spec("openai", llm.url, name, timeout=20.0) for name in ("planning", "writing")]
+        turn, fetch = (
+            a_turn({**MINE, "router": "planning", "specialist": "writing", "main": "writing"}, COMPARE),
+            Fetch("web_fetch", act=page),
+        )
+        done = await ran(None, [fetch], script, turn=turn, specs=models)
+        tasks = [request.prompt for request in llm.requests if "You are a specialist" in request.system]
     assert done.answer.text == "Both are fine."
-    assert [arguments["url"] for _, arguments in fetch.calls] == ["https://a.example/1", "https://b.example/2"]
+    assert [arguments["url"] for _, arguments in fetch.calls] == URLS
+    assert ("Compare." in tasks[0]) == (router == "plans")
+    assert done.journal.on_record()["plan:route"].result["source"] == ("exact" if router == "plans" else "template")
+
+
+URLS = ["https://a.example/1", "https://b.example/2"]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ STRUCTS: Final = {
 MODELS: Final = {
     "agents/delivery.py",
     "agents/model/options.py",
+    "agents/trio/options.py",
     "app/settings.py",
     "connectors/email/settings.py",
     "connectors/kernel/accounts.py",

@@ -313,6 +313,19 @@ class SpendingSettings(_Group):
         return Cap(self.tokens_per_day or None, cost)
 
 
+class TrioSettings(_Group):
+    """The models that play the roles of plans: names of `models`. A missing role is played by the next larger one."""
+
+    main: str | None = None
+    router: str | None = None
+    specialist: str | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Those that are named, by their role."""
+        return {role: name for role, name in self if isinstance(name, str)}
+
+
 class MemorySettings(_Group):
     """What butlers remember; `compact_model` is asked for summaries and facts, None: the cheapest that has an API."""
 
@@ -379,6 +392,7 @@ class Settings(BaseSettings):
     classify: ClassifySettings = ClassifySettings()
     spending: SpendingSettings = SpendingSettings()
     memory: MemorySettings = MemorySettings()
+    trio: TrioSettings = TrioSettings()
     sandbox: SandboxSettings = SandboxSettings()
     mcp_servers: tuple[McpServerSettings, ...] = ()
     email: EmailSettings = EmailSettings()
@@ -430,14 +444,11 @@ class Settings(BaseSettings):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
             raise ValueError(f"models: two are named {twice}; names must be unique")
-        for name in self.classify.models:
-            if name not in names:
-                raise ValueError(f"classify.models: there is no model {name}; there are: {', '.join(names) or 'none'}")
-        compact = self.memory.compact_model
-        if compact is not None and compact not in names:
-            raise ValueError(
-                f"memory.compact_model: there is no model {compact}; there are: {', '.join(names) or 'none'}"
-            )
+        asked = [("classify.models", name) for name in self.classify.models]
+        asked += [("memory.compact_model", self.memory.compact_model)] if self.memory.compact_model is not None else []
+        asked += [(f"trio.{role}", name) for role, name in self.trio.named.items()]
+        if unknown := next(((setting, name) for setting, name in asked if name not in names), None):
+            raise ValueError(f"{unknown[0]}: there is no model {unknown[1]}; there are: {', '.join(names) or 'none'}")
         if len(set(self.classify.models)) < len(self.classify.models):
             raise ValueError("classify.models: list each model only once")
         return self

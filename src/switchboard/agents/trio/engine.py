@@ -15,9 +15,9 @@ from switchboard.agents.delivery import read_options
 from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
 from switchboard.agents.loop.talk import said_in
 from switchboard.agents.trio.options import TrioOptions
+from switchboard.agents.trio.planner import UNKNOWN_CONTEXT, ModelPlanner
 from switchboard.agents.trio.port import Planner
 from switchboard.agents.trio.run import PlannedTurn
-from switchboard.agents.trio.templated import TemplatePlanner
 from switchboard.core.planning.places import paths_in
 from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.turns.compaction import own_words
@@ -83,8 +83,11 @@ class TrioEngine:
         around = self._equipment.around(turn, options, start.frozen, tools)
         return await PlannedTurn(turn, journal, start, around, self._planner_of(models), options.plan.attempts).run()
 
-    def _planner_of(self, models: Models) -> Planner:  # noqa: ARG002
-        return self._planner or TemplatePlanner()
+    def _planner_of(self, models: Models) -> Planner:
+        """The same for all turns: it remembers what it has learned about models."""
+        if self._planner is None:
+            self._planner = ModelPlanner(models)
+        return self._planner
 
     def _options(self, member: Member) -> tuple[TrioOptions, Roles, Models]:
         options = read_options(TrioOptions, member)
@@ -106,7 +109,7 @@ class TrioEngine:
             frozen=frozen,
             text=said_in(turn),
             roles=roles,
-            windows={name: await models.context(name) for name in roles.names},
+            windows={name: await models.context(name, UNKNOWN_CONTEXT) for name in roles.names},
             limits=plan.limits,
             max_rounds=plan.max_rounds,
             token_budget=plan.token_budget,

@@ -1,7 +1,7 @@
 """What the executor of plans asks a planner: what is to be done with a message, and whether results answer it.
 
-What asks the router's model implements it (not yet); tests give plans of their own. One call is one step of the
-journal, so a planner need not remember anything: what it has said is not asked again after a crash. Next:
+`planner.py` implements it with the router's model; tests give plans of their own. One call is one step of the journal,
+so a planner need not remember anything: what it has said is not asked again after a crash. Next:
 `core/planning/ladder.py`.
 """
 

@@ -22,6 +22,7 @@ from switchboard.agents.loop.calls import Caller, record_of
 from switchboard.agents.loop.requests import failure_of, recorded
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.trio.branch import Branch
+from switchboard.agents.trio.planner import ASKER
 from switchboard.agents.trio.port import Planner, Question
 from switchboard.core.lenient import mapping
 from switchboard.core.planning.form import MOST_TOOLS
@@ -187,7 +188,8 @@ class Carrier:
     def _asking(self, name: str) -> Asking:
         share = None if self.start.frozen.by_owner else self.caller.turn.request_id
         # What is done must be on record first, or else a crash might cost two requests that were answered.
-        return Asking((name,), "plan", on_share_of=share, ready=self.journal.flush)
+        butler = self.caller.turn.member.system_id
+        return Asking((name,), ASKER, on_share_of=share, ready=self.journal.flush, butler=butler)
 
     async def _loop(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         """A specialist that may call tools, in a branch of the journal of its own."""
@@ -260,6 +262,7 @@ class Carrier:
             *(start.asked, menu, start.limits, self.templates, (start.roles.router,), tokens, self._seconds),
             key=str(turn.request_id),
             on_share_of=share,
+            butler=turn.member.system_id,
         )
 
     async def lead(self, final: str) -> str:

@@ -79,6 +79,7 @@ def engine_context(
         sandbox=sandbox_rules(settings),
         toolset=toolset or McpServers(settings.servers, StoredPins(database)),
         approvals=StoredApprovals(database),
+        roles=settings.trio.named,
     )
 
 

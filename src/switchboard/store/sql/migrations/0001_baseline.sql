@@ -545,6 +545,8 @@ create table step (
     ended_at timestamptz,
     primary key (request_id, lane, seq, path)
 ) partition by range (request_id);
+-- Of turns that plan: what was decided.
+create index step_plan on step (request_id) where path = 'plan:route';
 
 -- untold: what people are to be told of a reply that was not sent, or may not have been; null once they are.
 create table outbox (

@@ -14,6 +14,12 @@ asked as (
            (s.state = 'failed')::integer, s.tokens_in, s.tokens_out, s.cost
     from step s join delivery d using (lane, seq, request_id)
     where s.request_id >= $3::uuid and s.request_id < $4::uuid and s.path like 'request:%'
+    union all
+    select d.request_id, s.started_at, 'plan', d.team_id, d.system_id,
+           coalesce(s.result -> 'reply' ->> 'model', s.result -> 'usage' -> 0 ->> 'model'),
+           (s.state = 'failed')::integer, s.tokens_in, s.tokens_out, s.cost
+    from step p join step s using (lane, seq, request_id) join delivery d using (lane, seq, request_id)
+    where p.request_id >= $3::uuid and p.request_id < $4::uuid and p.path = 'plan:route' and s.tokens_out > 0
 )
 
 -- part: booked
@@ -56,7 +62,7 @@ spent as (
            s.cost / s.sharers + (s.place <= s.cost % s.sharers)::integer as cost
     from shared s
     union all
-    select distinct a.system_id, a.request_id, 0, 0, 0, 0, null::bigint from asked a where a.asker = 'turn'
+    select distinct a.system_id, a.request_id, 0, 0, 0, 0, null::bigint from asked a where a.asker <> 'classification'
 ), of_butlers as (
     select m.system_id, m.request_id, m.attempts, m.failed, m.tokens_in, m.tokens_out, m.cost from of_messages m
     union all
