@@ -123,10 +123,11 @@ def _words(message: JsonObject) -> str:
 
 @dataclass(slots=True)
 class Relay:
-    """Before a server on loopback; it can be out of reach."""
+    """Before a server on loopback; it can be out of reach. `said`: all that its clients have said."""
 
     port: int
     _behind: int
+    said: bytearray = field(default_factory=bytearray)
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _server: asyncio.Server | None = None
 
@@ -145,13 +146,14 @@ class Relay:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         theirs, ours = await asyncio.open_connection("127.0.0.1", self._behind)
         self._writers |= {writer, ours}
-        await asyncio.gather(_carried(reader, ours), _carried(theirs, writer))
+        await asyncio.gather(_carried(reader, ours, self.said), _carried(theirs, writer, bytearray()))
         self._writers -= {writer, ours}
 
 
-async def _carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _carried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, said: bytearray) -> None:
     with suppress(OSError):
         while piece := await reader.read(65536):
+            said += piece
             writer.write(piece)
             await writer.drain()
     writer.close()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import imaplib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +33,7 @@ from switchboard.ports.connector import (
     Uncertain,
     Unreadable,
 )
+from tests.drivers import Relay
 from tests.mail_servers import MAIL, OWN, PASSWORD, Imap, Postbox, running_dovecot, running_pymap, running_smtp
 
 pytestmark = pytest.mark.slow
@@ -177,6 +179,22 @@ async def test_a_mail_that_arrives_while_it_waits_is_received(imap: Imap, open_s
             assert ids(list(batch.events)) == [f"<{name}@x.example>"]
 
 
+async def test_an_idle_mailbox_is_searched_once_in_idle_s_and_asked_nothing_else(dovecot: Imap) -> None:
+    assert Settings.model_fields["idle_s"].default >= 60, "less than one request a minute"
+    relay = Relay(0, dovecot.port)
+    await relay.open()
+    server = Server(host="127.0.0.1", port=relay.port, tls="none")
+    session = EmailSession(settings_of(dovecot, idle_s=0.2).model_copy(update={"imap": server}), PASSWORD)
+    async with aclosing(session.receive(await session.latest())) as batches:
+        for _ in range(4):
+            assert not (await anext(batches)).events
+    await session.close()
+    await relay.close()
+    lines = [line.split(b" ", 1)[-1].split(b" ")[:2] for line in bytes(relay.said).splitlines()]
+    asked = [b" ".join(words) for words in lines[lines.index([b"IDLE"]) :]]
+    assert asked[:9] == [b"IDLE", b"DONE", b"UID SEARCH"] * 3
+
+
 async def test_a_mailbox_that_was_made_anew_is_read_again(dovecot: Imap, open_sessions: list[EmailSession]) -> None:
     session = EmailSession(settings_of(dovecot, folder="Work"), PASSWORD)
     open_sessions.append(session)
@@ -204,6 +222,92 @@ async def test_what_is_no_mail_is_named_and_the_next_one_goes_on(
     assert isinstance(events[0], Unreadable)
     assert "no From field" in events[0].reason
     assert ids(events[1:]) == ["<m2@x.example>"]
+
+
+async def test_the_head_of_a_mail_that_is_too_large_is_no_mail(
+    pymap: Imap, open_sessions: list[EmailSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "MAX_MAIL", 500)
+    session = EmailSession(settings_of(pymap), PASSWORD)
+    open_sessions.append(session)
+    start = await session.latest()
+    pymap.deliver(mail("m1") + b"x" * 500)
+    [large], _ = await received(session, start, 1)
+    assert isinstance(large, Unreadable)
+    assert b"Message-ID: <m1@x.example>" in large.raw
+    assert b"xxx" not in large.raw
+    again = await session.read(large.raw)
+    assert isinstance(again, Unreadable)
+    assert "head alone" in again.reason
+    assert isinstance(await session.read(mail("m1")), Inbound), "what was refused for another reason is read"
+
+
+@asynccontextmanager
+async def refusing(imap: Imap, uids: Sequence[int], what: bytes) -> AsyncIterator[Server]:
+    """The server through a proxy that gives of some mails not `what` is asked for, as Exchange does."""
+    asked = re.compile(rb"(\w+) UID FETCH (\d+) .*" + re.escape(what))
+    serving = set[asyncio.Task[None]]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.ensure_future(carry(reader, writer)))
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", imap.port)
+
+        async def there() -> None:
+            while line := await reader.readline():
+                found = asked.match(line)
+                if found and int(found[2]) in uids:
+                    writer.write(found[1] + b" NO The requested message could not be converted.\r\n")
+                else:
+                    ours.write(line)
+            ours.close()
+
+        async def back() -> None:
+            with suppress(OSError):
+                while piece := await theirs.read(65536):
+                    writer.write(piece)
+            writer.close()
+
+        await asyncio.gather(there(), back())
+
+    proxy = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with proxy:
+        yield Server(host="127.0.0.1", port=proxy.sockets[0].getsockname()[1], tls="none")
+        await asyncio.gather(*serving)
+
+
+async def test_a_mail_that_the_server_does_not_give_is_set_aside_and_stands_in_the_way_of_none(
+    pymap: Imap, open_sessions: list[EmailSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "_REFUSED_S", (0.0, 0.0))
+    straight = EmailSession(settings_of(pymap), PASSWORD)
+    open_sessions.append(straight)
+    start = await straight.latest()
+    assert start is not None
+    pymap.deliver(mail("m1"), mail("m2"))
+    first = int(start.partition(":")[2]) + 1
+    async with refusing(pymap, (first,), b"BODY.PEEK[]") as server:
+        session = EmailSession(settings_of(pymap).model_copy(update={"imap": server}), PASSWORD)
+        open_sessions.append(session)
+        events, _ = await received(session, start, 2)
+    assert isinstance(events[0], Unreadable)
+    assert "could not be converted" in events[0].reason
+    assert b"Message-ID: <m1@x.example>" in events[0].raw
+    assert ids(events[1:]) == ["<m2@x.example>"]
+
+
+async def test_a_server_that_gives_nothing_at_all_is_asked_again_later(
+    pymap: Imap, open_sessions: list[EmailSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "_REFUSED_S", (0.0, 0.0))
+    async with refusing(pymap, range(10_000), b"BODY.PEEK[") as server:
+        session = EmailSession(settings_of(pymap).model_copy(update={"imap": server}), PASSWORD)
+        open_sessions.append(session)
+        start = await session.latest()
+        pymap.deliver(mail("m1"))
+        with pytest.raises(OSError, match="could not be converted"):
+            await received(session, start, 1)
 
 
 async def test_a_file_can_be_fetched(pymap: Imap, open_sessions: list[EmailSession]) -> None:

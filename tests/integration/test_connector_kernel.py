@@ -379,6 +379,23 @@ async def test_a_replay_is_submitted_and_removed_or_waits_with_its_new_reason() 
     assert message["event"]["external_thread_id"] == "home", "its conversation has moved meanwhile"
 
 
+async def test_a_replay_at_which_the_switchboard_breaks_holds_back_no_other() -> None:
+    platform, switchboard = ScriptedPlatform(), scripted()
+    for text in ("poison", "fine"):
+        await platform.says(text, text)
+    switchboard.refusal = lambda _: "invalid_value"
+    async with connector(platform.configured, switchboard):
+        await until(lambda: len(switchboard.quarantined) == 2, "both are in quarantine")
+    switchboard.refusal = lambda one: "internal_error" if texts([one]) == ["poison"] else None
+    switchboard.replays = ["1", "2"]
+    async with connector(platform.configured, switchboard):
+        await until(lambda: list(switchboard.quarantined) == ["1"], "the other one is replayed")
+        assert texts(switchboard.accepted) == ["fine"]
+        switchboard.refusal = lambda _: None
+        await until(lambda: not switchboard.quarantined, "then the first one is")
+    assert texts(switchboard.accepted) == ["fine", "poison"]
+
+
 async def test_at_the_first_start_what_is_there_is_left_alone() -> None:
     platform = ScriptedPlatform(handling=Handling())
     await platform.says("t", "long ago")

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 from msgspec.structs import replace
 
-from switchboard.connectors.email.mailbox import Mailbox, Opened, SignIn
+from switchboard.connectors.email.mailbox import Fetched, Mailbox, MailRefused, Opened, SignIn
 from switchboard.connectors.email.settings import Settings
 from switchboard.connectors.email.submission import Outgoing, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
@@ -61,6 +61,8 @@ _NO_TURN_S: Final = 5.0
 _WRITTEN_S: Final = 20.0
 """After which a mail is not handed in any more, since the kernel gives up a little later."""
 _ANSWERED_S: Final = 28.0
+_REFUSED_S: Final = (1.0, 5.0, 0.0)
+"""Seconds after each try of a mail that the server does not give."""
 _PIECE: Final = 65_536
 _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outlook.com")
 """Providers that file what is sent through their SMTP servers."""
@@ -149,17 +151,32 @@ class EmailSession(Session):
     async def _event(self, box: Mailbox, validity: int, uid: int, size: int) -> Inbound | Unreadable | None:
         """None: the mail has been deleted meanwhile."""
         name = f"uid:{validity}:{uid}"
-        if size > MAX_MAIL:
+        found, reason = None, f"it has {size} bytes, and at most {MAX_MAIL} are read"
+        if size <= MAX_MAIL:
+            found, reason = await self._given(box, uid)
+        if reason:
+            # Where its head is not given either, it is not this mail that is wrong.
             head = await asyncio.to_thread(lambda: box.read(uid, head=True))
-            reason = f"it has {size} bytes, and at most {MAX_MAIL} are read"
             return Unreadable(name, head.raw, reason) if head is not None else None
-        found = await asyncio.to_thread(box.read, uid)
-        if found is None:
-            return None
-        return await self._read(found.raw, name, found.arrived)
+        return await self._read(found.raw, name, found.arrived) if found is not None else None
+
+    async def _given(self, box: Mailbox, uid: int) -> tuple[Fetched | None, str]:
+        """The mail, or why the server refuses it time and again: Exchange does so where it cannot convert it."""
+        why = ""
+        for pause in _REFUSED_S:
+            try:
+                return await asyncio.to_thread(box.read, uid), ""
+            except MailRefused as error:
+                why = str(error)
+                await asyncio.sleep(pause)
+        return None, why
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
-        """A mail from quarantine."""
+        """A mail from quarantine. Of one that could not be had there is the head alone, which must not pass for it."""
+        if not raw.replace(b"\r\n", b"\n").partition(b"\n\n")[2].strip():
+            return Unreadable(
+                "unreadable", raw, "it has a head alone, as what was too large or refused: read it in the mailbox"
+            )
         return await self._read(raw, "unreadable", None)
 
     async def _read(self, raw: bytes, name: str, arrived: datetime | None) -> Inbound | Unreadable:

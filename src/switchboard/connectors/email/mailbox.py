@@ -63,6 +63,10 @@ class Fetched:
     arrived: datetime | None
 
 
+class MailRefused(ConnectionError):
+    """The server answers, and does not give this mail."""
+
+
 class Mailbox:
     """One connection. `open` first; after an error it is of no more use."""
 
@@ -139,7 +143,7 @@ class Mailbox:
         return sizes
 
     def read(self, uid: int, *, head: bool = False) -> Fetched | None:
-        """The mail as it was received, or its header fields alone; None if it is gone."""
+        """The mail as it was received, or its header fields alone; None if it is gone. Raises MailRefused."""
         with _as_os_error():
             found = self._fetch(str(uid), f"(UID INTERNALDATE BODY.PEEK[{'HEADER' if head else ''}])")
         said = b" ".join(one[0] if isinstance(one, tuple) else one for one in found)
@@ -205,7 +209,8 @@ class Mailbox:
     def _fetch(self, uids: str, what: str) -> list[Any]:
         status, found = self._client.uid("FETCH", uids, what)
         if status != "OK":
-            raise ConnectionError("the mail server refuses to give a mail")
+            why = b" ".join(one for one in found if isinstance(one, bytes)).decode("utf-8", "replace")
+            raise MailRefused(f"the mail server does not give a mail: {status} {why}"[:300])
         return [one for one in found if one is not None]
 
 

@@ -48,7 +48,7 @@ class Replayer:
             try:
                 for quarantine_id in await self.api.replays():
                     await self._replay(quarantine_id)
-            except Unreachable as error:  # the next renewal of the lease tells it again
+            except Unreachable as error:  # the next renewal of the lease tells of it again, as of what waits
                 log.info("replay waits", why=error.message)
 
     async def _replay(self, quarantine_id: str) -> None:
@@ -56,14 +56,17 @@ class Replayer:
         if event is None:
             return
         why = await self._submitted(event)
-        if why is None:
-            self.health.counters["replayed"] += 1
-            await self.api.discard(quarantine_id)
-        else:
-            await self.api.quarantine(event.event_id, why, event.raw)
+        match why:
+            case None:
+                self.health.counters["replayed"] += 1
+                await self.api.discard(quarantine_id)
+            case NotNow(reason):  # the others go on
+                log.info("replay waits", event_id=event.event_id, why=reason)
+            case _:
+                await self.api.quarantine(event.event_id, why, event.raw)
 
-    async def _submitted(self, event: Quarantined) -> str | None:
-        """Why it fails again; None: it is settled. Raises Unreachable: it may be tried again."""
+    async def _submitted(self, event: Quarantined) -> NotNow | str | None:
+        """Why it fails again; None: it is settled. Raises Unreachable."""
         found = await self.session.read(event.raw)
         if isinstance(found, Unreadable):
             return found.reason
@@ -79,5 +82,5 @@ class Replayer:
                 return None
             case Declined(code, message):
                 return f"{code}: {message}"
-            case NotNow(reason):
-                raise Unreachable(reason)
+            case NotNow() as later:
+                return later
