@@ -104,6 +104,7 @@ async def open_server(
             )
         )
         runtime = Runtime(settings, made.database, made.notifier, made.rule_book)
+        await stack.enter_async_context(runtime.closing)
         mails = MailReader(mail_limits)
         stack.push_async_callback(mails.close)
         switchboard = Switchboard(runtime, made.accept, made.replies, mails)

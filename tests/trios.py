@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from switchboard.agents.trio.engine import TrioEngine
-from switchboard.agents.trio.port import Planned, Question, Reviewed
+from switchboard.agents.trio.port import Planned, Planner, Question, Reviewed
 from switchboard.core.planning.ladder import Settled
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep, Review, RouteDecision
@@ -64,7 +64,7 @@ def plan(*steps: PipelineStep, **more: Any) -> Pipeline:
 @asynccontextmanager
 async def a_trio(
     llm: ScriptedLlm,
-    planner: Given | None,
+    planner: Planner | None,
     tools: Sequence[Tool] = (),
     *,
     specs: Sequence[ModelSpec] = (),
@@ -78,6 +78,6 @@ async def a_trio(
         await models.aclose()
 
 
-def trio_engine(models: Asked, planner: Given | None, tools: Sequence[Tool] = (), **context: Any) -> TrioEngine:
+def trio_engine(models: Asked, planner: Planner | None, tools: Sequence[Tool] = (), **context: Any) -> TrioEngine:
     given = {"workspaces": Path("/nonexistent"), **context}
     return TrioEngine(EngineContext(NoMemos(), Book(), models=models, **given), tools, planner=planner)

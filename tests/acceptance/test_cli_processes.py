@@ -77,6 +77,7 @@ HELP = (
     *(("rules", name) for name in ("versions", "diff", "restore", "export", "import")),
     *(("channels", name) for name in ("list", "show", "add", "test", "pause", "resume", "remove")),
     *(("sops", name) for name in ("list", "load", "unload")),
+    ("plans", "try"),
 )
 OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("up",): ("--host", "--port", "--workers", "--concurrency"),
@@ -96,7 +97,7 @@ OPTIONS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 NOUNS = (
     "messages teams agents dlq tokens outbox lanes db rules sops models channels connectors "
-    "pairing quarantine webhooks audit bench memory approvals mcp"
+    "pairing quarantine webhooks audit bench memory approvals mcp plans"
 )
 GROUPS = {(noun,) for noun in NOUNS.split()}
 

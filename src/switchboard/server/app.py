@@ -41,6 +41,7 @@ from switchboard.server.http import (
     models,
     outbox,
     pairing,
+    plan_trials,
     plans,
     quarantine,
     replays,
@@ -92,6 +93,7 @@ PARTS: Final = (
     mcp_servers,
     pairing,
     approvals,
+    plan_trials,
     plans,
     gateway,
 )

@@ -53,10 +53,11 @@ class McpTool:
 
 
 class McpServers:
-    """As `switchboard.ports.tools.Toolset`. Close it at the end."""
+    """As `switchboard.ports.tools.Toolset`. Close it at the end. `starts`: may a server be started to be listed?"""
 
-    def __init__(self, specs: Iterable[ServerSpec], pins: Pins) -> None:
+    def __init__(self, specs: Iterable[ServerSpec], pins: Pins, *, starts: bool = True) -> None:
         self._pins = pins
+        self._starts = starts
         self._servers = [McpServer(spec, pins) for spec in specs]
         self._left_out: set[tuple[str, str]] = set()
 
@@ -71,7 +72,8 @@ class McpServers:
             return ()
         names = [server.spec.name for server in mine]
         known = await self._pins.known(names)
-        if new := [server for server in mine if server.spec.name not in known]:
+        new = [server for server in mine if server.spec.name not in known]
+        if new and self._starts:
             await asyncio.gather(*(server.look() for server in new))
             known = await self._pins.known(names)
         return tuple(tool for server in mine for tool in self._tools(server, known.get(server.spec.name, ())))

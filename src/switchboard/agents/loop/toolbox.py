@@ -22,7 +22,7 @@ from switchboard.ports.tools import Audience, Tool
 from switchboard.tools.registry import Grants, build_tools, granted, usable, withheld
 from switchboard.tools.urls import hosts_of, urls_in, written_urls
 
-__all__ = ["Granted", "build_tools", "granted_to", "hosts_of", "urls_of", "written_urls"]
+__all__ = ["Granted", "build_tools", "granted_to", "granted_to_owners", "hosts_of", "urls_of", "written_urls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,14 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
         directory_of(reader, turn.request_id),
         owns,
     )
+
+
+async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> tuple[FrozenTool, ...]:
+    """What owners may use when they write alone to the butler. Raises `Unavailable`."""
+    wanted = tools if options.tools is None else options.tools
+    grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
+    there = await usable(tools[name] for name in wanted if name in tools)
+    return tuple(_frozen(tool, options) for tool in granted(there, grants, "owners"))
 
 
 def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:

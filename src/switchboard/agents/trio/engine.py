@@ -16,10 +16,13 @@ from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
 from switchboard.agents.loop.talk import said_in
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT, ModelPlanner
-from switchboard.agents.trio.port import Planner
+from switchboard.agents.trio.port import Planner, Question
 from switchboard.agents.trio.run import PlannedTurn
+from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import paths_in
 from switchboard.core.planning.start import Roles, Start, cast, read_start
+from switchboard.core.planning.templates import templates
+from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.images import inbox_name
 from switchboard.core.turns.limits import Limits
@@ -82,6 +85,30 @@ class TrioEngine:
         start = read_start(await journal.step("plan:start", begin))
         around = self._equipment.around(turn, options, start.frozen, tools)
         return await PlannedTurn(turn, journal, start, around, self._planner_of(models), options.plan.attempts).run()
+
+    async def question(self, member: Member, text: str) -> Question:
+        """What the router is asked if an owner of the butler writes this, and nothing was said before.
+
+        Raises `EngineFailure`.
+        """
+        from switchboard.agents.loop.toolbox import granted_to_owners, written_urls
+
+        options, roles, _ = self._options(member)
+        tools = await granted_to_owners(options, await self._equipment.tools_of(member))
+        own, limits = own_words(text), options.plan.limits
+        builds = None if options.builds is None else options.builds.builds
+        menu = Menu(
+            tuple(tool for tool in tools if tool.name != ASK_USER),
+            urls=written_urls(own),
+            paths=paths_in(own),
+            more_paths=options.paths,
+            own=frozenset(options.own),
+        )
+        return Question(
+            *(text, menu, limits, templates(text, menu, limits, builds), (roles.router,)),
+            *(options.plan.token_budget, options.plan.deadline),
+            butler=member.system_id,
+        )
 
     def _planner_of(self, models: Models) -> Planner:
         """The same for all turns: it remembers what it has learned about models."""

@@ -23,6 +23,7 @@ TAGS: Final[Mapping[str, str]] = {
     "models": "Models that classify messages: their state, cost and choices, and corrections of these.",
     "pairing": "Who may write to endpoints that not everybody may write to. Operators only.",
     "approvals": "What butlers ask people: calls of tools to approve, and questions.",
+    "plans": "What butlers plan for messages that need several steps. Operators only.",
     "memory": "What butlers have learned from people, and summaries of long conversations. Operators only.",
     "mcp servers": "Programs whose tools butlers use, and acceptance of tools that change. Operators only.",
     "tokens": "Issue and revoke tokens. Operators only.",

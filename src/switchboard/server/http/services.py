@@ -33,6 +33,7 @@ from switchboard.app.messages.quarantine import QuarantineService
 from switchboard.app.messages.stream import StreamService
 from switchboard.app.messages.views import Views
 from switchboard.app.metrics import Metrics
+from switchboard.app.plans.trying import PlanTrials
 from switchboard.app.reach import Reach, reach_of
 from switchboard.app.remote_agents import RemoteAgentService
 from switchboard.app.rules.records import RuleRecords
@@ -73,6 +74,7 @@ class Services:
     mcp_servers: McpServerService
     pairing: PairingService
     approvals: ApprovalService
+    plan_trials: PlanTrials
     metrics: Metrics
     polls: Polls
 
@@ -120,6 +122,7 @@ class Services:
             McpServerService(runtime.database, runtime.settings.servers),
             PairingService(runtime),
             ApprovalService(runtime),
+            PlanTrials(runtime),
             metrics,
             Polls(),
         )

@@ -1,0 +1,1 @@
+"""Plans, for operators: what a butler would plan, without doing it."""
