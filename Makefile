@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-tools kit bombs bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-tools runners kit bombs bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -77,6 +77,9 @@ chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a k
 chaos-tools: $(STAMP) ## 1000 turns with MCP servers, commands, shells and programs that do what they can to their workers, a kill -9 every 3 s: nothing of them is left; then 50 of one shell
 	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run
 	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run --shells --turns 50 --seconds 25 --every 4
+
+runners: $(STAMP) ## claude-code and codex do turns, by key and by login, killed at every point, stopped, waiting: nothing twice, nothing left
+	@$(IN_MEMORY) RUNNERS=all $(BIN)/python -m pytest -rs tests/acceptance/test_real_runners.py
 
 kit: $(STAMP) ## the laws of connectors: every planted defect against every law, kills at every point of every channel, 10,000 guessed codes
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit

@@ -55,6 +55,7 @@ class OneModel:
 
     answer: Callable[[], Awaitable[str | None]]
     names: Sequence[str] = ("cheap",)
+    runners: Sequence[str] = ()
     asked: list[Request] = field(default_factory=list)
 
     async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:

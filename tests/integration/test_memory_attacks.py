@@ -102,6 +102,7 @@ class Gullible:
     """A model that puts all that it reads into facts and summary."""
 
     names: Sequence[str] = ("cheap",)
+    runners: Sequence[str] = ()
 
     async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:
         return unknown

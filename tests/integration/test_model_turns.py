@@ -316,15 +316,15 @@ async def test_while_one_model_is_away_a_defect_of_the_next_is_an_outage_too() -
                     await engine.run(a_turn(), MemoryJournal())
 
 
-async def test_a_command_line_is_no_model_for_turns() -> None:
+async def test_a_command_line_whose_own_tools_cannot_be_switched_off_does_no_turns() -> None:
     async with ScriptedLlm(script(Reply(text="Yes."))) as llm:
-        specs = [spec("claude-code", llm.url, "cli", program=sys.executable), spec("openai", llm.url, "m")]
+        specs = [spec("gemini-cli", llm.url, "cli", program=sys.executable), spec("openai", llm.url, "m")]
         async with a_model_engine(llm, specs=specs) as (engine, models):
             engine.check(a_turn().member)
             assert isinstance(await engine.run(a_turn(), MemoryJournal()), Answer)
             assert [models.names, engine.models_of(a_turn().member)] == [("m",), ("m",)]
             named = replace(a_turn().member, options={"models": ["cli"]})
-            with pytest.raises(EngineFailure, match="there is no model cli with an API; there are: m"):
+            with pytest.raises(EngineFailure, match="there is no model cli with an API, or of kind claude-code"):
                 engine.check(named)
 
 

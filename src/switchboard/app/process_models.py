@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.llm import Report, Request
 from switchboard.domain.routing import Member
-from switchboard.llm.spec import API_KINDS
+from switchboard.llm.port import Kind
+from switchboard.llm.spec import API_KINDS, RUNNERS
 from switchboard.ports.models import NO_CONTEXT, Asking
 from switchboard.store.database import Database
 
@@ -35,7 +36,12 @@ class ProcessModels:
     @property
     def names(self) -> Sequence[str]:
         """As in the port."""
-        return _for_turns(self._settings)
+        return _of_kinds(self._settings, API_KINDS)
+
+    @property
+    def runners(self) -> Sequence[str]:
+        """As in the port."""
+        return _of_kinds(self._settings, RUNNERS)
 
     async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
         """Tokens of question and answer together. A local server is asked, once in ten minutes."""
@@ -81,15 +87,16 @@ def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]
 
 def butlers_of(members: Iterable[Member], settings: Settings) -> Mapping[str, Sequence[str]]:
     """Which butlers with the engine `model` may ask each model of the settings; one that names none may ask all of
-    those with an API. A command line has none.
+    those with an API. A command line must be named.
     """
     asking = [member for member in members if member.active and member.engine == "model"]
     butlers: dict[str, Sequence[str]] = {model.name: () for model in settings.models}
-    able = _for_turns(settings)
+    able = _of_kinds(settings, API_KINDS)
     return butlers | {
-        name: [one.system_id for one in asking if name in (one.options.get("models") or able)] for name in able
+        name: [one.system_id for one in asking if name in (one.options.get("models") or able)]
+        for name in (*able, *_of_kinds(settings, RUNNERS))
     }
 
 
-def _for_turns(settings: Settings) -> tuple[str, ...]:
-    return tuple(model.name for model in settings.models if model.kind in API_KINDS)
+def _of_kinds(settings: Settings, kinds: Sequence[Kind]) -> tuple[str, ...]:
+    return tuple(model.name for model in settings.models if model.kind in kinds)

@@ -226,6 +226,7 @@ class ModelSettings(_Group):
     vision: bool = False
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
+    login: bool = False
 
     @property
     def spec(self) -> ModelSpec:

@@ -6,7 +6,7 @@ answer into a `Reply`. Values only: no I/O, no clock. Next: `llm/port.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
@@ -89,6 +89,10 @@ class ToolResult:
     ok: bool = True
 
 
+CarryOut = Callable[[ToolCall], Awaitable[ToolResult]]
+"""Carries out a call that a program makes while it runs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """A picture that a model with `vision` can see."""
@@ -122,7 +126,8 @@ class Request:
     in seconds from now; `idle`: of a stream that has begun, the seconds in which nothing may come. `whole`: an answer
     that was cut off at `max_tokens` is a failure; otherwise it comes without its calls. `no_calls`: the tools are
     shown, as providers want it where earlier calls are, but none may be called now. `key` says what the request
-    belongs to. A command line needs a `server`.
+    belongs to. A command line needs a `server`; or `carrying`, with which it does a whole turn, of at most `rounds`
+    requests: called when it starts, this gives what carries out its calls.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -136,6 +141,8 @@ class Request:
     no_calls: bool = False
     key: str = ""
     server: ToolServer | None = None
+    carrying: Callable[[], CarryOut] | None = field(default=None, compare=False, repr=False)
+    rounds: int = 25
 
     @property
     def text(self) -> str:
@@ -176,6 +183,17 @@ class Usage:
     def tokens(self) -> int:
         """In and out together."""
         return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        cost = None if self.cost_usd is None else self.cost_usd + (other.cost_usd or 0.0)
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            other.cost_usd if cost is None else cost,
+            self.cache_read + other.cache_read,
+            self.cache_write + other.cache_write,
+            self.estimated or other.estimated,
+        )
 
 
 NO_USAGE: Final = Usage()

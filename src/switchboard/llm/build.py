@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
@@ -15,9 +16,11 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.llm.api import ApiSession, Open
 from switchboard.llm.cli import CliSession, program_of
 from switchboard.llm.context import Contexts
+from switchboard.llm.login import login_of, not_logged_in
 from switchboard.llm.port import ApiKind, CliKind, Kind, Session
+from switchboard.llm.running import RunnerSession
 from switchboard.llm.scratch import sweep
-from switchboard.llm.spec import API_KINDS, CLI_KINDS, ModelSpec
+from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, ModelSpec
 from switchboard.llm.web import open_client
 from switchboard.transport.programs import death_guard
 from switchboard.transport.signed_post import check_url, read_secret
@@ -72,7 +75,10 @@ class Sessions:
         if self._guard is None:
             self._guard = death_guard()
             sweep()
-        return CliSession(spec, cast(CliKind, spec.kind), key, self._http, self._guard)
+        kind = cast(CliKind, spec.kind)
+        login = login_of(kind, os.environ) if spec.login else None
+        session = CliSession(spec, kind, key, self._http, self._guard, login=login)
+        return RunnerSession(session) if kind in RUNNERS else session
 
 
 def flaw(spec: ModelSpec) -> str | None:
@@ -104,8 +110,19 @@ def _check(spec: ModelSpec) -> None:
     if spec.kind in CLI_KINDS and shutil.which(program_of(spec)) is None:
         raise ConfigurationError(
             f"{program_of(spec)} is not installed, or not on PATH: install it (docs/models.md says which versions were "
-            "tried), name it with `program`, or leave this model out of classify.models"
+            "tried), name it with `program`, or leave this model out of classify.models and of the butlers"
         )
+    if spec.login:
+        _check_login(spec)
+
+
+def _check_login(spec: ModelSpec) -> None:
+    if spec.kind not in RUNNERS:
+        raise ConfigurationError(f"login is for {' and '.join(RUNNERS)}; all others need a key")
+    if spec.api_key_env is not None or spec.api_key_file is not None:
+        raise ConfigurationError("give either login or a key, not both")
+    if why := not_logged_in(spec.kind, os.environ):
+        raise ConfigurationError(why)
 
 
 def _key(spec: ModelSpec) -> str | None:
@@ -115,6 +132,6 @@ def _key(spec: ModelSpec) -> str | None:
     if spec.api_key_env is not None or spec.api_key_file is not None:
         hint = ", the key that the provider gave you"
         return read_secret(spec.api_key_env, spec.api_key_file, hint=hint).decode()
-    if spec.base_url is None:
+    if spec.base_url is None and not spec.login:
         raise ConfigurationError("a key is needed: give api_key_env or api_key_file, or the base_url of a server")
     return None

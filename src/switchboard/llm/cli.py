@@ -13,7 +13,7 @@ import asyncio
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,7 +39,7 @@ _DENIED: Final = re.compile(
     r"|^Tool \S+ not found|not allowed",
     re.IGNORECASE,
 )
-_NO_SERVER: Final = re.compile(r"MCP server \S+: |required MCP servers failed|MCP issues detected", re.IGNORECASE)
+NO_SERVER: Final = re.compile(r"MCP server \S+: |required MCP servers failed|MCP issues detected", re.IGNORECASE)
 _BAD_ENDS: Final = frozenset({"turn.failed", "error", "error_max_turns", "error_during_execution"})
 _CAUSES: Final[tuple[tuple[FailureKind, re.Pattern[str]], ...]] = (
     ("context_too_long", re.compile(r"prompt is too long|context (?:window|length)|too many tokens", re.IGNORECASE)),
@@ -65,6 +65,8 @@ class CliSession:
     http: httpx2.AsyncClient
     guard: Sequence[str] = ()
     grace: float = 3.0
+    login: Mapping[str, str] | None = None
+    """The variables by which the program finds the login of our user, if it has one instead of a key."""
 
     @property
     def name(self) -> str:
@@ -79,8 +81,8 @@ class CliSession:
         began = asyncio.get_running_loop().time()
         server = await self._offered(request)
         async with scratch() as place:
-            command = command_for(self.kind, request, server, Way(self.spec, self.key, place))
-            _lay_out(place, command)
+            command = command_for(self.kind, request, server, Way(self.spec, self.key, place, self.login))
+            lay_out(place, command)
             left = max(0.0, request.deadline - (asyncio.get_running_loop().time() - began))
             ended = await self._execute(place, command, left, urlsplit(server.url).hostname)
         reply = judged(self.kind, request, ended)
@@ -92,7 +94,7 @@ class CliSession:
         path = shutil.which(program)
         if path is None:
             raise ModelFailure("defect", f"{program} is not installed, or not on PATH")
-        env = {**_environment(place), **passed_on(self.spec.pass_env, mcp_host), **command.env}
+        env = {**environment(place), **passed_on(self.spec.pass_env, mcp_host), **command.env}
         argv = (*self.guard, path, *command.words)
         try:
             return await run_program(
@@ -138,7 +140,8 @@ def _listed(response: httpx2.Response) -> set[object]:
     return {tool.get("name") for tool in items(mapping(mapping(json_value(text)).get("result")).get("tools"))}
 
 
-def _lay_out(place: Path, command: Command) -> None:
+def lay_out(place: Path, command: Command) -> None:
+    """Write the files of a command into its scratch directory."""
     for directory in ("home", "work"):
         (place / directory).mkdir()
     for name, text in command.files.items():
@@ -146,9 +149,11 @@ def _lay_out(place: Path, command: Command) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch(mode=0o600)
         file.write_text(text, encoding="utf-8")
+    for name, target in command.links.items():
+        (place / name).symlink_to(target)
 
 
-def _environment(place: Path) -> dict[str, str]:
+def environment(place: Path) -> dict[str, str]:
     """Built from scratch: the program must not see the secrets in our own environment."""
     path = os.environ.get("PATH", os.defpath)
     return {"PATH": path, "HOME": str(place / "home"), "TMPDIR": str(place), "TERM": "dumb", "LANG": "C.UTF-8"}
@@ -191,12 +196,12 @@ def _failure(kind: CliKind, request: Request, reply: Reply, ended: Ended) -> Mod
     if ended.too_much:
         return ModelFailure("garbage", f"{kind} wrote more than it may, and was killed")
     told = "\n".join((*reply.errors, ended.errors))
-    if not reply.calls and _NO_SERVER.search(told):
-        return ModelFailure("unavailable", f"{kind} did not get our MCP server: {_short(told)}", alive=True)
+    if not reply.calls and NO_SERVER.search(told):
+        return ModelFailure("unavailable", f"{kind} did not get our MCP server: {short(told)}", alive=True)
     denied = next((call for call in reply.calls if _is_offered(call, request) and _was_denied(call)), None)
     if denied is not None:
         return ModelFailure("defect", f"{kind} did not allow the call of {denied.name}")
-    return _cause(kind, reply, ended) if _broke_off(kind, reply) else None
+    return cause(kind, reply, ended) if broke_off(kind, reply) else None
 
 
 def _was_denied(call: ToolCall) -> bool:
@@ -204,19 +209,21 @@ def _was_denied(call: ToolCall) -> bool:
     return call.ok is False and _DENIED.search(said[:300]) is not None
 
 
-def _broke_off(kind: CliKind, reply: Reply) -> bool:
+def broke_off(kind: CliKind, reply: Reply) -> bool:
     """Whether the output shows that it failed. Codex also reports mere warnings as errors."""
     return reply.stop_reason is None or reply.stop_reason in _BAD_ENDS or (kind != "codex" and reply.errors != ())
 
 
-def _cause(kind: CliKind, reply: Reply, ended: Ended) -> ModelFailure:
+def cause(kind: CliKind, reply: Reply, ended: Ended) -> ModelFailure:
+    """Why a program broke off."""
     told = reply.errors[-1] if reply.errors else ended.errors
     if not reply.errors and not reply.calls and not reply.text and ended.text.strip():
-        return ModelFailure("garbage", f"{kind} wrote nothing that is understood: {_short(ended.text)}")
+        return ModelFailure("garbage", f"{kind} wrote nothing that is understood: {short(ended.text)}")
     found: FailureKind = next((known for known, words in _CAUSES if words.search(told)), "unavailable")
     how = f"exit status {ended.status}" if ended.status >= 0 else f"killed by signal {-ended.status}"
-    return ModelFailure(found, f"{kind} broke off ({how}): {_short(told)}")
+    return ModelFailure(found, f"{kind} broke off ({how}): {short(told)}")
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
+    """The beginning of what a program said, for a message."""
     return shown(text)[:300]

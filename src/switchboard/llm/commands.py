@@ -1,7 +1,8 @@
 """How each command line is run for one request: its arguments, its environment and the files that it reads. Pure.
 
-`cli.py` calls `command_for` and writes the files into a scratch directory. Every program gets a new home directory, our
-MCP server with the tools of the request, none of its own tools that can be disabled, and none of our environment.
+`cli.py` calls `command_for`, and `run_command_for` for a whole turn, and writes the files into a scratch directory.
+Every program gets a new home directory (but for a login), our MCP server with the tools of the request, none of its own
+tools that can be disabled, no settings, and none of our environment.
 Tokens and keys are in files and variables, never in arguments, which everybody on the machine can see.
 
 The arguments were tested with claude-code 2.1.330, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
@@ -10,7 +11,7 @@ The arguments were tested with claude-code 2.1.330, codex 0.169.0, gemini-cli 0.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -46,32 +47,49 @@ decision = "deny"
 priority = 800
 """
 """Its own tools, a shell among them, cannot be switched off; so none of them may be called."""
+RELAYED: Final = "switchboard"
+"""The name of the MCP server in a turn."""
+_MCP_FILE: Final = "mcp.json"
+_SYSTEM_FILE: Final = "system.txt"
 _STARTUP_S: Final = 5
 _TOOL_S: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`words`: its arguments; `env`: besides PATH, HOME and the like; `files` by path in the scratch directory."""
+    """`words`: its arguments; `env`: besides PATH, HOME and the like; `files` by path in the scratch directory.
+
+    `links`: files elsewhere by path in that directory.
+    """
 
     words: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     files: Mapping[str, str] = field(repr=False)
     given: str = field(repr=False)
+    links: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The input of a command: the model, its key, and a scratch directory that holds `home` and `work`."""
+    """The input of a command: the model, its key, and a scratch directory that holds `home` and `work`.
+
+    `login`: the variables by which the program finds the login of our user; None: it has a key instead.
+    """
 
     spec: ModelSpec
     key: str | None = field(repr=False)
     place: Path
+    login: Mapping[str, str] | None = None
 
 
 def command_for(kind: CliKind, request: Request, server: ToolServer, way: Way) -> Command:
     """The command of one session, with the tools of the request at this server."""
     return _COMMANDS[kind](request, server, way)
+
+
+def run_command_for(kind: CliKind, request: Request, relay: Sequence[str], way: Way) -> Command:
+    """The command of a whole turn; `relay` is the command of the MCP server with the tools. Only of `RUNNERS`."""
+    return _claude_run(request, relay, way) if kind == "claude-code" else _codex_run(request, relay, way)
 
 
 def headers_of(request: Request, server: ToolServer) -> dict[str, str]:
@@ -89,40 +107,108 @@ def _present(env: Mapping[str, str | None]) -> dict[str, str]:
 
 def _claude(request: Request, server: ToolServer, way: Way) -> Command:
     at = {"type": "http", "url": server.url, "headers": headers_of(request, server)}
-    allowed = ",".join(f"mcp__{server.name}__{name}" for name in _names(request))
-    words = ["-p", "--bare", "--model", way.spec.model, "--output-format", "stream-json", "--verbose"]
-    words += ["--mcp-config", str(way.place / "mcp.json"), "--strict-mcp-config", "--tools", ""]
-    words += ["--allowedTools", allowed, "--permission-mode", "dontAsk"]
-    words += ["--no-session-persistence", "--max-turns", "4", "--system-prompt", request.system]
+    words = (*_claude_words(request, server.name, way), "--max-turns", "4", "--system-prompt", request.system)
+    files = {_MCP_FILE: json.dumps({"mcpServers": {server.name: at}})}
+    return Command(words, _claude_env(request, way), files, request.said)
+
+
+def _claude_run(request: Request, relay: Sequence[str], way: Way) -> Command:
+    servers = {RELAYED: {"type": "stdio", "command": relay[0], "args": relay[1:]}} if request.tools else {}
+    words = [*_claude_words(request, RELAYED, way), "--include-partial-messages", "--max-turns", str(request.rounds)]
+    words += ["--system-prompt-file", str(way.place / _SYSTEM_FILE)]
+    env = _claude_env(request, way) | {"MCP_TOOL_TIMEOUT": str(round(request.deadline * 1000)), "MCP_TIMEOUT": "60000"}
+    files = {_MCP_FILE: json.dumps({"mcpServers": servers}), _SYSTEM_FILE: request.system}
+    return Command(tuple(words), env, files, request.said)
+
+
+def _claude_words(request: Request, server: str, way: Way) -> tuple[str, ...]:
+    alone = ("--bare",) if way.login is None else ("--setting-sources", "", "--disable-slash-commands")
+    allowed = ",".join(f"mcp__{server}__{name}" for name in _names(request))
+    words = ["-p", *alone, "--model", way.spec.model, "--output-format", "stream-json", "--verbose"]
+    words += ["--mcp-config", str(way.place / _MCP_FILE), "--strict-mcp-config", "--tools", ""]
+    words += ["--allowedTools", allowed] if allowed else []
+    return (*words, "--permission-mode", "dontAsk", "--no-session-persistence")
+
+
+def _claude_env(request: Request, way: Way) -> dict[str, str]:
     quiet = ("TELEMETRY", "ERROR_REPORTING", "AUTOUPDATER")
-    env = _present({"ANTHROPIC_BASE_URL": way.spec.base_url, "ANTHROPIC_API_KEY": way.key or "none"})
+    env = _present({"ANTHROPIC_BASE_URL": way.spec.base_url})
+    env |= {"ANTHROPIC_API_KEY": way.key or "none"} if way.login is None else way.login
     env |= {f"DISABLE_{name}": "1" for name in quiet} | {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    env |= {"ENABLE_TOOL_SEARCH": "false", "XDG_CACHE_HOME": str(way.place / "cache")}
     env |= {"CLAUDE_CODE_MAX_RETRIES": "1", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(request.max_tokens), "IS_SANDBOX": "1"}
-    return Command(tuple(words), env, {"mcp.json": json.dumps({"mcpServers": {server.name: at}})}, request.said)
+    return env
 
 
 def _codex(request: Request, server: ToolServer, way: Way) -> Command:
-    base_url = way.spec.base_url or "https://api.openai.com/v1"
-    provider = f'name="switchboard",base_url={json.dumps(base_url)},env_key="MODEL_KEY",wire_api="responses"'
     session = f'http_headers={{"X-Session-Id"={json.dumps(request.key)}}}'
-    at = f'url={json.dumps(server.url)},bearer_token_env_var="SESSION_TOKEN",{session}'
-    at += f',enabled_tools={json.dumps(_names(request))},default_tools_approval_mode="approve",required=true'
+    at = f'url={json.dumps(server.url)},bearer_token_env_var="SESSION_TOKEN",{session},{_codex_server(request)}'
+    at += f",startup_timeout_sec={_STARTUP_S},tool_timeout_sec={_TOOL_S}"
+    words = _codex_words(way, {f"mcp_servers.{server.name}": f"{{{at}}}"})
+    env = _codex_env(way) | {"SESSION_TOKEN": server.token}
+    return Command(words, env, {"codex/.keep": ""}, request.text, _codex_links(way))
+
+
+def _codex_run(request: Request, relay: Sequence[str], way: Way) -> Command:
+    at = f"command={json.dumps(relay[0])},args={json.dumps(relay[1:])},{_codex_server(request)}"
+    at += f",startup_timeout_sec=60,tool_timeout_sec={round(request.deadline)}"
+    more = {"model_instructions_file": json.dumps(str(way.place / _SYSTEM_FILE))}
+    more |= {f"mcp_servers.{RELAYED}": f"{{{at}}}"} if request.tools else {}
+    files = {"codex/.keep": "", _SYSTEM_FILE: request.system}
+    return Command(_codex_words(way, more), _codex_env(way), files, request.said, _codex_links(way))
+
+
+def _codex_server(request: Request) -> str:
+    return f'enabled_tools={json.dumps(_names(request))},default_tools_approval_mode="approve",required=true'
+
+
+def _codex_words(way: Way, more: Mapping[str, str]) -> tuple[str, ...]:
     settings = {
         "model": json.dumps(way.spec.model),
-        "model_provider": '"switchboard"',
         "approval_policy": '"never"',
         "sandbox_mode": '"read-only"',
         "check_for_update_on_startup": "false",
         "analytics.enabled": "false",
         "history.persistence": '"none"',
-        "model_providers.switchboard": f"{{{provider},request_max_retries=1,stream_max_retries=1}}",
-        f"mcp_servers.{server.name}": f"{{{at},startup_timeout_sec={_STARTUP_S},tool_timeout_sec={_TOOL_S}}}",
+        "web_search": '"disabled"',
+        "project_doc_max_bytes": "0",
+        "skills.include_instructions": "false",
+        "include_environment_context": "false",
+        "include_permissions_instructions": "false",
+        "include_collaboration_mode_instructions": "false",
+        **_codex_provider(way),
+        **more,
     }
     words = ["exec", "--json", "--skip-git-repo-check", "--ephemeral", "--color", "never", "--ignore-user-config"]
     words += [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     words += [word for feature in _CODEX_OFF for word in ("--disable", feature)]
-    env = {"CODEX_HOME": str(way.place / "codex"), "MODEL_KEY": way.key or "none", "SESSION_TOKEN": server.token}
-    return Command((*words, "-"), env, {"codex/.keep": ""}, request.text)
+    return (*words, "-")
+
+
+def _codex_provider(way: Way) -> dict[str, str]:
+    if way.login is not None and way.spec.base_url is None:
+        return {}  # the one that the login is for
+    base_url = way.spec.base_url or "https://api.openai.com/v1"
+    who = 'env_key="MODEL_KEY"' if way.login is None else "requires_openai_auth=true"
+    provider = f'name="switchboard",base_url={json.dumps(base_url)},{who},wire_api="responses"'
+    return {
+        "model_provider": '"switchboard"',
+        "model_providers.switchboard": f"{{{provider},request_max_retries=1,stream_max_retries=1}}",
+    }
+
+
+def _codex_env(way: Way) -> dict[str, str]:
+    key = {"MODEL_KEY": way.key or "none"} if way.login is None else way.login
+    return {**key, "CODEX_HOME": str(way.place / "codex")}
+
+
+def _codex_links(way: Way) -> dict[str, str]:
+    """Of the user's directory the login alone: `AGENTS.md` and all else there would be read as well.
+
+    The lock is for several that renew the login at the same time.
+    """
+    names = () if way.login is None else ("auth.json", "auth.lock")
+    return {f"codex/{name}": f"{(way.login or {})['CODEX_HOME']}/{name}" for name in names}
 
 
 def _gemini(request: Request, server: ToolServer, way: Way) -> Command:

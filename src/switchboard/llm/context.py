@@ -18,7 +18,7 @@ import httpx2
 
 from switchboard.core.lenient import count, items, json_value, mapping, string
 from switchboard.domain.llm import ChatMessage, Reply, Request
-from switchboard.llm.spec import API_KINDS, ModelSpec
+from switchboard.llm.spec import API_KINDS, RUNNERS, ModelSpec
 from switchboard.ports.models import NO_CONTEXT
 
 HOSTED: Final = 128_000
@@ -85,7 +85,8 @@ def context_of(spec: ModelSpec, told: int | None, unknown: int = NO_CONTEXT) -> 
     """The tokens of question and answer together; `told` by the server, if it was asked and knows."""
     if spec.context is not None:
         return spec.context
-    return told or (HOSTED if spec.base_url is None and spec.kind in API_KINDS else unknown)
+    hosted = spec.kind in RUNNERS or (spec.base_url is None and spec.kind in API_KINDS)
+    return told or (HOSTED if hosted else unknown)
 
 
 class Contexts:

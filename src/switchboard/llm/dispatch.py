@@ -340,7 +340,8 @@ class Dispatcher:
         return ticket
 
     async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> Attempt:
-        limit = min(model.spec.timeout, run.left())
+        # In a whole turn the timeout is how long a program may be silent.
+        limit = run.left() if request.carrying else min(model.spec.timeout, run.left())
         run.take_back()
         asked = replace(request, deadline=limit, max_tokens=_output(request, model))
         try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from switchboard.domain.llm import Report, Request
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Terms
-from switchboard.llm.spec import API_KINDS
+from switchboard.llm.spec import API_KINDS, RUNNERS
 from switchboard.ports.models import NO_CONTEXT, Asking
 
 
@@ -26,6 +26,11 @@ class OpenModels:
     def names(self) -> Sequence[str]:
         """As in the port, in the order in which they were given."""
         return tuple(name for name, spec in self._specs.items() if spec.kind in API_KINDS)
+
+    @property
+    def runners(self) -> Sequence[str]:
+        """As in the port."""
+        return tuple(name for name, spec in self._specs.items() if spec.kind in RUNNERS)
 
     async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
         """How many tokens a model can read; of one that cannot be asked from here what is assumed."""
@@ -43,6 +48,7 @@ class OpenModels:
             asking.asker,
             models=models,
             shorter=asking.shorter,
+            taken=asking.taken,
             on_share_of=asking.on_share_of,
             ready=asking.ready,
             butler=asking.butler,

@@ -1,7 +1,7 @@
 """The output of the four command lines as a `Reply`: claude-code, codex, gemini-cli, opencode; a JSON object a line.
 
-Called by `cli.py` with the standard output of a program, complete or cut short, when it has ended. In: text; out: a
-`Reply`; nothing raises. Pure.
+Called by `cli.py` with the standard output of a program, complete or cut short, when it has ended, and by `running.py`
+with each line as it comes. In: text; out: a `Reply`; nothing raises. Pure.
 
 The format of the lines was recorded from claude-code 2.1.330, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
 Their exit codes are of no use here: a session without its MCP server, or with its call refused, ends with 0.
@@ -9,7 +9,7 @@ Their exit codes are of no use here: a session without its MCP server, or with i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -26,19 +26,38 @@ _FAILED_STATES: Final = frozenset({"failed", "error"})
 
 def read_output(kind: CliKind, output: str) -> Reply:
     """The reply of a program of this kind. Lines that are not a JSON object (banners, half a line) are skipped."""
-    session = _Session()
-    read = _READERS[kind]
-    for line in _lines(output):
-        read(session, line)
-    return session.reply()
-
-
-def _lines(output: str) -> Iterator[Line]:
+    transcript = Transcript(kind)
     # Only the line feed ends a line: U+2028, U+0085 and the like may be unescaped in JSON strings.
     for line in output.split("\n"):
+        transcript.read(line)
+    return transcript.reply()
+
+
+class Transcript:
+    """What a program of this kind has written so far, line by line."""
+
+    def __init__(self, kind: CliKind) -> None:
+        self._read = _READERS[kind]
+        self._session = _Session()
+        self.odd = ""
+        """The first line that is no JSON object."""
+
+    def read(self, line: str) -> None:
+        """One more line."""
         value = json_value(line) if line.lstrip().startswith("{") else None
         if isinstance(value, Mapping):
-            yield value
+            self._read(self._session, value)
+        elif line.strip() and not self.odd:
+            self.odd = line
+
+    @property
+    def saying(self) -> str:
+        """The text of the message that is being written, or of the last one that was."""
+        return self._session.saying if self._session.in_pieces else self._session.text
+
+    def reply(self) -> Reply:
+        """As far as it has come."""
+        return self._session.reply()
 
 
 @dataclass
@@ -46,6 +65,11 @@ class _Session:
     """What has been read so far. Calls are kept by their id, in order; a repeated id is the same call."""
 
     text: str = ""
+    saying: str = ""
+    in_pieces: bool = False
+    """Whether messages are told while they are written."""
+    used: dict[str, Usage] = field(default_factory=dict)
+    """By message, until the program tells the sum."""
     calls: dict[str, ToolCall] = field(default_factory=dict)
     usage: Usage = NO_USAGE
     model: str | None = None
@@ -66,7 +90,8 @@ class _Session:
 
     def reply(self) -> Reply:
         calls, errors = tuple(self.calls.values()), tuple(self.errors)
-        return Reply(self.text, calls, self.usage, self.model, errors, self.ended, by_program=True)
+        usage = self.usage if self.usage.tokens else sum(self.used.values(), NO_USAGE)
+        return Reply(self.text, calls, usage, self.model, errors, self.ended, by_program=True)
 
 
 def _claude(session: _Session, line: Line) -> None:
@@ -81,6 +106,16 @@ def _claude(session: _Session, line: Line) -> None:
         _claude_results(session, line, message)
     elif kind == "result":
         _claude_end(session, line)
+    elif kind == "stream_event":
+        _claude_piece(session, mapping(line.get("event")))
+
+
+def _claude_piece(session: _Session, event: Line) -> None:
+    session.in_pieces = True
+    if event.get("type") == "message_start":
+        session.saying = ""
+    elif event.get("type") == "content_block_delta":
+        session.saying += string(mapping(event.get("delta")).get("text"))
 
 
 def _claude_servers(session: _Session, line: Line) -> None:
@@ -92,6 +127,7 @@ def _claude_servers(session: _Session, line: Line) -> None:
 
 
 def _claude_said(session: _Session, message: Line) -> None:
+    session.used[string(message.get("id"))] = anthropic_usage(mapping(message.get("usage")))
     session.text = block_text(message.get("content")) or session.text
     for block in items(message.get("content")):
         if block.get("type") == "tool_use" and (name := string(block.get("name"))):
@@ -111,7 +147,9 @@ def _claude_results(session: _Session, line: Line, message: Line) -> None:
 def _claude_end(session: _Session, line: Line) -> None:
     session.usage = anthropic_usage(mapping(line.get("usage")), money(line.get("total_cost_usd")))
     session.text = string(line.get("result")) or session.text
-    session.ended = string(line.get("stop_reason")) or string(line.get("subtype")) or "result"
+    subtype = string(line.get("subtype"))
+    reason = "" if subtype.startswith("error") else string(line.get("stop_reason"))
+    session.ended = reason or subtype or "result"
     if line.get("is_error") is True:
         session.error(line.get("result"), string(line.get("subtype")) or "error")
     for denial in items(line.get("permission_denials")):
@@ -124,12 +162,11 @@ def _codex(session: _Session, line: Line) -> None:
         _codex_item(session, item, done=kind == "item.completed")
     elif kind == "turn.completed":
         usage = mapping(line.get("usage"))
-        before = session.usage
-        session.usage = Usage(
-            before.input_tokens + count(usage.get("input_tokens")),
-            before.output_tokens + count(usage.get("output_tokens")),
-            cache_read=before.cache_read + count(usage.get("cached_input_tokens")),
-            cache_write=before.cache_write + count(usage.get("cache_write_input_tokens")),
+        session.usage += Usage(
+            count(usage.get("input_tokens")),
+            count(usage.get("output_tokens")),
+            cache_read=count(usage.get("cached_input_tokens")),
+            cache_write=count(usage.get("cache_write_input_tokens")),
         )
         session.ended = "turn.completed"
     elif kind == "turn.failed":
@@ -214,15 +251,15 @@ def _opencode_call(session: _Session, part: Line) -> None:
 
 
 def _opencode_step(session: _Session, part: Line) -> None:
-    tokens, before, cost = mapping(part.get("tokens")), session.usage, money(part.get("cost"))
+    tokens = mapping(part.get("tokens"))
     cache = mapping(tokens.get("cache"))
     read, written = count(cache.get("read")), count(cache.get("write"))
-    session.usage = Usage(
-        before.input_tokens + count(tokens.get("input")) + read + written,
-        before.output_tokens + sum(map(count, (tokens.get("output"), tokens.get("reasoning")))),
-        before.cost_usd if cost is None else (before.cost_usd or 0.0) + cost,
-        before.cache_read + read,
-        before.cache_write + written,
+    session.usage += Usage(
+        count(tokens.get("input")) + read + written,
+        sum(map(count, (tokens.get("output"), tokens.get("reasoning")))),
+        money(part.get("cost")),
+        read,
+        written,
     )
     session.ended = string(part.get("reason")) or "step_finish"
 

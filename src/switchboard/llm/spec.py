@@ -14,6 +14,8 @@ from switchboard.llm.port import ApiKind, CliKind, Kind
 
 API_KINDS: Final[tuple[ApiKind, ...]] = get_args(ApiKind)
 CLI_KINDS: Final[tuple[CliKind, ...]] = get_args(CliKind)
+RUNNERS: Final[tuple[CliKind, ...]] = ("claude-code", "codex")
+"""Command lines that can do the turns of butlers: their own tools can be switched off."""
 
 Passed = Literal[
     "HTTP_PROXY",
@@ -42,7 +44,7 @@ class ModelSpec:
     `concurrency`: how many sessions at once; None: 1 of a local server, for all of its models together, else 4.
     `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `vision`: it can
     see images. `program` is that of the command line, if it does not have its usual name; `pass_env` names our
-    variables that it gets, by default none.
+    variables that it gets, by default none. `login`: it has no key, but the login of the user that runs us.
     """
 
     name: str
@@ -61,6 +63,7 @@ class ModelSpec:
     vision: bool = False
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
+    login: bool = False
 
     @property
     def origin(self) -> str:

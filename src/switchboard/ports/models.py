@@ -22,7 +22,8 @@ class Asking:
     """Whom to ask. `models` in this order; `shorter` gives the request within a number of tokens, or as short as it
     can be; `on_delta` is told the reply while it is written. `on_share_of`: the message whose sender's
     share of the day it counts towards; None: nobody's. `ready` is awaited before each request leaves, beside what is
-    prepared meanwhile; what it raises is raised. What it costs is booked for `asker`, the purpose, and `butler`.
+    prepared meanwhile; what it raises is raised. `taken` says whether anything was done for the request already: then
+    no other model is asked. What it costs is booked for `asker`, the purpose, and `butler`.
     """
 
     models: Sequence[str]
@@ -31,6 +32,7 @@ class Asking:
     on_delta: Callable[[Delta], None] | None = None
     on_share_of: UUID | None = None
     ready: Callable[[], Awaitable[None]] | None = None
+    taken: Callable[[], Awaitable[bool]] | None = None
     butler: str = ""
 
 
@@ -39,7 +41,12 @@ class Models(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """Those with an API, in the order of the settings: a command line cannot call the tools of a turn."""
+        """Those with an API, in the order of the settings."""
+        ...
+
+    @property
+    def runners(self) -> Sequence[str]:
+        """The command lines that do whole turns, asked with a `Request` that has `carrying`."""
         ...
 
     async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:

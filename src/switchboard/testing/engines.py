@@ -168,7 +168,7 @@ class MemoryJournal:
     def on_record(self) -> dict[str, OnRecord]:
         """As `Journal.on_record`."""
         record, known = self.record, dict[str, OnRecord]()
-        for path in (*record.started, *record.ended):
+        for path in (*record.started, *record.asks, *record.ended):
             ended, tokens = record.ended.get(path), record.tokens.get(path, 0)
             if path not in record.ended:
                 known[path] = OnRecord("started", None, tokens)

@@ -1,7 +1,8 @@
 """A program that runs for long beside us, whose pipes we read and write, and of which nothing is left.
 
-`stdio_mcp.py` starts one for each MCP server. In: a command with its environment; out: bytes as they are asked for, so
-a program that writes more than is read waits. Next: `keeper.py`, the process between us and the program.
+`stdio_mcp.py` starts one for each MCP server, `llm/running.py` one for each turn that a command line does. In: a
+command with its environment; out: bytes as they are asked for, so a program that writes more than is read waits.
+Next: `keeper.py`, the process between us and the program.
 """
 
 from __future__ import annotations
@@ -90,13 +91,17 @@ class Kept:
             except BlockingIOError:
                 await self._ready(self._stdin, writing=True)
 
-    async def end(self, grace: float) -> None:
+    def close_input(self) -> None:
+        """It is to read no more than it was written."""
+        self._close(self._stdin)
+
+    async def end(self, grace: float, *, in_a_hurry: bool = False) -> None:
         """Close its input, wait `grace` seconds, then end it and all that it started. Twice does no harm."""
         try:
             self._close(self._stdin)
             await self._within(grace)
         finally:
-            self._cut()
+            self._cut(in_a_hurry=in_a_hurry)
             try:
                 await self._within(_EXIT_S)
             finally:
@@ -134,8 +139,10 @@ class Kept:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self.exited.set)
 
-    def _cut(self) -> None:
+    def _cut(self, *, in_a_hurry: bool) -> None:
         if self._lifeline is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has ended
+                os.write(self._lifeline, b"!" * in_a_hurry)
             os.close(self._lifeline)
             self._lifeline = None
 

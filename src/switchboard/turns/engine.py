@@ -63,7 +63,8 @@ class SessionEngine(ModelEngine):
 
     def __init__(self, context: EngineContext, calls: Calls) -> None:
         super().__init__(context)
-        self._models = () if context.models is None else tuple(context.models.names)
+        models = context.models
+        self._models = () if models is None else (*models.names, *models.runners)
         self._calls = calls
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:

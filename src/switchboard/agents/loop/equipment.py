@@ -39,6 +39,8 @@ _ANSWER: Final = 4
 _FACTS: Final = 500
 """How many of the latest facts are looked through for those that a model is told."""
 
+_MIXED: Final = "name models with an API or command lines, not both: what one of these has begun, others cannot finish"
+
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -70,14 +72,20 @@ class Equipment:
         tools = build_tools(self._context.sandbox) if self._given is None else self._given
         return {tool.spec.name: tool for tool in tools}
 
-    def models(self, member: Member, names: Sequence[str], option: str = "models") -> Models:
-        """The models of the settings. Raises `EngineFailure` if one of these is not there, which `option` names."""
+    def models(self, member: Member, names: Sequence[str], option: str = "models", *, runners: bool = False) -> Models:
+        """The models of the settings. Raises `EngineFailure` if one of these is not there, which `option` names.
+
+        With `runners` these may be command lines that do turns, but then all of them.
+        """
         models = self._context.models
-        if models is None or not models.names:
-            raise wrong(member, "there is no model with an API: write [[models]] into switchboard.toml")
-        if unknown := [name for name in names if name not in models.names]:
-            known = ", ".join(models.names)
-            raise wrong(member, f"{option}: there is no model {unknown[0]} with an API; there are: {known}")
+        kind = "with an API, or of kind claude-code or codex" if runners else "with an API"
+        there = () if models is None else (*models.names, *(models.runners if runners else ()))
+        if models is None or not there:
+            raise wrong(member, f"there is no model {kind}: write [[models]] into switchboard.toml")
+        if unknown := [name for name in names if name not in there]:
+            raise wrong(member, f"{option}: there is no model {unknown[0]} {kind}; there are: {', '.join(there)}")
+        if len({name in models.runners for name in names}) > 1:
+            raise wrong(member, f"{option}: {_MIXED}")
         return models
 
     def check(self, member: Member, options: TurnOptions) -> None:
@@ -117,7 +125,8 @@ class Equipment:
         from switchboard.agents.loop.toolbox import granted_to, urls_of
 
         history, known = await asyncio.gather(self._history(turn), self._known(turn))
-        window = await self.models(turn.member, terms.models).context(terms.models[0])
+        models = self.models(turn.member, terms.models, runners=True)
+        window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
         waiting = pending_note(await self._waiting(turn, granted.readers))
         said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
@@ -146,13 +155,14 @@ class Equipment:
             urls=urls_of(turn, history) if granted.tools else (),
             hosts=options.hosts,
             asks=self._context.approvals is not None,
+            program=terms.models[0] in models.runners,
             window=window,
             max_tokens=min(terms.max_tokens, window // _ANSWER),
         )
 
     def around(self, turn: Turn, options: TurnOptions, frozen: Frozen, tools: Mapping[str, Tool]) -> Around:
         """What a turn works with that is not frozen."""
-        member, models = turn.member, self.models(turn.member, ())
+        member, models = turn.member, self.models(turn.member, (), runners=True)
         places = self._workspace(member, options), self.kept_for(member, frozen.readers)
         return Around(
             *(models, tools, *places, self._clock, options, self._context.approvals),

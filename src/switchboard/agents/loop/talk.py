@@ -134,7 +134,7 @@ class Talk:
         except _HaltError:
             return None
         finally:
-            await _cancelled((through, stopping))
+            await cancelled((through, stopping))
 
     def _go_on(self) -> None:
         """Every act begins with this. Raises `_HaltError`."""
@@ -146,9 +146,8 @@ class Talk:
         for made, record in self._open.values():
             if record is None and self._tools[made.name].effect == "effectful":
                 self._unknown.append(f"{made.name} was stopped, outcome unknown")
-            ended = record or told("stopped, outcome unknown")
-            self._attach(ended)
-            self._calls.append(_entry_call(made, ToolResult(made.id or "", ended["text"], ended["ok"])))
+            self._remember(made, record or told("stopped, outcome unknown"))
+        self._open.clear()
 
         async def said(_: UUID) -> str:
             return storable_text(self._telling.text or self._written).strip() or STOPPED
@@ -354,6 +353,11 @@ class Talk:
         approved = call.path in self._decisions
         return record_of(await self._caller.call(tool, call.made.arguments, key, approved=approved), began)
 
+    def _remember(self, made: ToolCall, record: JsonMapping) -> None:
+        """A call, and what came of it, as part of the history."""
+        self._attach(record)
+        self._calls.append(_entry_call(made, ToolResult(made.id or "", record["text"], record["ok"])))
+
     def _attach(self, record: JsonMapping) -> None:
         """What a call has made goes with the answer."""
         for one in msgspec.convert(record.get("files", ()), tuple[Attachment, ...]):
@@ -411,10 +415,10 @@ async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await _cancelled(tasks)
+        await cancelled(tasks)
 
 
-async def _cancelled(tasks: Sequence[asyncio.Future[Any]]) -> None:
+async def cancelled(tasks: Sequence[asyncio.Future[Any]]) -> None:
     """Wait until these have ended, whatever they were at."""
     for task in tasks:
         task.cancel()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.agents.delivery import read_options
+from switchboard.agents.loop.by_program import ProgramTalk
 from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.model.options import ModelOptions
@@ -50,7 +51,7 @@ class ModelEngine:
         """Raises `EngineFailure` that names each wrong option, a missing key included."""
         options, models = self._options(member)
         self._equipment.check(member, options)
-        if flaws := [f"{name}: {flaw}" for name in options.models or models.names if (flaw := models.flaw(name))]:
+        if flaws := [f"{name}: {flaw}" for name in self.models_of(member) if (flaw := models.flaw(name))]:
             raise wrong(member, f"models: {'; '.join(flaws)}")
 
     def patience(self, member: Member) -> float:
@@ -60,7 +61,7 @@ class ModelEngine:
     def models_of(self, member: Member) -> Sequence[str]:
         """The names of its models, in the order in which they are asked. Raises `EngineFailure` for wrong options."""
         options, models = self._options(member)
-        return options.models or tuple(models.names)
+        return options.models or tuple(models.names or models.runners)
 
     def prompt_of(self, member: Member) -> str:
         """What its operator wrote for it; this may read a file. Raises `EngineFailure`."""
@@ -80,11 +81,12 @@ class ModelEngine:
             return (await self._equipment.frozen(turn, options, terms, tools)).record()
 
         frozen = read_frozen(await journal.step("start", start))
-        return await Talk(turn, journal, frozen, self._equipment.around(turn, options, frozen, tools)).run()
+        talk = ProgramTalk if frozen.program else Talk
+        return await talk(turn, journal, frozen, self._equipment.around(turn, options, frozen, tools)).run()
 
     def _options(self, member: Member) -> tuple[ModelOptions, Models]:
         options = read_options(ModelOptions, member)
-        models = self._equipment.models(member, options.models)
+        models = self._equipment.models(member, options.models, runners=True)
         self._equipment.check_tools(member, options)
         return options, models
 

@@ -65,6 +65,8 @@ class Frozen:
     """Who reads the turn, as the name of a directory."""
     images: tuple[FrozenImage, ...] = ()
     """Those of the message that were there; they are shown in this turn only."""
+    program: bool = False
+    """Whether a command line does the turn; then all of `models` are such."""
     window: int = 8192
     max_tokens: int = 4096
     own: tuple[str, ...] | None = None

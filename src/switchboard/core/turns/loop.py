@@ -112,7 +112,7 @@ def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float
     )
     after = replace(progress, used=used)
     if stop is not None:
-        return replace(after, end=Finish(reply.text.strip() or _TEMPLATES[stop], stop))
+        return replace(after, end=ended_at(stop, reply.text))
     if reply.stop_reason == "length" and (reply.calls or not reply.text.strip()):
         return _cut_off(after, reply)
     if reply.calls:
@@ -127,7 +127,12 @@ def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float
 def failed(progress: Progress, limits: Limits) -> Progress | None:
     """After the last request of a turn at its limit has failed: the template. None: it was not the last."""
     stop = stopping(progress, limits)
-    return None if stop is None else replace(progress, end=Finish(_TEMPLATES[stop], stop))
+    return None if stop is None else replace(progress, end=ended_at(stop))
+
+
+def ended_at(stop: StopReason, text: str = "") -> Finish:
+    """The end at a limit: with what was said until then, else the template."""
+    return Finish(text.strip() or _TEMPLATES[stop], stop)
 
 
 def day_spent(progress: Progress) -> Progress:

@@ -1,0 +1,318 @@
+"""A turn that a command line does: claude-code or codex asks its model by itself, and calls our tools meanwhile.
+
+`engine.py` makes a `ProgramTalk` where a turn's models are such programs. A run of the program is one step (`run:1`).
+Each call is a step of its own, known by tool, arguments and how many times it was made so (`tool:pay:3f0c…:1`), and
+before it another one says what is called (`made:1`). So after a crash the program is started again, is told what was
+called before, and gets the recorded result if it calls the same again. Next: `llm/running.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from hashlib import sha256
+from time import monotonic
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from switchboard.agents.loop.asking import event_of
+from switchboard.agents.loop.calls import Around, told
+from switchboard.agents.loop.requests import recorded
+from switchboard.agents.loop.talk import Talk, cancelled
+from switchboard.core.turns.frozen import Frozen
+from switchboard.core.turns.limits import Done, Used, reached
+from switchboard.core.turns.loop import EMPTY, Call, begin, day_spent, ended_at, written
+from switchboard.core.turns.render import as_text, made_before, messages
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.llm import (
+    NO_USAGE,
+    CarryOut,
+    ChatMessage,
+    Delta,
+    ModelFailure,
+    Reply,
+    Report,
+    Request,
+    ToolCall,
+    ToolResult,
+)
+from switchboard.ports.engine import Answer, Costed, Journal, OnRecord, Parked, Refusal, StopReason, Turn, TurnResult
+from switchboard.ports.models import Asking
+
+_PENDING: Final = (
+    "pending: end now. A person must decide about this first, and is being asked. Do nothing else, and write no "
+    "answer: you will be started again, and told the result, when it is decided."
+)
+_AGAIN: Final = "[from the record of an earlier run for this message; nothing was done again]\n"
+_NOT_RUN: Final = (
+    "not carried out: a limit for this message is reached. Call nothing more, and answer with what you have"
+)
+_SHORT: Final = 16
+_MOST_NAME: Final = 64
+_LEAST_S: Final = 1.0
+_PATIENCE: Final = 5
+"""A program that is told to end so many times, and goes on calling, is ended."""
+
+
+class ProgramTalk(Talk):
+    """Such a turn while it runs."""
+
+    def __init__(self, turn: Turn, journal: Journal, frozen: Frozen, around: Around) -> None:
+        super().__init__(turn, journal, frozen, around)
+        self._used = Used()
+        self._finished: list[Done] = []
+        self._made: list[Call] = []
+        """All calls of the turn, in their order."""
+        self._records: dict[str, JsonMapping] = {}
+        """What came of them, by path; nothing of those that wait for a person."""
+        self._tasks: dict[str, asyncio.Task[JsonMapping]] = {}
+        self._waiting: set[str] = set()
+        """The paths of calls of this run about which a person must decide."""
+        self._limit: StopReason | None = None
+        self._told_to_end = 0
+        self._so_far = ""
+        """The last that was said in this run, also if it came to nothing."""
+        self._began = 0.0
+        self._in_order = asyncio.Lock()
+
+    async def _through(self) -> TurnResult:
+        n, result = 0, None
+        while result is None:
+            n += 1
+            await self._recall()
+            if n > 1 and (stop := reached(self._frozen.limits, self._used, self._finished)):
+                return self._ended(stop)
+            result = self._concluded(await self._ran(n))
+        return result
+
+    def _ended(self, stop: StopReason, text: str = "") -> Answer:
+        end = ended_at(stop, text)
+        return self._result(Answer(end.text, stop_reason=end.stop_reason))
+
+    def _result(self, answer: Answer) -> Answer:
+        self._close()
+        return super()._result(answer)
+
+    # Runs -------------------------------------------------------------------------------------------------------------
+
+    async def _ran(self, n: int) -> JsonMapping:
+        """The record of a run. Raises `EngineFailure`."""
+
+        async def act(_: UUID) -> Costed:
+            self._go_on()
+            self._telling.restart(n)
+            self._began, self._told_to_end = monotonic(), 0
+            self._limit, self._so_far = None, ""
+            self._waiting.clear()
+            try:
+                report = await self._around.models.ask(await self._whole(), self._asking_for_run())
+                # The program may have died before the end of a call; and what ends the attempt is raised here.
+                await asyncio.gather(*self._tasks.values())
+            finally:
+                await cancelled(list(self._tasks.values()))
+                self._tasks.clear()
+            return self._record_of(report, monotonic() - self._began)
+
+        try:
+            record: JsonMapping = await self._journal.step(f"run:{n}", act)
+        except ModelFailure as failure:
+            raise await self._failure(failure, n) from failure
+        return record
+
+    async def _whole(self) -> Request:
+        """All of the turn as one request."""
+        frozen = self._frozen
+        said = messages(frozen.history, (await self._begun()).messages, frozen.zone)
+        before = [(call.made, self._records[call.path]) for call in self._made if call.path in self._records]
+        text = "\n\n".join(filter(None, (as_text(said), made_before(before))))
+        return Request(
+            (ChatMessage("user", text),),
+            system=frozen.system,
+            tools=tuple(tool.offered for tool in frozen.tools),
+            max_tokens=frozen.max_tokens,
+            deadline=max(frozen.limits.seconds - self._used.seconds, _LEAST_S),
+            whole=False,
+            key=f"{self._turn.request_id}",
+            carrying=self._carrying,
+            rounds=frozen.limits.requests,
+        )
+
+    def _asking_for_run(self) -> Asking:
+        before = len(self._made)
+
+        async def taken() -> bool:
+            return len(self._made) > before
+
+        return replace(self._asking(begin(""), []), shorter=None, on_delta=self._hear, taken=taken)
+
+    def _hear(self, delta: Delta) -> None:
+        self._telling.hear(delta)
+        self._so_far = self._telling.text or self._so_far
+
+    def _record_of(self, report: Report, seconds: float) -> Costed:
+        """What the journal keeps of a run. Raises ModelFailure for what may go better later."""
+        late = seconds + self._used.seconds >= self._frozen.limits.seconds
+        limit = self._limit or ("limit:time" if late else None)
+        if report.reply is None and (limit or self._waiting):
+            report = replace(report, reply=self._cut(report))
+        kept = recorded(report, seconds, last=False)
+        rounds = "limit:requests" if report.reply and report.reply.stop_reason == "rounds" else None
+        return replace(kept, result={**kept.result, "limit": limit or rounds, "waits": bool(self._waiting)})
+
+    def _cut(self, report: Report) -> Reply:
+        """What there is of the answer of a run that was ended, or ended by itself, before it had one."""
+        usage = sum((one.usage for one in report.attempts), NO_USAGE)
+        return Reply(self._so_far, usage=usage, model=report.attempts[-1].name, stop_reason="end")
+
+    def _concluded(self, record: JsonMapping) -> TurnResult | None:
+        """The result of the turn after a run; None: it goes on with another."""
+        if "refused" in record:
+            self._close()
+            usage = self._account.usage
+            return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
+        if "spent" in record:
+            end = day_spent(begin("")).end
+            return None if end is None else self._result(Answer(end.text, stop_reason=end.stop_reason))
+        reply = msgspec.convert(record["reply"], Reply)
+        self._count(reply, record["seconds"])
+        if record["waits"]:
+            return None
+        self._written = reply.text or self._written
+        if record["limit"]:
+            return self._ended(record["limit"], reply.text)
+        if not reply.text.strip():
+            return self._result(Answer(EMPTY, stop_reason="error"))
+        ended: StopReason = "length" if reply.stop_reason == "length" else "end"
+        return self._result(Answer(reply.text.strip(), stop_reason=ended))
+
+    def _count(self, reply: Reply, seconds: float) -> None:
+        self._account.book(reply)
+        used, micros = self._used, round((reply.usage.cost_usd or 0.0) * 1_000_000)
+        self._used = Used(
+            used.requests + 1,
+            len(self._made),
+            used.tokens + reply.usage.tokens,
+            used.micros + micros,
+            used.seconds + seconds,
+        )
+
+    # Calls ------------------------------------------------------------------------------------------------------------
+
+    async def _recall(self) -> None:
+        """What earlier runs have called, with what came of it. An approved call is made now. Raises `Parked`."""
+        on_record = self._journal.on_record()
+        while (made := on_record.get(f"made:{len(self._made) + 1}")) is not None and made.state == "done":
+            of = made.result
+            self._made.append(Call(of["path"], ToolCall(of["tool"], of["arguments"], id=f"call_{len(self._made) + 1}")))
+        unresolved = [call for call in self._made if call.path not in self._records]
+        asked = [call for call in unresolved if event_of(call.path) in on_record]
+        for call in asked:
+            await self._wait(call)
+        for call in unresolved:
+            if call in asked or self._has_begun(call, on_record):
+                self._keep_record(call, await self._call(call))
+
+    def _has_begun(self, call: Call, on_record: Mapping[str, OnRecord]) -> bool:
+        """Whether it is known what came of a call, or that this is not known; others may be made again."""
+        found, tool = on_record.get(call.path), self._tools.get(call.made.name)
+        repeated = tool is None or tool.effect == "idempotent"
+        return found is not None and (found.state == "done" or not repeated)
+
+    async def _wait(self, call: Call) -> None:
+        try:
+            self._decisions[call.path] = await self._journal.wait(event_of(call.path))
+        except Parked:
+            self._go_on()  # a turn that is to end does not wait any more
+            raise
+
+    def _carrying(self) -> CarryOut:
+        """What carries out the calls of one run."""
+        seen = Counter[str]()
+
+        async def carry_out(made: ToolCall) -> ToolResult:
+            digest = sha256(written(made).encode()).hexdigest()[:_SHORT]
+            head = f"tool:{made.name[:_MOST_NAME]}:{digest}"
+            if any(path.startswith(head) for path in self._waiting):
+                return self._end_now(_PENDING)  # nobody is asked twice for the same
+            seen[head] += 1
+            path = f"{head}:{seen[head]}"
+            if self._is_over(path):
+                return self._end_now(_NOT_RUN)
+            if (known := self._records.get(path)) is not None:
+                return ToolResult("", _AGAIN + known["text"], known["ok"])
+            try:
+                record = await asyncio.shield(self._task(path, made))
+            except Exception as error:  # what ends the attempt, such as `Fenced`, is no failure of the model
+                raise ModelFailure("unavailable", "the turn cannot go on", alive=True) from error
+            if path in self._waiting:
+                return self._end_now(_PENDING)
+            return ToolResult("", record["text"], record["ok"])
+
+        return carry_out
+
+    def _end_now(self, why: str) -> ToolResult:
+        """Raises ModelFailure for a program that does not listen; what it was told to wait for is kept."""
+        self._told_to_end += 1
+        if self._told_to_end > _PATIENCE:
+            raise ModelFailure("defect", "it was told to end, and goes on calling tools", alive=True)
+        return ToolResult("", why, ok=False)
+
+    def _task(self, path: str, made: ToolCall) -> asyncio.Task[JsonMapping]:
+        """It goes on if the program is gone: what has begun should end, and be known."""
+        if path not in self._tasks:
+            self._tasks[path] = asyncio.create_task(self._carry(path, made))
+        return self._tasks[path]
+
+    async def _carry(self, path: str, made: ToolCall) -> JsonMapping:
+        tool = self._tools.get(made.name)
+        free = tool is not None and tool.effect == "idempotent" and not tool.ordered
+        async with nullcontext() if free else self._in_order:
+            n, call = await self._intended(path, made)
+            try:
+                self._decisions |= await self._people.decisions([call], n)
+            except Parked:
+                self._waiting.add(path)
+                return told(_PENDING)
+            record = await self._call(call)
+            self._keep_record(call, record)
+            return record
+
+    async def _intended(self, path: str, made: ToolCall) -> tuple[int, Call]:
+        """The number of a call, and itself, on record before anything is done."""
+        for n, call in enumerate(self._made, 1):
+            if call.path == path:
+                return n, call
+        n = len(self._made) + 1
+        call = Call(path, replace(made, id=f"call_{n}"))
+        self._made.append(call)
+        intent = {"path": path, "tool": made.name, "arguments": dict(made.arguments)}
+
+        async def act(_: UUID) -> JsonObject:
+            return intent
+
+        await self._journal.step(f"made:{n}", act)
+        return n, call
+
+    def _is_over(self, path: str) -> bool:
+        """Whether a limit of the turn is reached before this call."""
+        known = any(call.path == path for call in self._made)
+        seconds = self._used.seconds + monotonic() - self._began
+        used = replace(self._used, requests=0, tool_calls=len(self._made) - known, seconds=seconds)
+        self._limit = self._limit or reached(self._frozen.limits, used, self._finished)
+        return self._limit is not None
+
+    def _keep_record(self, call: Call, record: JsonMapping) -> None:
+        self._records[call.path] = record
+        self._finished.append(Done(call.made.name, written(call.made), f"{record['ok']} {record['text']}"))
+
+    def _close(self) -> None:
+        """What was called becomes part of the history, and files go with the answer."""
+        for made, record in self._open.values():
+            if record is not None:
+                self._remember(made, record)
+        self._open.clear()

@@ -1,0 +1,201 @@
+"""Whole turns by a command line, claude-code or codex: it asks its model, and calls our tools, until it has the answer.
+
+`build.py` makes it around a `CliSession`, which it stays for all other questions; `dispatch.py` calls `run`. A request
+with `carrying` enters; its calls are carried out while the program runs, and its answer leaves as a `Reply` without
+them. Nothing outlives `run`, nor us: the program has a keeper (`transport/keeper.py`). Next: `tool_server.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from switchboard.domain.llm import Delta, ModelFailure, OnDelta, Reply, Request
+from switchboard.llm.cli import NO_SERVER, CliSession, broke_off, cause, environment, lay_out, passed_on, program_of
+from switchboard.llm.cli import short as shortened
+from switchboard.llm.commands import Command, Way, run_command_for
+from switchboard.llm.outputs import Transcript
+from switchboard.llm.port import CliKind, tell, with_usage
+from switchboard.llm.scratch import scratch
+from switchboard.llm.tool_server import ToolServing, relay_to, serving
+from switchboard.transport.kept import Kept, LongProgram, start
+from switchboard.transport.programs import Ended
+
+_MOST_LINE: Final = 8_388_608
+_EXIT_S: Final = 2.0
+"""For a program to end that has said everything."""
+_ENDS: Final = {"max_tokens": "length", "refusal": "refused", "error_max_turns": "rounds"}
+"""What the programs call the ends that are not plain ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSession:
+    """One model through a command line that can do turns."""
+
+    asked: CliSession
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
+
+    @property
+    def model(self) -> str:
+        return self.asked.model
+
+    @property
+    def kind(self) -> CliKind:
+        return self.asked.kind
+
+    async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """Run the program once. Raises ModelFailure with the output so far, and what `carrying` raises."""
+        if request.carrying is None:
+            return await self.asked.run(request, on_delta)
+        async with (
+            scratch() as place,
+            serving(place, request.tools, request.carrying()) as tools,
+        ):
+            return await self._whole(request, place, tools, on_delta)
+
+    async def _whole(self, request: Request, place: Path, tools: ToolServing, on_delta: OnDelta | None) -> Reply:
+        asked = self.asked
+        command = run_command_for(self.kind, request, relay_to(place), Way(asked.spec, asked.key, place, asked.login))
+        lay_out(place, command)
+        run = _Run(self.kind, self._started(place, command), tools, on_delta, asked.spec.timeout)
+        try:
+            async with asyncio.timeout(request.deadline):
+                await run.follow(command.given)
+        except TimeoutError:
+            failure = ModelFailure("timeout", f"{self.kind} was not done in time, and was killed")
+            raise run.blamed(failure, request) from None
+        except ModelFailure as failure:
+            raise run.blamed(failure, request) from failure
+        finally:
+            await run.end()
+        reply = run.judged(request)
+        reply = self._unpaid(reply) if asked.login is not None else reply
+        run.tell(reply.text)
+        tell(reply, on_delta, text=False)
+        return reply
+
+    def _started(self, place: Path, command: Command) -> Kept:
+        program = program_of(self.asked.spec)
+        path = shutil.which(program)
+        if path is None:
+            raise ModelFailure("defect", f"{program} is not installed, or not on PATH")
+        env = {**environment(place), **passed_on(self.asked.spec.pass_env, None), **command.env}
+        try:
+            return start(LongProgram((path, *command.words), env, place / "work"))
+        except OSError as error:
+            raise ModelFailure("defect", f"{program} could not be started: {error}") from error
+
+    def _unpaid(self, reply: Reply) -> Reply:
+        """What the program says that it would have cost; a login has a subscription."""
+        return replace(reply, usage=replace(reply.usage, cost_usd=None))
+
+
+class _Run:
+    """A program while it runs. `silence`: seconds after which one that neither says nor calls anything is given up."""
+
+    def __init__(
+        self, kind: CliKind, program: Kept, tools: ToolServing, on_delta: OnDelta | None, silence: float
+    ) -> None:
+        self._kind = kind
+        self._program = program
+        self._tools = tools
+        self._on_delta = on_delta
+        self._silence = silence
+        self._transcript = Transcript(kind)
+        self._told = ""
+        self._over = False
+
+    async def follow(self, given: str) -> None:
+        """Until it has said everything. Raises ModelFailure, and what a call raises."""
+        feeding = asyncio.ensure_future(self._feed(given.encode("utf-8", "replace")))
+        reading = asyncio.ensure_future(self._read())
+        try:
+            await asyncio.wait((reading, self._tools.failed), return_when=asyncio.FIRST_COMPLETED)
+            if self._tools.failed.done():
+                self._tools.failed.result()
+            reading.result()
+            self._over = True
+        finally:
+            feeding.cancel()
+            reading.cancel()
+            await asyncio.gather(feeding, reading, return_exceptions=True)
+
+    async def end(self) -> None:
+        """Leave nothing of it."""
+        await self._program.end(_EXIT_S if self._over else 0.0, in_a_hurry=True)
+
+    def tell(self, text: str) -> None:
+        """What it is saying now: tell what is new of it."""
+        if self._on_delta is None or text == self._told:
+            return
+        if not text.startswith(self._told):
+            self._on_delta(Delta(reset=True))
+            self._told = ""
+        self._on_delta(Delta(text[len(self._told) :]))
+        self._told = text
+
+    def blamed(self, failure: ModelFailure, request: Request) -> ModelFailure:
+        """The failure with what was said, and cost, until then."""
+        failure.reply = with_usage(replace(self._transcript.reply(), calls=()), request)
+        return failure
+
+    def judged(self, request: Request) -> Reply:
+        """What it said, once it has ended. Raises ModelFailure."""
+        reply = replace(with_usage(self._transcript.reply(), request), calls=())
+        status, errors = self._program.status or 0, self._program.errors
+        ended = Ended(self._transcript.odd.encode(), errors, status if status < 128 else 128 - status)
+        if NO_SERVER.search("\n".join((*reply.errors, errors))):
+            told = f"{self._kind} did not get our MCP server: {shortened(' '.join((*reply.errors, errors)))}"
+            raise ModelFailure("unavailable", told, alive=True, reply=reply)
+        end = _ENDS.get(reply.stop_reason or "")
+        if end is None and broke_off(self._kind, reply):
+            failure = cause(self._kind, reply, ended)
+            failure.reply = reply
+            raise failure
+        if end == "refused":
+            raise ModelFailure("refused", f"the model refused: {shortened(reply.text)}", reply=reply)
+        return replace(reply, stop_reason=end or "end")
+
+    async def _feed(self, given: bytes) -> None:
+        try:
+            await self._program.write(given)
+        except BrokenPipeError:
+            return  # it has ended, or does not read; what it says tells more
+        self._program.close_input()
+
+    async def _read(self) -> None:
+        buffer, looked = bytearray(), 0
+        while piece := await self._piece():
+            buffer += piece
+            for line in _lines(buffer, looked):
+                self._transcript.read(line)
+                self.tell(self._transcript.saying)
+            looked = len(buffer)
+            if looked > _MOST_LINE:
+                raise ModelFailure("garbage", f"{self._kind} wrote a line of more than {_MOST_LINE} bytes")
+        self._transcript.read(buffer.decode("utf-8", "replace"))
+
+    async def _piece(self) -> bytes:
+        while True:
+            try:
+                async with asyncio.timeout(self._silence):
+                    return await self._program.read()
+            except TimeoutError:
+                if self._tools.idle >= self._silence:
+                    told = f"{self._kind} said nothing for {self._silence:g} s, and was killed"
+                    raise ModelFailure("timeout", told) from None
+
+
+def _lines(buffer: bytearray, looked: int) -> Iterator[str]:
+    """The whole lines at the head of a buffer, which are taken out of it; there is none within `looked`."""
+    while (at := buffer.find(b"\n", looked)) >= 0:
+        line, looked = buffer[:at].decode("utf-8", "replace"), 0
+        del buffer[: at + 1]
+        yield line

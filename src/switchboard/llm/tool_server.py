@@ -1,0 +1,151 @@
+"""The MCP server of one turn that a command line does: its tools, at a socket in the scratch directory.
+
+`running.py` opens it beside the program, which reaches it through `transport/relay.py`. In: lines of JSON-RPC; out: the
+same, the calls answered by what `carry_out` makes of them. It lives in the worker, so it is gone when the worker is:
+a program that was left behind has no tools. Not the SDK, which most of a second is needed to import, for four methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from switchboard import __version__
+from switchboard.core.lenient import json_value, mapping, string
+from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.domain.llm import CarryOut, Tool, ToolCall, ToolResult
+from switchboard.transport import relay
+
+_SOCKET: Final = "mcp"
+_MOST_LINE: Final = 8_388_608
+_PROTOCOLS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+_NO_METHOD, _BAD_PARAMS = -32601, -32602
+
+
+def relay_to(place: Path) -> tuple[str, ...]:
+    """The command of the MCP server for a program; its tools are those at the socket in `place`."""
+    return (sys.executable, "-I", "-S", relay.__file__, str(place / _SOCKET))
+
+
+@asynccontextmanager
+async def serving(place: Path, tools: Sequence[Tool], carry_out: CarryOut) -> AsyncIterator[ToolServing]:
+    """The tools, until this is left."""
+    one = ToolServing(tools, carry_out)
+    server = await asyncio.start_unix_server(one.serve, sock=_listener(place), limit=_MOST_LINE)
+    try:
+        yield one
+    finally:
+        server.close()
+        await one.aclose()
+
+
+def _listener(place: Path) -> socket.socket:
+    """The path of a socket must be short; that of a directory of tests or of some users is not."""
+    listener = socket.socket(socket.AF_UNIX)
+    directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        listener.bind(f"/proc/self/fd/{directory}/{_SOCKET}" if sys.platform == "linux" else str(place / _SOCKET))
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.close(directory)
+    return listener
+
+
+class ToolServing:
+    """While it is served. `failed` ends with what `carry_out` has raised, if it has: then the turn cannot go on."""
+
+    def __init__(self, tools: Sequence[Tool], carry_out: CarryOut) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._carry_out = carry_out
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._calls = 0
+        self._active_at = self._loop.time()
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+
+    @property
+    def idle(self) -> float:
+        """Seconds for which nothing has been called."""
+        return 0.0 if self._calls else self._loop.time() - self._active_at
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: the messages in their order, but for calls, which may take long."""
+        with suppress(ConnectionError, ValueError):  # gone, or a line that is too long
+            while line := await reader.readline():
+                message = mapping(json_value(line.decode("utf-8", "replace")))
+                if "id" in message and "method" in message:
+                    task = asyncio.create_task(self._answer(message, writer))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+        writer.close()
+
+    async def aclose(self) -> None:
+        """Nothing is answered any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.failed.done():
+            self.failed.exception()  # it is known
+        self.failed.cancel()
+
+    async def _answer(self, message: JsonMapping, writer: asyncio.StreamWriter) -> None:
+        method, params = string(message.get("method")), mapping(message.get("params"))
+        if method == "tools/call":
+            told = await self._called(params)
+        else:
+            told = self._told(method, params)
+        if told is not None and not writer.is_closing():
+            answer = {"jsonrpc": "2.0", "id": message.get("id"), **told}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            with suppress(ConnectionError):
+                await writer.drain()
+
+    def _told(self, method: str, params: JsonMapping) -> JsonObject:
+        match method:
+            case "initialize":
+                asked = params.get("protocolVersion")
+                version = asked if asked in _PROTOCOLS else _PROTOCOLS[0]
+                us = {"name": "switchboard", "version": __version__}
+                return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": us}}
+            case "tools/list":
+                return {"result": {"tools": [_listed(tool) for tool in self._tools.values()]}}
+            case "ping":
+                return {"result": {}}
+        return _error(_NO_METHOD, f"there is no method {method}")
+
+    async def _called(self, params: JsonMapping) -> JsonObject | None:
+        name = string(params.get("name"))
+        if name not in self._tools:
+            return _error(_BAD_PARAMS, f"there is no tool {name[:100]}")
+        self._calls += 1
+        try:
+            result = await self._carry_out(ToolCall(name, mapping(params.get("arguments"))))
+        except Exception as error:
+            if not self.failed.done():
+                self.failed.set_exception(error)
+            return None
+        finally:
+            self._calls -= 1
+            self._active_at = self._loop.time()
+        return {"result": _said(result)}
+
+
+def _listed(tool: Tool) -> JsonObject:
+    return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.parameters)}
+
+
+def _said(result: ToolResult) -> JsonObject:
+    return {"content": [{"type": "text", "text": result.text}], "isError": not result.ok}
+
+
+def _error(code: int, message: str) -> JsonObject:
+    return {"error": {"code": code, "message": message}}

@@ -1,0 +1,40 @@
+"""The MCP server that a command line starts: it passes lines between the program and a socket of ours, and no more.
+
+`llm/tool_server.py` listens at the socket and names this file in the settings of the program, which starts it by its
+path, without any package of ours: `relay.py SOCKET`. It ends when either side does; so without its worker, a program
+that has survived has no tools.
+"""
+
+import os
+import select
+import socket
+import sys
+
+_PIECE = 65_536
+
+
+def main() -> int:
+    """Pass on what comes until one side has ended."""
+    directory, name = os.path.split(sys.argv[1])
+    os.chdir(directory)  # the path of a socket must be short
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.connect(name)
+        while True:
+            ready, _, _ = select.select([0, ours.fileno()], [], [])
+            if ours.fileno() in ready:
+                if not (data := ours.recv(_PIECE)):
+                    return 0
+                _write(data)
+            if 0 in ready:
+                if not (data := os.read(0, _PIECE)):
+                    return 0
+                ours.sendall(data)
+
+
+def _write(data: bytes) -> None:
+    while data:
+        data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
