@@ -58,6 +58,18 @@ def running(marks: Iterable[str]) -> list[int]:
     return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and _mentions(one, texts)]
 
 
+def keepers() -> list[int]:
+    """The keepers that this process has started; other tests have some of their own meanwhile."""
+    return [pid for pid in running(["keeper.py"]) if _parent_of(pid) == os.getpid()]
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def _mentions(process: Path, texts: list[bytes]) -> bool:
     try:
         line = (process / "cmdline").read_bytes()

@@ -27,6 +27,7 @@ import pytest
 from tests.documents import DOCUMENTS, HOME, Block, Step, blocks, steps
 from tests.forked import commands_for_shells
 from tests.processes import DEADLINE, EXECUTABLE, environment
+from tests.programs import real_program, search_path
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ class Walkthrough:
         """How many commands run on, or did."""
         self._port = _free_port()
         env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
-        env |= {"COLUMNS": "160", "PATH": f"{commands}:{Path(EXECUTABLE).parent}:{os.environ['PATH']}"}
+        env |= {"COLUMNS": "160", "PATH": f"{commands}:{Path(EXECUTABLE).parent}:{search_path()}"}
         self._shell = subprocess.Popen(
             [_BASH],
             stdin=subprocess.PIPE,
@@ -183,6 +184,8 @@ def test_a_walkthrough_does_what_it_says(name: str) -> None:
     parts = _walkthroughs()[name]
     if any("curl " in block.text for block in parts) and shutil.which("curl") is None:
         pytest.skip("curl is not installed")
+    if any('"claude-code"' in block.text for block in parts) and real_program("claude-code") is None:
+        pytest.skip("claude-code is not installed; `make clis` does it")
     with _place() as place, commands_for_shells() as commands:
         walk = Walkthrough(name, place, commands)
         try:

@@ -174,10 +174,11 @@ def _refuses(text: str) -> bool:
 # Killed ---------------------------------------------------------------------------------------------------------------
 
 POINTS: Final[list[tuple[CliKind, tuple[Point, str]]]] = [
-    ("claude-code", ("before_journal", "tool:pay")),
+    ("codex", ("before_journal", "tool:pay")),
     ("codex", ("between_steps", "tool:pay")),
 ]
-"""In the middle of the call that pays, whose outcome is not known then; and after it."""
+"""In the middle of the call that pays, whose outcome is not known then; and after it. Codex starts at a third of the
+cost of claude-code."""
 MORE: Final[list[tuple[CliKind, tuple[Point, str]]]] = [
     ("codex", ("before_step", "run")),
     ("codex", ("before_step", "tool:pay")),

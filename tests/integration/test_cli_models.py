@@ -24,6 +24,7 @@ from switchboard.journey.ask import _billed, _last_billed
 from tests.integration.test_cli import Cli, ask, envelope
 from tests.postgres import Postgres
 from tests.processes import Server, butler, environment, running, scripted_llm, write_teams
+from tests.running import program
 
 TEAM = {
     "team": {"name": "root"},
@@ -139,14 +140,18 @@ def test_models_that_answer(cli: Cli, provider: Provider, monkeypatch: pytest.Mo
 def test_a_model_is_asked_what_it_is_used_for(
     cli: Cli, provider: Provider, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    clerk = {"name": "System1/clerk", "engine": "model", "config": {"models": ["caller", "silent"]}}
+    clerk = {"name": "System1/clerk", "engine": "model", "config": {"models": ["caller", "silent", "runner"]}}
     teams = write_teams(tmp_path / "teams", {"team": {"name": "root"}, "systems": [clerk], "routing_rules": []})
     monkeypatch.setenv("SWITCHBOARD_TEAMS_DIR", str(teams))
-    said = tried(cli, monkeypatch, *map(provider.model, ("caller", "silent", "good")))
+    runner = program(tmp_path, 'call("look_up_number", person="Ada")\nend("4711")')
+    models = [*map(provider.model, ("caller", "silent", "good")), provider.model("runner", "claude-code")]
+    models[-1]["program"] = str(runner)
+    said = tried(cli, monkeypatch, *models)
     assert {name: (one["ok"], one["detail"]) for name, one in said.items()} == {
         "caller": (True, "calls tools"),
         "silent": (False, "it did not call the tool"),
         "good": (True, "chose System1/weather"),
+        "runner": (True, "calls tools"),
     }
     monkeypatch.setenv("SWITCHBOARD_CLASSIFY__MODELS", '["caller"]')
     [both] = cli.json("models", "test", "caller", code=1)["models"]

@@ -23,7 +23,7 @@ from switchboard.tools.mcp_server import McpServer, tools_of
 from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.transport.mcp_call import Said, ServerFailure
 from switchboard.transport.stdio_mcp import KEY
-from tests.mcp_servers import OPEN, Rogue, a_rogue, running
+from tests.mcp_servers import OPEN, Rogue, a_rogue, keepers, running
 from tests.rogue_mcp import a_tool
 from tests.waiting import eventually
 
@@ -99,10 +99,10 @@ async def test_a_call_without_an_answer_ends_and_the_server_only_if_it_answers_n
     rogue: Rogue, database: Database
 ) -> None:
     async with a_server(rogue.spec(timeout=0.2), database) as server:
-        [keeper] = running(["keeper.py"])
+        [keeper] = keepers()
         assert await failure_of(server, "silent") == "the server did not answer in 0.2 s"
         assert await called(server, "echo", text="still there") == Said("still there", ok=True)
-        assert running(["keeper.py"]) == [keeper]
+        assert keepers() == [keeper]
         assert await failure_of(server, "freeze") == "the server did not answer in 0.2 s"
         await eventually(lambda: gone(keeper))
         assert await called(server, "echo", text="another one") == Said("another one", ok=True)
@@ -110,7 +110,7 @@ async def test_a_call_without_an_answer_ends_and_the_server_only_if_it_answers_n
 
 async def test_a_frozen_server_is_ended_though_calls_keep_coming(rogue: Rogue, database: Database) -> None:
     async with a_server(rogue.spec(timeout=0.2), database) as server:
-        [keeper] = running(["keeper.py"])
+        [keeper] = keepers()
         frozen = asyncio.create_task(failure_of(server, "freeze"))
         more = [asyncio.create_task(later(server, n)) for n in range(12)]
         await eventually(lambda: gone(keeper))
@@ -267,7 +267,7 @@ async def test_nothing_is_left_of_a_server_whose_worker_is_killed(rogue: Rogue) 
 
 async def test_a_server_ends_with_its_keeper(rogue: Rogue, database: Database) -> None:
     async with a_server(rogue.spec(), database) as server:
-        [keeper] = running(["keeper.py"])
+        [keeper] = keepers()
         os.kill(keeper, signal.SIGKILL)
         await eventually(lambda: nothing_runs(rogue))
         assert await called(server, "echo", text="new") == Said("new", ok=True)

@@ -329,7 +329,7 @@ BROKEN: dict[str, tuple[str, type[EngineFailure], str, str]] = {
         'end("Invalid API key · Please run /login", is_error=True, stop_reason=None)',
         Outage,
         "target_unavailable",
-        "Please run /login",
+        "cli: auth: claude-code broke off (exit status 0): Invalid API key",
     ),
     "at its limit": (
         'end("You have hit your usage limit: rate limit", is_error=True, stop_reason=None)',

@@ -10,7 +10,8 @@ import pytest
 from switchboard.app.settings import load_settings
 from switchboard.core.policy.budget import Price
 from switchboard.domain.errors import ConfigurationError
-from switchboard.llm.build import Sessions
+from switchboard.llm.build import Sessions, flaw
+from switchboard.llm.port import CliKind
 from switchboard.llm.spec import ModelSpec
 
 
@@ -30,11 +31,33 @@ from switchboard.llm.spec import ModelSpec
             ModelSpec("m", "codex", "x", "http://h", program="/no/such"),
             "m: /no/such is not installed.* leave this model out of classify.models",
         ),
+        (ModelSpec("m", "anthropic", "x", login=True), "login is for claude-code and codex; all others need a key"),
+        (
+            ModelSpec("m", "codex", "x", login=True, api_key_env="A", program="/bin/sh"),
+            "either login or a key, not both",
+        ),
     ],
 )
 def test_wrong_models_are_refused_at_the_start(model: ModelSpec, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Sessions([model])
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "command"),
+    [("claude-code", ".claude/.credentials.json", "claude auth login"), ("codex", ".codex/auth.json", "codex login")],
+)
+def test_who_is_not_logged_in_is_told_how_to(
+    kind: CliKind, file: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("CLAUDE_CONFIG_DIR", "CODEX_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    model = ModelSpec("m", kind, "x", login=True, program="/bin/sh")
+    assert (flaw(model) or "").endswith(f"there is no {tmp_path}/{file}; as the user that runs the workers: {command}")
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).touch()
+    assert flaw(model) is None
 
 
 def test_a_missing_sdk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

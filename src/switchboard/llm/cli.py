@@ -46,7 +46,8 @@ _CAUSES: Final[tuple[tuple[FailureKind, re.Pattern[str]], ...]] = (
     (
         "auth",
         re.compile(
-            r"(?:status|error|code)\W{1,3}401\b|invalid.{0,10}api.?key|authentication|unauthorized", re.IGNORECASE
+            r"(?:status|error|code)\W{1,3}401\b|invalid.{0,10}api.?key|authentication|unauthorized|log(?:ged)? ?in\b",
+            re.IGNORECASE,
         ),
     ),
     ("rate_limited", re.compile(r"\b429\b|rate.?limit|quota|RESOURCE_EXHAUSTED", re.IGNORECASE)),

@@ -2,8 +2,8 @@
 
 Called by `switchboard models test`, on the machine and in the environment in which it is typed: it works while no
 server runs, for with a missing key none starts. The question is tiny and always the same, the sessions are those of a
-worker, and what they cost counts as spending of the day. Command lines call our tool at the MCP server, so for them the
-server must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch.py`.
+worker, and what they cost counts as spending of the day. Command lines that classify call our tool at the MCP server,
+so for them the server must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from switchboard.core.classification.prompt import Asked, route_tool, routing_pr
 from switchboard.core.policy.budget import Cap
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import NotFound, SwitchboardError
-from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolServer
+from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolCall, ToolResult, ToolServer
 from switchboard.domain.routing import Team
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_head, sentinel
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
-from switchboard.llm.spec import CLI_KINDS
+from switchboard.llm.spec import CLI_KINDS, RUNNERS
 from switchboard.llm.spending import DayBook, Spending
 from switchboard.store import classification, model_usage
 from switchboard.store.checkup import schema_facts
@@ -167,8 +167,18 @@ async def try_tools(settings: Settings, model: ModelSettings, place: Place) -> T
     lacks = flaw(model.spec)
     if lacks is not None:
         return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
-    request = replace(_SECRET, max_tokens=model.max_tokens, deadline=model.timeout)
-    report = await _asked(settings, model, place, request, _calls_no_tool)
+    made: list[ToolCall] = []
+
+    async def look_up(call: ToolCall) -> ToolResult:
+        made.append(call)
+        return ToolResult("", "4711")
+
+    async def wrong(reply: Reply) -> str | None:
+        return await _calls_no_tool(replace(reply, calls=(*reply.calls, *made)))
+
+    carrying = (lambda: look_up) if model.kind in RUNNERS else None
+    request = replace(_SECRET, max_tokens=model.max_tokens, deadline=model.timeout, carrying=carrying)
+    report = await _asked(settings, model, place, request, wrong)
     tried = _told(model, report.attempts[-1], None, place)
     tried = replace(tried, detail="calls tools") if tried.ok else tried
     return await _with_context(settings, model, place, tried)
@@ -328,5 +338,7 @@ def _or_local(model: ModelSettings) -> str:
 
 
 def _key_of(model: ModelSettings) -> str:
+    if model.login:
+        return "the login of the user that runs this: log in again"
     key = model.api_key_env or model.api_key_file
     return f"the key in {key}: renew it" if key else "calls without a key: set api_key_env or api_key_file"
