@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-tools runners kit bombs bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-plans chaos-tools runners kit bombs bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -73,6 +73,9 @@ chaos-model: $(STAMP) ## 1000 messages, models that fail in every way, a kill -9
 
 chaos-turns: $(STAMP) ## 300 turns with tools, 30 % of all answers go wrong, a kill -9 every 5 s: each answered once, or a dead letter
 	@$(BIN)/python -m tests.chaos.turns_run
+
+chaos-plans: $(STAMP) ## 200 plans of 5 to 30 steps, a kill -9 every 2 s: no step done again, no effect repeated, no budget exceeded
+	@$(BIN)/python -m tests.chaos.plans_run
 
 chaos-tools: $(STAMP) ## 1000 turns with MCP servers, commands, shells and programs that do what they can to their workers, a kill -9 every 3 s: nothing of them is left; then 50 of one shell
 	@nice -n 5 $(BIN)/python -m tests.chaos.tools_run

@@ -27,7 +27,7 @@ ENGINE: Final = frozenset(
     f"test_{name}"
     for name in (
         *("accept", "batch_turns", "crash_points", "crash_points_models", "crash_points_turns", "engine_model"),
-        *("interruptions", "journal", "killed_in_a_session", "lanes", "turns", "waiting"),
+        *("interruptions", "journal", "killed_in_a_session", "lanes", "plans_killed", "trio", "turns", "waiting"),
     )
 )
 """Modules of tests that are never run once more."""

@@ -349,6 +349,9 @@ class HeldJournal:
     def on_record(self) -> Mapping[str, OnRecord]:
         return self.journal.on_record()
 
+    def check(self) -> None:
+        self.journal.check()
+
     async def flush(self) -> None:
         await self.journal.flush()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -50,11 +50,15 @@ def idempotency_key(item: Item, path: str) -> UUID:
 
 
 class StepLog:
-    """Where the journals of one worker write: their steps share commits, in the order of submission."""
+    """Where the journals of one worker write: their steps share commits, in the order of submission.
 
-    def __init__(self, database: Database, worker: int) -> None:
+    `alive`: whether nobody can have taken over from it yet; a process that was suspended resumes where it was.
+    """
+
+    def __init__(self, database: Database, worker: int, alive: Callable[[], bool] = lambda: True) -> None:
         self._database = database
         self._worker = worker
+        self.alive = alive
         self._batch: Batch[StepWrite, bool] = Batch(lambda batch: store.write_steps(database, worker, batch))
 
     async def load(self, item: Item, request_id: RequestId) -> dict[str, Step]:
@@ -147,6 +151,8 @@ class StoredJournal:
         if result is NOT_DONE:
             await self._begin(replace(step, tokens_out=lost + reserve), reserved=reserve > 0)
             point("before_step", path)
+            if effect != "idempotent":
+                self.check()
             result = await self._act(step, act, reserved=reserve > 0)
             point("before_journal", path)
         done = _ended(step, result)
@@ -193,6 +199,12 @@ class StoredJournal:
         if known.state != "started":
             return decided(known.result)
         raise Parked(self._undecided())
+
+    def check(self) -> None:
+        """Raise `Fenced` if others may have taken over: they find that a step has begun, and nobody knows its end."""
+        self._check()
+        if not self._log.alive():
+            raise Fenced
 
     async def flush(self) -> None:
         """Wait until every step that has ended is recorded. Raises `Fenced`, or what the write raised."""

@@ -171,7 +171,7 @@ class _Session:
         try:
             lock = self._settings.use_lock and await self._can_lock(connection)
             self._worker = await store.register_worker(connection, self._process(), lock=lock)
-            self._steps = StepLog(self._database, self._worker)
+            self._steps = StepLog(self._database, self._worker, self._is_alive)
             await self._database.listen(connection, CHANNEL, self._notifier.heard)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError) as error:
             raise Unavailable(f"the worker could not register: {error}") from error

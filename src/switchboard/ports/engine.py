@@ -180,6 +180,10 @@ class OnRecord:
 class Journal(Protocol):
     """The steps of this turn: what is done is never done again, what may have happened is never repeated blindly."""
 
+    def check(self) -> None:
+        """Raise `Fenced` if another worker may have taken over; for the moment just before something takes effect."""
+        ...
+
     async def flush(self) -> None:
         """Wait until every step that has ended is on record. Raises `Fenced`."""
         ...

@@ -180,6 +180,9 @@ class MemoryJournal:
                 known[path] = OnRecord("done", ended, tokens)
         return known
 
+    def check(self) -> None:
+        """As `Journal.check`; nobody takes over."""
+
     async def flush(self) -> None:
         """As `Journal.flush`; everything is on record at once."""
 

@@ -7,6 +7,7 @@ not fit, a tool that raises, one that does not end, one that returns far too muc
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -31,9 +32,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Of one call, in seconds."""
+    """Of one call: the seconds that it may take, and what is called as it begins; what that raises is raised."""
 
     timeout: float = TIMEOUT_S
+    begin: Callable[[], None] | None = None
 
 
 _DEFAULTS: Final = CallLimits()
@@ -42,13 +44,13 @@ _DEFAULTS: Final = CallLimits()
 async def call_tool(
     tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits = _DEFAULTS
 ) -> ToolOutcome:
-    """Check the arguments, call the tool, shorten its result. Never raises.
+    """Check the arguments, call the tool, shorten its result. Never raises, but for what `begin` does.
 
     Cancelled, it leaves nothing running but what does not end within a third of a second.
     """
     if wrong := complaint(arguments, tool.spec.parameters):
         return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)
-    outcome = await _bounded(tool, arguments, scope, limits.timeout)
+    outcome = await _bounded(tool, arguments, scope, limits)
     text = storable_text(outcome.text[:MOST_WRITTEN])
     name, most = tool.spec.name, tool.spec.most
     if len(text) <= most:
@@ -56,8 +58,9 @@ async def call_tool(
     return replace(outcome, text=await in_thread(lambda stop: shorten(text, scope, name, stop, most)))
 
 
-async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, timeout: float) -> ToolOutcome:
-    running = asyncio.ensure_future(_called(tool, arguments, scope))
+async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits) -> ToolOutcome:
+    timeout = limits.timeout
+    running = asyncio.ensure_future(_called(tool, arguments, scope, limits.begin))
     late, grace = True, _STOP_GRACE_S
     try:
         late, grace = not (await asyncio.wait((running,), timeout=timeout))[0], _GRACE_S
@@ -76,7 +79,11 @@ async def _cancelled(running: asyncio.Future[ToolOutcome], name: str, grace: flo
         _log.error("a tool does not stop", tool=name)
 
 
-async def _called(tool: Tool, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+async def _called(
+    tool: Tool, arguments: JsonMapping, scope: ToolScope, begin: Callable[[], None] | None
+) -> ToolOutcome:
+    if begin is not None:
+        begin()
     try:
         return await tool.call(arguments, scope)
     except Exception as error:

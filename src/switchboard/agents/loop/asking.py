@@ -127,11 +127,11 @@ def _outside(tool: FrozenTool, *, wary: bool) -> str:
     return OUTSIDE if wary and not is_read_only(tool) else ""
 
 
-def people_of(caller: Caller, journal: Journal) -> People:
+def people_of(caller: Caller) -> People:
     """The people of a turn."""
     around = caller.around
     hours, approvals, granted = around.options.approve_hours, around.approvals, around.granted
-    return People(caller.turn, journal, caller.frozen, around.tools, caller.scope, hours, approvals, granted)
+    return People(caller.turn, caller.journal, caller.frozen, around.tools, caller.scope, hours, approvals, granted)
 
 
 def event_of(path: str) -> str:

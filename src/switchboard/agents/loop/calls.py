@@ -19,7 +19,7 @@ from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.ports.engine import Approvals, Turn
+from switchboard.ports.engine import Approvals, Journal, Turn
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Keep, Tool, ToolOutcome, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
@@ -47,6 +47,7 @@ class Caller:
     """Calls tools for a turn."""
 
     turn: Turn
+    journal: Journal
     frozen: Frozen
     around: Around
 
@@ -56,7 +57,8 @@ class Caller:
         if present is None or workspace is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
         scope = replace(self._scope(workspace, key), approved=approved)
-        return await call_tool(present, arguments, scope, CallLimits(self.around.options.tool_timeout))
+        begin = None if tool.effect == "idempotent" else self.journal.check
+        return await call_tool(present, arguments, scope, CallLimits(self.around.options.tool_timeout, begin))
 
     @property
     def scope(self) -> ToolScope | None:

@@ -106,8 +106,8 @@ class Talk:
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
         """Calls of the last answer that have begun, by path, and their records, once there are any."""
         self._telling = Telling(turn.on_delta)
-        self._caller = Caller(turn, frozen, around)
-        self._people = people_of(self._caller, journal)
+        self._caller = Caller(turn, journal, frozen, around)
+        self._people = people_of(self._caller)
         self._decisions: dict[str, Decided] = {}
         """What people have decided about calls of the last answer, by path."""
 

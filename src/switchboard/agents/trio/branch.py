@@ -24,6 +24,10 @@ class Branch:
     def _at(self, path: str) -> str:
         return f"{self.path}/{path}"
 
+    def check(self) -> None:
+        """As in the port."""
+        self.journal.check()
+
     async def flush(self) -> None:
         """As in the port, for the whole turn."""
         await self.journal.flush()

@@ -81,7 +81,7 @@ class PlannedTurn:
         self._planner = planner
         self._attempts = attempts
         self._templates = templates(turn.text, start.menu, start.limits, start.builds)
-        self._caller = Caller(turn, start.frozen, around)
+        self._caller = Caller(turn, journal, start.frozen, around)
 
     async def run(self) -> TurnResult:
         """To the end, or until people must decide, or a model is back: neither counts as time of the plan."""
@@ -109,7 +109,7 @@ class PlannedTurn:
 
     async def _carrier(self) -> Carrier:
         clock = await self._clock()
-        people = people_of(self._caller, self._journal)
+        people = people_of(self._caller)
         return Carrier(self._start, self._caller, self._journal, people, self._planner, self._templates, clock)
 
     # Time -------------------------------------------------------------------------------------------------------------
