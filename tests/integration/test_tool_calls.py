@@ -82,7 +82,9 @@ STUBBORN = set[asyncio.Task[object] | None]()
     ],
 )
 async def test_what_fails_is_an_outcome(act: Callable[[], Awaitable[ToolOutcome]], said: str, tmp_path: Path) -> None:
-    assert await outcome_of(Odd(act), tmp_path, CallLimits(timeout=0.01)) == ToolOutcome(said, ok=False)
+    passing = act is hangs  # what takes too long once may be quicker the next time
+    outcome = await outcome_of(Odd(act), tmp_path, CallLimits(timeout=0.01))
+    assert outcome == ToolOutcome(said, ok=False, passing=passing)
 
 
 async def test_a_tool_that_is_late_is_stopped_and_its_effect_is_in_doubt(tmp_path: Path) -> None:
