@@ -53,6 +53,7 @@ if at:
     words = [at["command"], *at["args"]]
     server = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     ask("initialize", protocolVersion="2025-06-18")
+    ask("tools/list")
 """
 
 

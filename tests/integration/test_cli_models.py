@@ -383,7 +383,9 @@ def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pa
         {"name": "file", "kind": "anthropic", "model": "m", "api_key_file": str(tmp_path / "none")},
         {"name": "program", "kind": "codex", "model": "m", "base_url": "http://127.0.0.1:9", "program": "not-there"},
         {"name": "idle", "kind": "openai", "model": "m"},
+        {"name": "runner", "kind": "claude-code", "model": "m", "program": "/bin/sh", "login": True},
     ]
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     given = {"data_dir": tmp_path, "models": models}
     asked = {"models": ["whole", "keyless", "file", "program"]}
     found = {one.name: one for one in check_machine(Settings.model_validate({**given, "classify": asked}))}
@@ -393,7 +395,9 @@ def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "model file": "warning",
         "model program": "warning",
         "model idle": "warning",
+        "model runner": "warning",
     }
+    assert "nobody is logged in" in found["model runner"].detail
     assert "NO_KEY" in found["model keyless"].detail
     assert "not on PATH" in found["model program"].detail
     none = {one.name for one in check_machine(Settings(data_dir=tmp_path))}

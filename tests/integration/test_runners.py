@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 
 from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.routing import Team
+from switchboard.journey.approving import Decision, decide
 from switchboard.ports.engine import (
     Answer,
     Decided,
@@ -29,8 +32,12 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.store import approvals as store
+from switchboard.store.approvals import StoredApprovals
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from tests.asking import spec
+from tests.hands import assert_balanced, at_work, settled
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.running import living, program, spec_of, turns_by
 from tests.turning import OWNER, Noting
 from tests.waiting import eventually
@@ -280,6 +287,7 @@ if os.fork() == 0:
     time.sleep(600)
 call("look", text="a")
 say("I begin to write")
+mark("said")
 time.sleep(600)
 """
 
@@ -302,6 +310,63 @@ async def test_stopped_it_ends_with_all_that_it_has_started_and_what_it_wrote_is
 
 async def _told(deltas: list[Delta], text: str) -> bool:
     return any(delta.offset + len(delta.text) >= len(text) for delta in deltas)
+
+
+# In a worker ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def a_worker(url: str, place: Path, body: str, *tools: Noting) -> AsyncIterator[Lab]:
+    """One whose butler is this program, with a message for it."""
+    clerk = butler("clerk", "model", owners=["api:x"], models=["cli"], approve=["pay"])
+    team = Team(ROOT, None, members=(clerk,))
+    async with lab(url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts:
+        approvals = StoredApprovals(parts.database)
+        async with (
+            turns_by(place, body, tools, approvals=approvals) as engine,
+            at_work(parts.worker({"model": engine})),
+        ):
+            await say(parts, "pay it")
+            yield parts
+
+
+async def say(parts: Lab, text: str) -> None:
+    await parts.accept.accept(submission(text, channel="api", sender="x", event=text))
+
+
+async def replied(parts: Lab) -> list[str]:
+    """What the butler has replied, as soon as nothing is left to do."""
+    await eventually(lambda: settled(parts))
+    rows = await parts.database.rows("select text from outbox where system_id <> 'switchboard'")
+    return [row["text"] for row in rows]
+
+
+async def test_a_worker_parks_a_turn_and_goes_on_when_it_is_decided(database_url: str, tmp_path: Path) -> None:
+    look, pay = Noting("look"), Noting("pay", "effectful")
+
+    async def waits(parts: Lab) -> bool:
+        return bool(await parts.count("select count(*) from parked"))
+
+    async with a_worker(database_url, tmp_path, PAYS, look, pay) as parts:
+        await eventually(lambda: waits(parts))
+        [asked] = await store.list_approvals(parts.database, "pending", None, 9)
+        assert (asked.tool, asked.arguments) == ("pay", {"text": "b"})
+        await decide(parts.database, parts.notifier, asked, Decision("approved", "a test"))
+        assert await replied(parts) == ["Paid."]
+        await assert_balanced(parts)
+    assert [arguments for _, arguments in pay.calls] == [{"text": "b"}]
+    assert len(look.calls) == 1
+
+
+async def test_who_writes_stop_ends_the_program(database_url: str, tmp_path: Path) -> None:
+    async with a_worker(database_url, tmp_path, IGNORES, Noting("look"), Noting("pay")) as parts:
+        await eventually(lambda: _there(tmp_path, "said"))
+        await say(parts, "/stop")
+        assert await replied(parts) == ["I begin to write"]
+        assert living(tmp_path) == []
+        spent = await parts.database.row("select stop_reason from delivery where system_id = 'System1/clerk'")
+        assert spent is not None
+        assert spent["stop_reason"] == "aborted"
 
 
 # What can break -------------------------------------------------------------------------------------------------------
@@ -356,6 +421,17 @@ async def test_a_program_that_fails_is_told_of_like_any_provider(tmp_path: Path,
     assert type(caught.value) is kind
     assert caught.value.retryable
     assert (caught.value.error_class, said in str(caught.value)) == (error_class, True)
+
+
+async def test_one_that_never_asks_for_our_tools_has_not_answered(tmp_path: Path) -> None:
+    file = program(tmp_path, "")
+    end = {"type": "result", "subtype": "success", "result": "Hi.", "stop_reason": "end_turn"}
+    file.write_text(f"#!/bin/sh\necho '{json.dumps(end)}'\n")
+    async with turns_by(tmp_path, "", [Noting("look")], specs=[spec_of(file)]) as engine:
+        with pytest.raises(Outage, match="did not get our MCP server"):
+            await engine.run(a_turn(MINE), MemoryJournal())
+        result = await engine.run(a_turn({"models": ["cli"]}), MemoryJournal())
+    assert isinstance(result, Answer), "who is granted no tools needs none"
 
 
 async def test_a_model_that_refuses_is_a_refusal(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class Request:
     that was cut off at `max_tokens` is a failure; otherwise it comes without its calls. `no_calls`: the tools are
     shown, as providers want it where earlier calls are, but none may be called now. `key` says what the request
     belongs to. A command line needs a `server`; or `carrying`, with which it does a whole turn, of at most `rounds`
-    requests: called when it starts, this gives what carries out its calls.
+    requests: called when it starts, this gives what carries out its calls. `on_usage` is told what it has used so far.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -143,6 +143,7 @@ class Request:
     server: ToolServer | None = None
     carrying: Callable[[], CarryOut] | None = field(default=None, compare=False, repr=False)
     rounds: int = 25
+    on_usage: Callable[[Usage], None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def text(self) -> str:

@@ -22,6 +22,7 @@ from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Refusal, 
 from switchboard.core.policy.budget import settle as settle_account
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.llm import (
+    NO_USAGE,
     Attempt,
     Bill,
     Delta,
@@ -122,6 +123,8 @@ class _Run:
     account: Account
     on_delta: OnDelta | None = None
     told: bool = False
+    used: Usage = NO_USAGE
+    """What the session that runs has used, as far as it is told."""
     attempts: list[Attempt] = field(default_factory=list)
     best: Reply | None = None
     last: bool = False
@@ -150,6 +153,10 @@ class _Run:
             on_delta(delta if delta.end is None else replace(delta, end=_with_cost(model, delta.end)))
 
         return listen
+
+    def meter(self, used: Usage) -> None:
+        """What the session that runs has used so far."""
+        self.used = used
 
     def take_back(self) -> None:
         """Tell that the deltas so far are void, if there were any."""
@@ -282,8 +289,8 @@ class Dispatcher:
         try:
             bill = await self._admitted(run, model, request)
         except asyncio.CancelledError:
-            # Its cost will never be known; it has certainly been sent.
-            bill = _bill(run, model, Usage(asked_tokens(request), estimated=True))
+            # What it has cost will never be known, but for what was told until then; it has certainly been sent.
+            bill = _bill(run, model, run.used if run.used.tokens else Usage(asked_tokens(request), estimated=True))
             raise
         finally:
             run.account = settle_account(run.account, wanted, ZERO if bill is None else amount_of(bill))
@@ -343,7 +350,8 @@ class Dispatcher:
         # In a whole turn the timeout is how long a program may be silent.
         limit = run.left() if request.carrying else min(model.spec.timeout, run.left())
         run.take_back()
-        asked = replace(request, deadline=limit, max_tokens=_output(request, model))
+        run.used = NO_USAGE
+        asked = replace(request, deadline=limit, max_tokens=_output(request, model), on_usage=run.meter)
         try:
             reply = await _within(model.session, asked, run.listener(model))
         except ModelFailure as failure:

@@ -55,6 +55,11 @@ class Transcript:
         """The text of the message that is being written, or of the last one that was."""
         return self._session.saying if self._session.in_pieces else self._session.text
 
+    @property
+    def usage(self) -> Usage:
+        """As far as it is told."""
+        return self._session.spent
+
     def reply(self) -> Reply:
         """As far as it has come."""
         return self._session.reply()
@@ -90,8 +95,11 @@ class _Session:
 
     def reply(self) -> Reply:
         calls, errors = tuple(self.calls.values()), tuple(self.errors)
-        usage = self.usage if self.usage.tokens else sum(self.used.values(), NO_USAGE)
-        return Reply(self.text, calls, usage, self.model, errors, self.ended, by_program=True)
+        return Reply(self.text, calls, self.spent, self.model, errors, self.ended, by_program=True)
+
+    @property
+    def spent(self) -> Usage:
+        return self.usage if self.usage.tokens else sum(self.used.values(), NO_USAGE)
 
 
 def _claude(session: _Session, line: Line) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from switchboard.domain.llm import Delta, ModelFailure, OnDelta, Reply, Request
+from switchboard.domain.llm import Delta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm.cli import NO_SERVER, CliSession, broke_off, cause, environment, lay_out, passed_on, program_of
 from switchboard.llm.cli import short as shortened
 from switchboard.llm.commands import Command, Way, run_command_for
@@ -64,7 +64,7 @@ class RunnerSession:
         asked = self.asked
         command = run_command_for(self.kind, request, relay_to(place), Way(asked.spec, asked.key, place, asked.login))
         lay_out(place, command)
-        run = _Run(self.kind, self._started(place, command), tools, on_delta, asked.spec.timeout)
+        run = _Run(self.kind, self._started(place, command), tools, (on_delta, request.on_usage), asked.spec.timeout)
         try:
             async with asyncio.timeout(request.deadline):
                 await run.follow(command.given)
@@ -98,15 +98,23 @@ class RunnerSession:
 
 
 class _Run:
-    """A program while it runs. `silence`: seconds after which one that neither says nor calls anything is given up."""
+    """A program while it runs. `silence`: seconds after which one that neither says nor calls anything is given up.
+
+    `listeners`: who is told what it says, and what it has used.
+    """
 
     def __init__(
-        self, kind: CliKind, program: Kept, tools: ToolServing, on_delta: OnDelta | None, silence: float
+        self,
+        kind: CliKind,
+        program: Kept,
+        tools: ToolServing,
+        listeners: tuple[OnDelta | None, Callable[[Usage], None] | None],
+        silence: float,
     ) -> None:
         self._kind = kind
         self._program = program
         self._tools = tools
-        self._on_delta = on_delta
+        self._on_delta, self._on_usage = listeners
         self._silence = silence
         self._transcript = Transcript(kind)
         self._told = ""
@@ -151,7 +159,8 @@ class _Run:
         reply = replace(with_usage(self._transcript.reply(), request), calls=())
         status, errors = self._program.status or 0, self._program.errors
         ended = Ended(self._transcript.odd.encode(), errors, status if status < 128 else 128 - status)
-        if NO_SERVER.search("\n".join((*reply.errors, errors))):
+        missed = request.tools and not self._tools.listed and not broke_off(self._kind, reply)
+        if missed or NO_SERVER.search("\n".join((*reply.errors, errors))):
             told = f"{self._kind} did not get our MCP server: {shortened(' '.join((*reply.errors, errors)))}"
             raise ModelFailure("unavailable", told, alive=True, reply=reply)
         end = _ENDS.get(reply.stop_reason or "")
@@ -177,6 +186,8 @@ class _Run:
             for line in _lines(buffer, looked):
                 self._transcript.read(line)
                 self.tell(self._transcript.saying)
+                if self._on_usage is not None:
+                    self._on_usage(self._transcript.usage)
             looked = len(buffer)
             if looked > _MOST_LINE:
                 raise ModelFailure("garbage", f"{self._kind} wrote a line of more than {_MOST_LINE} bytes")

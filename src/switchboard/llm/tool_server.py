@@ -70,6 +70,8 @@ class ToolServing:
         self._tasks: set[asyncio.Task[None]] = set()
         self._calls = 0
         self._active_at = self._loop.time()
+        self.listed = False
+        """Whether the program has asked which there are; one that has not goes on without any."""
         self.failed: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -117,6 +119,7 @@ class ToolServing:
                 us = {"name": "switchboard", "version": __version__}
                 return {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": us}}
             case "tools/list":
+                self.listed = True
                 return {"result": {"tools": [_listed(tool) for tool in self._tools.values()]}}
             case "ping":
                 return {"result": {}}

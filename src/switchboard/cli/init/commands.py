@@ -245,7 +245,8 @@ def _asked(found: Found) -> Offer | None:
         console.print(f"No model was found. To use one, stop here, and {_WAYS}.", style="yellow", soft_wrap=True)
     if found.programs:
         names = " and ".join(found.programs)
-        console.print(f"Also found: {names}, which can classify messages (docs/models.md).", style="dim")
+        console.print(f"Also found: {names}, which can classify messages (docs/models.md);", style="dim")
+        console.print("claude and codex can do the turns of butlers as well (docs/runners.md).", style="dim")
     default, most = min(1, len(found.offers)), len(found.offers)
     chosen: int = typer.prompt("Number", default=str(default), value_proc=partial(_number, most), err=True)
     return found.offers[chosen - 1] if chosen else None
