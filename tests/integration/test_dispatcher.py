@@ -291,6 +291,26 @@ async def test_with_a_single_model_the_outcome_of_the_probe_is_awaited(healthy: 
         assert waits == {None, 60.0}
 
 
+async def test_what_a_cancelled_session_has_told_of_its_usage_is_booked() -> None:
+    reached = asyncio.Event()
+
+    async def act(request: Request) -> None:
+        assert request.on_usage is not None
+        request.on_usage(Usage(100, 10))
+        reached.set()
+        await asyncio.Event().wait()
+
+    book = DayBook(lambda: TODAY)
+    running = asyncio.create_task(
+        Dispatcher([(ModelSpec("one", "openai", "m"), Scripted("one", act))], book).run(request())
+    )
+    await reached.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert book.account.spent == Amount(110)
+
+
 async def test_a_cancelled_probe_releases_its_slot() -> None:
     clock, gate = Clock(), asyncio.Event()
     acts: list[Any] = [DOWN, gate.wait, GOOD]
