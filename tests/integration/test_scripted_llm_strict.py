@@ -291,3 +291,12 @@ async def test_a_local_server_answers_one_after_the_other_and_goes_on_when_its_c
         assert (await second).json()["choices"][0]["message"]["content"] == "2"
         await llm.settled()
         assert llm.most_at_once == 2
+
+
+async def test_a_local_server_ends_with_its_test_whatever_waits() -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
+    async with httpx2.AsyncClient() as http, ScriptedLlm([Reply(gate="never")], strict="local") as llm:
+        asked = asyncio.create_task(http.post(f"{llm.url}/v1/chat/completions", json=body))
+        await llm.waiting("never")
+    with pytest.raises(httpx2.TransportError):
+        await asked

@@ -18,7 +18,7 @@ from switchboard.core.planning.form import MOST_TOOLS, NOTE, offered, reduced_sc
 from switchboard.core.planning.guard import guard_of
 from switchboard.core.planning.limits import Clock, PlanLimits
 from switchboard.core.planning.menu import Menu
-from switchboard.core.planning.places import place_of
+from switchboard.core.planning.places import place_of, unknown_url
 from switchboard.core.planning.schemas import pipeline_schema, route_decision_schema
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonObject
@@ -307,3 +307,25 @@ def test_the_examples_of_the_tests_are_of_every_kind() -> None:
         route_tool(MENU).parameters["properties"]["action"]["enum"]
     )
     assert SEED in VALID
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ({}, None),
+        ({"url": ARXIV}, None),
+        ({"url": f"{ARXIV}?secret"}, f"{ARXIV}?secret"),
+        ({"url": "evil.example"}, "evil.example"),
+        ({"query": f"what is on {ARXIV}, and why?"}, None),
+        ({"query": "see https://evil.example/?secret"}, "https://evil.example/?secret"),
+        (
+            {"path": "notes/b.md", "n": 7, "deep": [{"links": [ARXIV, {"x": "ftp://evil.example"}]}]},
+            "ftp://evil.example",
+        ),
+        ({"deep": {"src_url": ["", ARXIV]}}, None),
+    ],
+)
+def test_an_address_that_nobody_has_written_is_found_wherever_it_stands(
+    arguments: JsonObject, found: str | None
+) -> None:
+    assert unknown_url(arguments, (ARXIV,)) == found

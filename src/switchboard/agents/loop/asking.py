@@ -16,9 +16,11 @@ import structlog
 from switchboard.agents.loop.calls import Caller
 from switchboard.core.arguments import complaint
 from switchboard.core.planning.guard import is_read_only
+from switchboard.core.planning.places import unknown_url
 from switchboard.core.turns.asking import ASK_USER, digest_of
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import Call
+from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Parked, Turn
 from switchboard.ports.tools import AsksFirst, Tool, ToolScope
 
@@ -27,6 +29,7 @@ MOST_WAITING: Final = 20
 _FULL: Final = f"nobody was asked, for {MOST_WAITING} things wait in this conversation already"
 _NOBODY: Final = "nobody can be asked from here"
 OUTSIDE: Final = "something from outside was read before, and may have asked for it"
+STRANGE: Final = "it names an address that the person has not written, after something from outside was read"
 _HOUR_S: Final = 3600.0
 
 log = structlog.get_logger(__name__)
@@ -101,12 +104,22 @@ class People:
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
             return None
         is_question = tool.name == ASK_USER
-        why = "" if is_question else tool.approval or _outside(tool, wary=wary) or self._first(call)
+        wants = tool.approval or (self._outside(tool, made.arguments) if wary else "") or self._first(call)
+        why = "" if is_question else wants
         if not (is_question or why):
             return None
         kind: Literal["call", "question"] = "question" if is_question else "call"
         digest = self._digest(tool.parameters, call)
         return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers)
+
+    def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
+        """Why a call needs an approval once something from outside was read; "": it changes and tells nothing."""
+        if not is_read_only(tool):
+            return OUTSIDE
+        if isinstance(self.present.get(tool.name), AsksFirst):
+            return ""  # it looks at addresses itself
+        url = unknown_url(arguments, self.frozen.urls)
+        return "" if url is None else STRANGE
 
     def _first(self, call: Call) -> str:
         present: object = self.present.get(call.made.name)
@@ -121,10 +134,6 @@ class People:
     def _digest(self, schema: Mapping[str, object], call: Call) -> str:
         turn = f"{self.turn.request_id}/{self.turn.member.system_id}/{self.turn.segment}/{call.path}"
         return digest_of(call.made.name, schema, call.made.arguments, turn)
-
-
-def _outside(tool: FrozenTool, *, wary: bool) -> str:
-    return OUTSIDE if wary and not is_read_only(tool) else ""
 
 
 def people_of(caller: Caller) -> People:

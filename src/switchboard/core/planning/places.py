@@ -7,7 +7,7 @@ Models mangle them, and pages plant them. `form.py` gives a model no other choic
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Literal
 
 from switchboard.core.planning.menu import Menu
@@ -64,6 +64,26 @@ def _faults(name: str, place: Place | None, value: object, menu: Menu) -> Iterat
     elif isinstance(value, str) and value and not _is_known(place, value, menu):
         given = ", ".join(choices(place or "url", menu)) or "there are none"
         yield f"{name} must be one of the {place or 'url'}s that the person wrote ({given}), not {value[:100]!r}"
+
+
+def unknown_url(arguments: Mapping[str, object], known: Collection[str]) -> str | None:
+    """A URL anywhere in the arguments of a call that is none of these; None: there is none."""
+    leaves = (leaf for name, value in arguments.items() for leaf in _leaves(place_of(name), value))
+    found = ((value, [value] if place == "url" else _URL.findall(value)) for place, value in leaves)
+    return next(
+        (url for value, urls in found if value for url in urls if not {url, url.rstrip(_AFTER)} & {*known}), None
+    )
+
+
+def _leaves(place: Place | None, value: object) -> Iterator[tuple[Place | None, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(place_of(str(key)) or place, inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _leaves(place, inner)
+    elif isinstance(value, str):
+        yield place, value
 
 
 def _is_known(place: Place | None, value: str, menu: Menu) -> bool:

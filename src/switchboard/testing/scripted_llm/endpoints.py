@@ -280,11 +280,8 @@ class _Way:
         """At a gate; raises _Left when the client goes first, which a local server does not notice."""
         gate = self._record.gates[name]
         gate.reached.set()
-        if self._manners.local:
-            await gate.opened.wait()
-            return
         released = asyncio.ensure_future(gate.opened.wait())
-        left = asyncio.ensure_future(self._gone())
+        left = asyncio.ensure_future(self._record.ended.wait() if self._manners.local else self._gone())
         try:
             await asyncio.wait((released, left), return_when=asyncio.FIRST_COMPLETED)
             if not released.done():

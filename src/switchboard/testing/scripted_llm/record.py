@@ -40,6 +40,7 @@ class Record:
     def __init__(self) -> None:
         self.exchanges: dict[int, Exchange] = {}
         self.strays: list[str] = []
+        self.ended = asyncio.Event()
         self.most_at_once = 0
         self._at_once = 0
         self.gates: defaultdict[str, Gate] = defaultdict(Gate)
