@@ -21,18 +21,20 @@ import pytest
 
 from switchboard.journey.approving import Decision, decide
 from switchboard.lanes.faults import Point
+from switchboard.llm.build import Sessions
 from switchboard.llm.port import CliKind
 from switchboard.ports.engine import Answer, Delta
 from switchboard.store import approvals
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm
 from tests.acceptance.runner_node import team
-from tests.acceptance.test_real_clis import HARMLESS
-from tests.asking import spec
+from tests.acceptance.test_real_clis import HARMLESS, calling
+from tests.asking import request, spec
 from tests.forked import Forks
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, lab, rule, submission, to
 from tests.programs import real_kinds, search_path
+from tests.routing_server import TOKEN, routing_server
 from tests.running import living
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
@@ -258,6 +260,21 @@ async def test_it_waits_for_an_approval(kind: CliKind, database_url: str, tmp_pa
         assert [row["text"] for row in rows] == ["All is done."]
         calls = [line.split()[0] for line in (tmp_path / "trace").read_text().splitlines()]
         assert sorted(calls) == ["look", "look", "pay"]
+
+
+@wide
+@pytest.mark.parametrize("kind", real_kinds(list(OWN)))
+async def test_it_classifies_with_a_login(kind: CliKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(a_home(tmp_path / "home")))
+    async with ScriptedLlm(calling("health")) as llm, routing_server(("health", "finance")) as server:
+        sessions = Sessions([spec(kind, llm.url, login=True)])
+        try:
+            await sessions.models[0][1].run(request(token=TOKEN, mcp_url=server.url, deadline=90.0))
+        finally:
+            await sessions.aclose()
+        assert len(server.calls) == 1
+        assert "MARK" not in json.dumps([dict(one.body) for one in llm.requests])
+    assert not was_owned(tmp_path)
 
 
 @wide

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from switchboard.domain.json_values import JsonMapping
@@ -35,6 +36,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store import approvals as store
 from switchboard.store.approvals import StoredApprovals
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
+from switchboard.turns import open_models, open_turns, process_message
 from tests.asking import spec
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
@@ -240,6 +242,25 @@ async def test_a_refused_call_is_not_made_and_the_program_hears_why(tmp_path: Pa
     assert "a person refused it, saying" in (tmp_path / "told").read_text()
 
 
+async def test_a_question_parks_the_turn_and_its_answer_reaches_the_program(tmp_path: Path) -> None:
+    asks = """
+    told = call("ask_user", text="Which colour?")
+    mark("told", told)
+    end("Waiting." if told.startswith("pending") else "Blue it is.")
+    """
+    record, turn = Record(), a_turn(MINE)
+    async with turns_by(tmp_path, asks, [Noting("ask_user")], approvals=NoApprovals()) as engine:
+        with pytest.raises(Parked):
+            await engine.run(turn, MemoryJournal(record))
+        [(event, asked)] = record.asks.items()
+        assert asked.kind == "question"
+        record.ended[event] = Decided({"decision": "answered", "by": "ann", "text": "blue", "digest": asked.digest})
+        result = await engine.run(replace(turn, attempt=2), MemoryJournal(record))
+    assert isinstance(result, Answer)
+    assert result.text == "Blue it is."
+    assert '{"answer":"blue"}' in (tmp_path / "told").read_text()
+
+
 async def test_one_that_does_not_end_when_it_is_told_is_ended(tmp_path: Path) -> None:
     stubborn = 'while True:\n    call("pay", text="b")'
     async with turns_by(tmp_path, stubborn, [Noting("pay")], approvals=NoApprovals()) as engine:
@@ -356,6 +377,23 @@ async def test_a_worker_parks_a_turn_and_goes_on_when_it_is_decided(database_url
         await assert_balanced(parts)
     assert [arguments for _, arguments in pay.calls] == [{"text": "b"}]
     assert len(look.calls) == 1
+
+
+async def test_in_a_program_of_your_own_and_with_a_model_that_the_caller_names(
+    database_url: str, tmp_path: Path
+) -> None:
+    specs = [spec_of(program(tmp_path, f'end("From {name}.")', name), name) for name in ("first", "second")]
+    team = Team(ROOT, None, members=(butler("clerk", "model"),))
+    async with (
+        lab(database_url, [team], []),
+        asyncpg.create_pool(database_url, min_size=1, max_size=6) as pool,
+        open_models(specs) as models,
+        open_turns(pool, "System1/clerk", models) as context,
+    ):
+        answer = await process_message(context, "s1", "discord", "hello")
+        named = await process_message(context, "s1", "discord", "hello", model_override="second")
+    assert (answer.content, answer.model, answer.tokens_in) == ("From first.", "first", 300)
+    assert (named.content, named.model) == ("From second.", "second")
 
 
 async def test_who_writes_stop_ends_the_program(database_url: str, tmp_path: Path) -> None:

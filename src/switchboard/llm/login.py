@@ -23,7 +23,8 @@ _LOG_IN: Final[Mapping[CliKind, str]] = {"claude-code": "claude auth login", "co
 def login_of(kind: CliKind, environ: Mapping[str, str]) -> dict[str, str]:
     """The variables by which the program finds the login."""
     variable, usual, _ = _DIRECTORIES[kind]
-    found = {name: environ[name] for name in ("HOME", "USER", "LOGNAME", variable) if environ.get(name)}
+    found = {name: environ[name] for name in ("USER", "LOGNAME", variable) if environ.get(name)}
+    found |= {"HOME": str(_home(environ))}
     # Where it is not set, claude-code keeps one of its files beside the directory and not in it.
     return found if kind == "claude-code" else {variable: str(_home(environ) / usual), **found}
 
