@@ -286,7 +286,7 @@ async def test_the_limit_of_calls_is_told_and_one_that_goes_on_is_ended(tmp_path
 
 async def test_at_the_limit_of_time_what_was_written_is_the_answer(tmp_path: Path) -> None:
     async with turns_by(tmp_path, 'say("As far as I came.")\ntime.sleep(600)') as engine:
-        result = await engine.run(a_turn({"limits": {"seconds": 3.0}}), MemoryJournal())
+        result = await engine.run(a_turn({"limits": {"seconds": 5.0}}), MemoryJournal())
     assert isinstance(result, Answer)
     assert (result.text, result.stop_reason) == ("As far as I came.", "limit:time")
     assert result.usage[0].input_tokens == 100, "as far as it was told"
@@ -488,13 +488,13 @@ async def test_a_long_call_is_no_silence_and_one_that_outlives_its_program_ends(
     dies = """
     if not (here / "died").exists():
         send("tools/call", name="pay", arguments={"text": "b"})
-        time.sleep(2)
+        time.sleep(4)
         mark("died")
         os._exit(1)
     end(call("pay", text="b"))
     """
     record, turn = Record(), a_turn(MINE)
-    async with turns_by(tmp_path, "", [pay], specs=[spec_of(program(tmp_path, dies), timeout=1.5)]) as engine:
+    async with turns_by(tmp_path, "", [pay], specs=[spec_of(program(tmp_path, dies), timeout=3.0)]) as engine:
         running = asyncio.create_task(engine.run(turn, MemoryJournal(record)))
         await begun.wait()
         await eventually(lambda: _there(tmp_path, "died"))
