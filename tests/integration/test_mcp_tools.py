@@ -276,7 +276,7 @@ async def test_a_stopped_turn_leaves_its_server_to_others(database: Database, tm
         assert said_by(await butler.answers(asks('call rogue__echo with {"text": "on"}')))["text"] == "on"
 
 
-# Servers of others ------------------------------------------------------------------------------------------------
+# A server of others; one that nobody here has written is in docs/tools.md -----------------------------------------
 
 _SDK = """
 from mcp.server.mcpserver import Image, MCPServer
@@ -306,17 +306,3 @@ async def test_a_server_made_with_the_sdk_is_used(database: Database, tmp_path: 
         assert wrong.text == "house__add was not called: b is missing"
         shown = await butler.answers(asks("call house__picture with {}"))
         assert said_by(shown)["text"] == "a cat\n[image, image/png, 12 bytes: it cannot be shown]"
-
-
-async def test_a_server_that_nobody_here_has_written_is_used(database: Database, tmp_path: Path) -> None:
-    command = (sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC")
-    clock = ServerSpec(
-        "time", command, teams=("root",), tools={"convert_time": DeclaredTool("idempotent", "low")}, start_timeout=60.0
-    )
-    wanted = {"source_timezone": "Europe/Berlin", "time": "16:30", "target_timezone": "Asia/Kolkata"}
-    async with a_butler(database, tmp_path, [clock]) as butler:
-        answer = await butler.answers(asks(f"call time__convert_time with {json.dumps(wanted)}"))
-        assert {"time__get_current_time", "time__convert_time"} <= {*butler.offered}
-    told = json.loads(said_by(answer)["text"])
-    assert told["source"]["timezone"] == "Europe/Berlin"
-    assert told["target"]["datetime"].endswith("+05:30")
