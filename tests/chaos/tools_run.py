@@ -118,16 +118,21 @@ class Report:
 
 async def run(plan: ToolsPlan, directory: Path) -> Report:
     """The whole run in `directory`."""
+    async with embedded_postgres(directory / "database") as server:
+        return await run_on(server.url, plan, directory)
+
+
+async def run_on(url: str, plan: ToolsPlan, directory: Path) -> Report:
+    """The same on this database."""
     dice = random.Random(plan.seed)
     calm, wild = servers(directory)
     calm.offers("look", "pay")
     wild.offers(*WILD)
     async with (
-        embedded_postgres(directory / "database") as server,
-        lab(server.url, [team(directory)], [rule(ROOT, [to("System1/clerk")])]) as parts,
+        lab(url, [team(directory)], [rule(ROOT, [to("System1/clerk")])]) as parts,
         ScriptedLlm(obedient) as llm,
     ):
-        crew = Crew(server.url, llm.url, directory, NODE)
+        crew = Crew(url, llm.url, directory, NODE)
         most = 0
         for _ in range(WORKERS):
             crew.hire()
@@ -148,7 +153,7 @@ async def run(plan: ToolsPlan, directory: Path) -> Report:
             watching.cancel()
             crew.dismiss()
         await parts.accept.accept_all(given[:WORKERS])
-        words = (server.url, llm.url, str(directory), "last")
+        words = (url, llm.url, str(directory), "last")
         last = forked().start(NODE, *words, env=os.environ, errors=directory / "workers.log")
         try:
             assert await last.wait(300) == 0, last.errors.read_text()[-3000:]
@@ -191,8 +196,8 @@ def _orders(plan: ToolsPlan, event: str, directory: Path, dice: random.Random) -
     wild = (f"wild__{dice.choice(WILD)}", {"megabytes": dice.choice([1, 50])})
     command = ("execute_command", {"command": dice.choice(ends)})
     all_ = [("calm__look", {}), wild, shell, command, ("calm__pay", {"text": event})]
-    wanted = [shell] if plan.shells else [one for one in all_ if dice.random() < 0.7]
-    return " ".join(f"call {name} with {json.dumps(arguments)}" for name, arguments in wanted)
+    wanted = [] if plan.shells else [one for one in all_ if dice.random() < 0.7]
+    return " ".join(f"call {name} with {json.dumps(arguments)}" for name, arguments in wanted or [shell])
 
 
 _TURNS: Final = """

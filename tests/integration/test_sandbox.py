@@ -16,6 +16,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +32,7 @@ from switchboard.sandbox.run import Done, NoSandbox, Sandbox
 from tests import bombs
 from tests.forked import Forks
 from tests.sandboxed import QUOTA, remove_groups
+from tests.waiting import eventually
 
 MIB: Final = 1024**2
 SECRET: Final = "heron-7141"
@@ -444,6 +446,44 @@ async def test_nothing_outlives_a_command(end: str, tmp_path: Path, sandbox: San
             await running
     assert (tmp_path / "begun").exists()
     assert alive(f"7141.{mark}") == []
+
+
+_KILLED_BEFORE_IT_BEGINS: Final = """
+import asyncio, sys, time
+from pathlib import Path
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.sandbox import watchdog
+from switchboard.sandbox.run import Sandbox
+
+def hold(*_):
+    print("held", flush=True)
+    time.sleep(600)
+
+async def main():
+    sandbox = Sandbox(SandboxRules())
+    assert await sandbox.lacking() == ""
+    watchdog.hold = hold
+    await sandbox.run("touch begun; sleep 7147", Path(sys.argv[1]), 2**20)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.usefixtures("sandbox")
+async def test_nothing_is_left_of_a_command_whose_worker_is_killed_before_its_limits_are_set(tmp_path: Path) -> None:
+    words = (sys.executable, "-c", _KILLED_BEFORE_IT_BEGINS, f"{tmp_path}/w")
+    worker = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    assert await worker.stdout.readline() == b"held\n"
+    assert alive("/bwrap\0--unshare-all") != []
+    worker.kill()
+    await worker.wait()
+    await eventually(lambda: nothing_with(f"{tmp_path}/w"))
+    assert not (tmp_path / "w/begun").exists()
+
+
+async def nothing_with(mark: str) -> bool:
+    return not alive(mark)
 
 
 @pytest.mark.parametrize("name", ["--bind", "--", "a b", "$(touch x)", "-c;touch x", "x\n--ro-bind", "\u202e"])

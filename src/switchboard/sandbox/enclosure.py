@@ -59,8 +59,11 @@ FILES: Final = {
     "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
 """Small files that programs read, in place of the machine's."""
-# Where memory is short on the machine, the kernel kills what is inside before anything of ours.
-_FIRST: Final = ("/bin/sh", "-c", 'echo 900 >/proc/self/oom_score_adj; exec "$@"', "sh")
+# Nothing runs that we have not let go; bwrap goes on as well when we have died. Where memory is short on the machine,
+# the kernel kills what is inside before anything of ours.
+_FIRST: Final = 'read -r go </proc/self/fd/{0} || exit 1; echo 900 >/proc/self/oom_score_adj; exec "$@"'
+RELEASE: Final = b"!\n"
+"""What lets a command go: a byte for bwrap, a line for the shell that begins inside."""
 # Output and errors are one text, in the order of writing.
 _SHELL: Final = ("/bin/sh", "-c", 'exec /bin/sh -c "$1" 2>&1', "sh")
 _SHARED_PART: Final = 4
@@ -82,18 +85,20 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Descriptors:
-    """Open files for bwrap: the filter of system calls, each of `FILES`, where it tells the process inside, and where
-    this process waits for a byte before it starts the command."""
+    """Open files for bwrap: the filter of system calls, each of `FILES`, where it tells the process inside, where this
+    process waits for a byte before it starts the command, and the same once more, where this waits for a line.
+    """
 
     syscalls: int
     files: Mapping[str, int]
     told: int
     released: int
+    let_go: int
 
     @property
     def numbers(self) -> tuple[int, ...]:
         """All of them."""
-        return (self.syscalls, *self.files.values(), self.told, self.released)
+        return (self.syscalls, *self.files.values(), self.told, self.released, self.let_go)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +148,7 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside)
         *("--size", f"{tmpfs - shared}", "--tmpfs", "/tmp"),  # noqa: S108
         *(("--ro-bind", inside.shown, inside.shown) if inside.shown else ()),
         *("--bind", f"{room.workspace}", inside.place, "--chdir", inside.begins),
-        *("--remount-ro", "/", "--", *_FIRST, *inside.argv),
+        *("--remount-ro", "/", "--", "/bin/sh", "-c", _FIRST.format(opened.let_go), "sh", *inside.argv),
     )
 
 

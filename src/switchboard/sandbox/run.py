@@ -207,9 +207,11 @@ class Sandbox:
         assert self._machine is not None  # noqa: S101 (it was probed)
         allowed = Allowed(Totals(room.rules.memory, room.rules.processes), room.disk)
         told, ours = _pipe(opened)
-        gate = opened.enter_context(_gate())
-        numbers = _descriptors(opened, ours.fileno(), gate)
-        watchdog = Watchdog(Lines(told.fileno(), gate), room.workspace, allowed, self._parents)
+        # Only we can write here, so whoever waits learns that we have died.
+        gate, release = _pipe(opened)
+        os.fchmod(gate.fileno(), 0o444)  # opened once more inside, maybe by another user
+        numbers = _descriptors(opened, ours.fileno(), gate.fileno())
+        watchdog = Watchdog(Lines(told.fileno(), release.fileno()), room.workspace, allowed, self._parents)
         return _Ready(arguments(self._machine, room, numbers, inside), numbers.numbers, ours, watchdog)
 
 
@@ -303,24 +305,11 @@ def _pipe(opened: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
     return opened.enter_context(os.fdopen(read, "rb", 0)), opened.enter_context(os.fdopen(write, "wb", 0))
 
 
-@contextmanager
-def _gate() -> Iterator[int]:
-    """The descriptor of a pipe, to write and to read: who waits there goes on by a byte, and not because we die."""
-    read, write = os.pipe()
-    try:
-        both = os.open(f"/proc/self/fd/{read}", os.O_RDWR | os.O_CLOEXEC)
-    finally:
-        os.close(read)
-        os.close(write)
-    try:
-        yield both
-    finally:
-        os.close(both)
-
-
 def _descriptors(opened: ExitStack, told: int, released: int) -> Descriptors:
     files = {path: opened.enter_context(_holding(text.encode())) for path, text in FILES.items()}
-    return Descriptors(opened.enter_context(_holding(syscalls.program())), files, told, released)
+    let_go = os.dup(released)
+    opened.callback(os.close, let_go)
+    return Descriptors(opened.enter_context(_holding(syscalls.program())), files, told, released, let_go)
 
 
 def _is_root() -> bool:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.sandbox.cgroups import Group, Parents, Totals
+from switchboard.sandbox.enclosure import RELEASE
 from switchboard.sandbox.limits import Allowed, hold
 
 PERIOD_S: Final = 0.2
@@ -105,7 +106,7 @@ class Watchdog:
     def _hold_and_watch(self, pid: int, process: int) -> None:
         group = hold(pid, self._allowed, self._parents)
         try:
-            os.write(self._lines.release, b"!")
+            os.write(self._lines.release, RELEASE)
             self._watch_held(_Taken(pid, group, self._allowed.totals), process)
         finally:
             _kill(process)
