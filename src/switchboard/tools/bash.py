@@ -20,7 +20,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
 from switchboard.sandbox.session import INTERRUPT_S, Said, Session, start_session
-from switchboard.tools.execute_command import LONGEST, MOST_SHOWN
+from switchboard.tools.execute_command import LONGEST, MOST_SHOWN, UNSAYABLE, sayable
 
 IDLE_S: Final = 1800.0
 """How long a shell waits for a command."""
@@ -90,8 +90,8 @@ class Bash:
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
         """The exit code, the directory and the output; not `ok` unless the code is 0."""
         command = str(arguments["command"])
-        if not _sayable(command):
-            return ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
+        if not sayable(command):
+            return UNSAYABLE
         kept = self._kept.setdefault((scope.workspace, scope.conversation), _Kept())
         async with kept.lock:
             if kept.expiry:
@@ -179,13 +179,6 @@ class Bash:
         if session is not None:
             with suppress(OSError, TimeoutError):
                 await session.close()
-
-
-def _sayable(command: str) -> bool:
-    try:
-        return b"\0" not in command.encode()
-    except UnicodeEncodeError:
-        return False
 
 
 def _told(said: Said, begun: str, *, too_much: bool) -> ToolOutcome:

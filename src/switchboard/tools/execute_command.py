@@ -17,6 +17,8 @@ MOST_SHOWN: Final = 30_000
 """Characters of the output that a model sees."""
 LONGEST: Final = 32_000
 """Characters of a command."""
+UNSAYABLE: Final = ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
+"""What is said of a command that is not `sayable`."""
 
 EXECUTE_COMMAND: Final = ToolSpec(
     "execute_command",
@@ -57,16 +59,23 @@ class ExecuteCommand:
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
         """The exit code and the output; not `ok` unless the code is 0."""
         command = str(arguments["command"])
+        if not sayable(command):
+            return UNSAYABLE
         try:
-            command.encode()
             done = await self._sandbox.run(command, scope.workspace, scope.quota)
         except NoSandbox as none:
             return ToolOutcome(f"the command was not run: {none}", ok=False)
-        except ValueError:
-            return ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
         except OSError as error:
             return ToolOutcome(f"the command could not be started: {error.strerror}", ok=False)
         return _told(done)
+
+
+def sayable(command: str) -> bool:
+    """Whether a shell can be told this."""
+    try:
+        return b"\0" not in command.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def _told(done: Done) -> ToolOutcome:
