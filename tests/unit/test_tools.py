@@ -12,10 +12,21 @@ from hypothesis import strategies as st
 
 from switchboard.core.arguments import complaint
 from switchboard.core.cut import cut
+from switchboard.core.mcp_tools import MOST_NAME, MOST_SCHEMAS
 from switchboard.domain.json_values import JsonMapping
-from switchboard.ports.tools import Audience, ToolOutcome, ToolScope, ToolSpec
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.tools import QUOTA, Audience, ToolOutcome, ToolScope, ToolSpec
+from switchboard.sandbox.run import MOST_OUTPUT
+from switchboard.sandbox.watchdog import PERIOD_S
+from switchboard.tools import results, search, workspace
+from switchboard.tools.bash import IDLE_S, MOST_SESSIONS
+from switchboard.tools.calls import CallLimits
+from switchboard.tools.execute_command import MOST_SHOWN
+from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions, withheld
 from switchboard.tools.results import MOST
+from switchboard.tools.web_fetch import MOST_BODY, MOST_REDIRECTS, WebOptions
+from switchboard.transport.stdio_mcp import MOST_LINE
 from tests.documents import HOME, codes, rows
 
 MANUAL = HOME / "docs/tools.md"
@@ -72,6 +83,37 @@ def test_the_table_of_audiences_in_the_manual() -> None:
     told = {codes(name)[0]: default for name, _, default in rows(MANUAL, "audience")}
     real = {name: "all tools" if granted(TOOLS, Grants(), name) else "none" for name in get_args(Audience)}
     assert told == real
+
+
+def test_limits_and_defaults_in_the_manual() -> None:
+    mib, told = 1024**2, " ".join(MANUAL.read_text().split())
+    rules, server, limits = SandboxRules(), ServerSpec("x", ()), CallLimits()
+    for claim in (
+        f"A file has at most {workspace.MOST_WRITTEN // mib} MiB,"
+        f" a workspace {QUOTA // 1024**3} GiB on disk (`workspace_quota`)"
+        f" and {workspace.MOST_ENTRIES:,} files and directories",
+        f"text files of up to {search.MOST_SEARCHED // mib} MiB",
+        f"it shows at most {search.MOST_FOUND} lines",
+        f"Of more than {MOST_SHOWN:,} characters it sees the head and the tail",
+        f"a command that writes more than {MOST_OUTPUT // mib} MiB is killed",
+        f"may take {rules.memory // 1024**3} GiB of memory (`sandbox.memory`), be {rules.processes}"
+        f" (`sandbox.processes`; threads count), and write {rules.tmpfs // mib} MiB to",
+        f"looks every {PERIOD_S * 1000:.0f} ms",
+        f"for half an hour after its last command; a worker keeps {MOST_SESSIONS}.",
+        f"at most {workspace.MOST_WRITTEN // mib} MiB, a workspace",
+        f"Redirects**, at most {('zero', 'one', 'two', 'three', 'four', 'five')[MOST_REDIRECTS]}.",
+        f"At most {MOST_BODY // mib} MiB are read, in {WebOptions().seconds:.0f} seconds",
+        f"| `start_timeout`, `timeout` | {server.start_timeout:.0f}, {server.timeout:.0f} |",
+        f"| `idle` | {server.idle:.0f} |",
+        f"take at most {MOST_SCHEMAS // 1024} KiB",
+        f"**Names** have at most {MOST_NAME} characters",
+        f"sends more than {MOST_LINE // mib} MiB in one message",
+        f"A call ends after {limits.timeout:.0f} seconds (`tool_timeout`)",
+        f"Of a result over {MOST:,} characters ({MOST_SHOWN:,} of `execute_command` and `bash`)",
+        f"each of these gets at most {results.QUOTA // mib} MiB",
+    ):
+        assert claim in told, claim
+    assert IDLE_S == 1800
 
 
 @pytest.mark.parametrize(
