@@ -8,7 +8,7 @@ import pytest
 
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox.run import Sandbox
-from tests.chaos.tools_run import NEW, Shells, ToolsPlan, run_on, shells_of
+from tests.chaos.tools_run import NEW, SINCE, Shells, ToolsPlan, run_on, shells_of
 
 
 async def _need_a_sandbox() -> None:
@@ -37,6 +37,9 @@ async def test_a_shell_of_which_workers_are_killed_keeps_its_state_or_says_that_
     assert min(report.shells.kept, report.shells.new) > 0
 
 
+BEGUN = f"{NEW}: x\n"
+
+
 def _told(was: str, now: str = "/workspace/d1") -> str:
     return f"exit code 0, in {now}\nwas {was}"
 
@@ -45,16 +48,18 @@ def _told(was: str, now: str = "/workspace/d1") -> str:
     ("told", "found"),
     [
         (
-            [NEW + "x\n" + _told("/workspace "), _told("/workspace/d1 1"), _told("/workspace/d2 2")],
+            [BEGUN + _told("/workspace "), _told("/workspace/d1 1"), _told("/workspace/d2 2")],
             Shells(kept=2, new=1),
         ),
-        ([NEW + "x\n" + _told("/workspace "), NEW + "x\n" + _told("/workspace ")], Shells(new=2)),
-        ([NEW + "x\n" + _told("/workspace "), _told("/workspace ")], Shells(new=1, silent=1)),
-        ([NEW + "x\n" + _told("/workspace "), _told("/workspace/d2 2")], Shells(new=1, silent=1)),
-        ([NEW + "x\n" + _told("/workspace "), None, _told("/workspace/d2 2")], Shells(kept=1, new=1)),
-        ([NEW + "x\n" + _told("/workspace "), None, _told("/workspace/d1 1")], Shells(kept=1, new=1)),
-        ([NEW + "x\n" + _told("/workspace "), None, _told("/workspace ")], Shells(new=1, silent=1)),
+        ([BEGUN + _told("/workspace "), BEGUN + _told("/workspace ")], Shells(new=2)),
+        ([BEGUN + _told("/workspace "), _told("/workspace ")], Shells(new=1, silent=1)),
+        ([BEGUN + _told("/workspace "), _told("/workspace/d2 2")], Shells(new=1, silent=1)),
+        ([BEGUN + _told("/workspace "), None, _told("/workspace/d2 2")], Shells(kept=1, new=1)),
+        ([BEGUN + _told("/workspace "), None, _told("/workspace/d1 1")], Shells(kept=1, new=1)),
+        ([BEGUN + _told("/workspace "), None, _told("/workspace ")], Shells(new=1, silent=1)),
         ([NEW + "x\nthe session has ended; x", _told("/workspace/d1 1")], Shells(new=1, silent=1)),
+        ([BEGUN + _told("/workspace "), None, f"{SINCE}: x\n" + _told("/workspace/d1 1")], Shells(new=2)),
+        ([BEGUN + _told("/workspace "), None, f"{SINCE}: x\n" + _told("/workspace/d2 2")], Shells(new=1, silent=1)),
     ],
 )
 def test_a_shell_that_loses_its_state_without_a_word_is_found(told: list[str | None], found: Shells) -> None:

@@ -19,7 +19,7 @@ import re
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -43,7 +43,8 @@ from tests.waiting import eventually
 
 WORKERS: Final = 2
 NODE: Final = "tests.chaos.tools_node"
-NEW: Final = "a new session: "
+NEW: Final = "a new session"
+SINCE: Final = f"{NEW} since the last command"
 _STEP: Final = 'echo "was $PWD $n"; n=$((n + 1)); mkdir -p /workspace/d$n; cd /workspace/d$n; '
 """A shell tells what it knows of the command before, and goes on from there."""
 _WAS: Final = re.compile(r"^exit code \d+, in \S+\nwas (\S+) (\d*)$", re.MULTILINE)
@@ -220,6 +221,10 @@ State = tuple[str, int]
 _BEGUN: Final[State] = ("/workspace", 0)
 
 
+def _after(possible: Set[State]) -> set[State]:
+    return {(f"/workspace/d{n + 1}", n + 1) for _, n in possible}
+
+
 def shells_of(told: Iterable[str | None]) -> Shells:
     """What the commands of one conversation have found; None: nobody knows what came of one.
 
@@ -228,15 +233,14 @@ def shells_of(told: Iterable[str | None]) -> Shells:
     found = Counter[str]()
     possible = {_BEGUN}
     for one in told:
-        if one is not None and one.startswith(NEW):
-            found["new"] += 1
-            possible = {_BEGUN}
-        elif one is not None and (was := _WAS.search(one)):
-            found["kept" if (was[1], int(was[2] or 0)) in possible else "silent"] += 1
-        ended = one is not None and "the session has ended" in one
-        after = {(f"/workspace/d{n + 1}", n + 1) for _, n in possible}
-        reported = one is not None and _WAS.search(one) is not None
-        possible = set() if ended else after if reported else possible | after
+        said = one or ""
+        new, was = said.startswith(NEW), _WAS.search(said)
+        if new:
+            possible = _after({_BEGUN}) | {_BEGUN} if said.startswith(SINCE) else {_BEGUN}
+        if new or was:
+            good = not was or (was[1], int(was[2] or 0)) in possible
+            found["silent" if not good else "new" if new else "kept"] += 1
+        possible = set() if "the session has ended" in said else _after(possible) | (set() if was else possible)
     return Shells(**found)
 
 

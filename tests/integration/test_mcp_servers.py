@@ -335,7 +335,7 @@ async def test_what_servers_say_of_their_tools_is_kept_whatever_it_is(rogue: Rog
     rogue.offers(a_tool("odd\x00", "\x00 \u202e and more", schema), a_tool("same", "one"), a_tool("same", "two"))
     async with a_server(rogue.spec(), database):
         found = await pinned(database)
-    assert {*found} == {"odd", "same"}
+    assert {*found} == {"odd"}
 
 
 async def test_calls_carry_the_key_of_their_step(rogue: Rogue, database: Database) -> None:

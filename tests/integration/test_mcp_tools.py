@@ -30,6 +30,7 @@ from tests.asking import spec
 from tests.mcp_servers import a_rogue
 from tests.rogue_mcp import a_tool
 from tests.turning import OWNER, a_model_engine
+from tests.waiting import eventually
 
 MINE = {"owners": OWNER}
 
@@ -122,6 +123,48 @@ async def test_two_servers_may_have_tools_of_one_name(database: Database, tmp_pa
         await butler.answers(asks('call two__echo with {"text": "x"}'))
         assert [name for name in butler.offered if "echo" in name] == ["one__echo", "two__echo"]
     assert (len(one.calls), len(two.calls)) == (0, 1)
+
+
+async def test_of_two_tools_of_one_name_neither_can_be_used(database: Database, tmp_path: Path) -> None:
+    """The second could be another one than the one that was looked at."""
+    rogue = a_rogue(tmp_path, a_tool("same", "harmless"), a_tool("same", "harmful"), "echo")
+    async with a_butler(database, tmp_path, [rogue.spec()]) as butler:
+        answer = await butler.answers(asks("call rogue__same with {}"))
+        assert butler.offered[-1] == "rogue__echo"
+        assert "rogue__same" not in butler.offered
+        assert "there is no tool 'rogue__same'" in answer.text
+    rogue.offers("one", "echo")
+    async with a_butler(database, tmp_path, [rogue.spec()]) as butler:
+        await butler.answers(asks("call rogue__echo with {}"))
+    rogue.offers(a_tool("echo", "harmful"), "echo")
+    async with a_butler(database, tmp_path, [rogue.spec()]) as butler:
+        answer = await butler.answers(asks('call rogue__echo with {"text": "secret"}'))
+        assert "rogue__echo failed: echo was not called: its server does not offer it any more" in answer.text
+    assert "secret" not in json.dumps(rogue.calls)
+
+
+@pytest.mark.parametrize(
+    ("call", "timeout", "why"),
+    [
+        ("rogue__silent with {}", 0.5, "the server did not answer in 0.5 s"),
+        ("rogue__freeze with {}", 0.5, "the server did not answer in 0.5 s"),
+        ('rogue__large with {"megabytes": 50}', 60, "the server sent a message of more than 8388608 bytes"),
+    ],
+)
+async def test_a_server_that_hangs_or_answers_with_50_mb_fails_its_call_and_no_turn(
+    database: Database, tmp_path: Path, call: str, timeout: float, why: str
+) -> None:
+    rogue = a_rogue(tmp_path, "silent", "freeze", "large", "echo")
+    async with a_butler(database, tmp_path, [rogue.spec(timeout=timeout)]) as butler:
+        answer = await butler.answers(asks(f"call {call}"))
+        assert f"failed: {why}; whether the call had an effect is not known" in answer.text
+        await eventually(lambda: works(butler))
+
+
+async def works(butler: Butler) -> bool:
+    """Whether the server has been started again, where it had to be."""
+    answer = await butler.answers(asks('call rogue__echo with {"text": "well"}'))
+    return '"text":"well"' in answer.text
 
 
 async def test_a_server_that_fails_fails_no_turn(database: Database, tmp_path: Path) -> None:

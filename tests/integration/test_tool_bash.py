@@ -125,6 +125,15 @@ async def test_the_token_of_reports_is_told_to_no_program(shell: Shell) -> None:
     assert (await shell.told(everything)).splitlines()[-2] == "0"
 
 
+async def test_that_a_session_is_new_is_said_though_its_first_command_was_stopped(shell: Shell) -> None:
+    await shell("x=heron")
+    await shell.tool.close()
+    assert not (await shell("y=egret; sleep 7143", timeout=0.3)).ok
+    since = "a new session since the last command: nothing is set that was set before that one\n"
+    assert await shell.told('echo "<$x>"') == f"{since}exit code 0, in /workspace\n<>"
+    assert await shell.told("echo on") == "exit code 0, in /workspace\non"
+
+
 async def test_a_command_that_ignores_it_is_killed_with_its_session(shell: Shell) -> None:
     await shell("x=heron")
     assert not (await shell("trap '' INT; sleep 7143", timeout=0.3)).ok

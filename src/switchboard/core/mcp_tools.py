@@ -54,10 +54,14 @@ def server_of(name: str) -> str:
 
 def unusable(server: str, tools: Sequence[ListedTool], renamed: Mapping[str, str]) -> dict[str, str]:
     """The names of tools that no model can be offered, each with the reason, as a clause."""
+    listed = Counter(tool.name for tool in tools)
     names = Counter(renamed.get(tool.name, tool.name) for tool in tools)
     found = {}
     for tool in tools:
         name = renamed.get(tool.name, tool.name)
+        if listed[tool.name] > 1:
+            found[tool.name] = f"the server lists {listed[tool.name]} tools of this name"
+            continue
         problem = _wrong_name(server, name) or (_TWICE.format(name) if names[name] > 1 else _wrong_schema(tool))
         if problem:
             found[tool.name] = problem

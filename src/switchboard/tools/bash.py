@@ -50,6 +50,7 @@ BASH: Final = ToolSpec(
     most=MOST_SHOWN,
 )
 
+_UNSAID: Final = "a new session since the last command: nothing is set that was set before that one\n"
 _Key = tuple[Path, str]
 
 
@@ -57,11 +58,13 @@ _Key = tuple[Path, str]
 class _Kept:
     """The shell of one conversation, if there is one; `ending` is what a cancelled command has left to do.
 
-    `keeper` is the number that this process had as a worker when it ran the last command.
+    `keeper` is the number that this process had as a worker when it ran the last command; `unsaid` what the model has
+    still to be told, if that command was stopped.
     """
 
     session: Session | None = None
     keeper: int | None = None
+    unsaid: str = ""
     ending: asyncio.Task[object] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     expiry: asyncio.TimerHandle | None = None
@@ -116,10 +119,11 @@ class Bash:
             kept.ending = None
         if not await self._keeps(kept, scope):
             return ToolOutcome("the command was not run: another worker has taken over this turn", ok=False)
-        begun = ""
+        begun = kept.unsaid
         if kept.session is None or not kept.session.alive:
             why = kept.session.why if kept.session else ""
             begun = f"a new session: nothing is set that was set before{why and f' (the last one was killed: {why})'}\n"
+            kept.unsaid = _UNSAID
             await self._make_room()
             await self._close(kept)
             kept.session = await start_session(self._sandbox, scope.workspace, scope.quota, self._patience)
@@ -134,6 +138,7 @@ class Bash:
             said = replace(await session.interrupt(), output=said.output)
         if said.report is None:
             await self._close(kept)
+        kept.unsaid = ""
         return _told(said, begun, too_much=late)
 
     async def _keeps(self, kept: _Kept, scope: ToolScope) -> bool:

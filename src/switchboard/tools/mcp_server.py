@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -205,7 +206,8 @@ class McpServer:
         except ServerFailure as failure:
             await self._failed(failure)
             raise
-        found = [pinned(tool) for tool in tools]
+        names = Counter(tool.name for tool in tools)
+        found = [pinned(tool) for tool in tools if names[tool.name] == 1]  # of two nobody knows which would be called
         await self._pins.seen(self.spec.name, found)
         running.marks, running.listed = {one.tool.name: one.mark for one in found}, monotonic()
 
