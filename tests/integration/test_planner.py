@@ -42,7 +42,9 @@ def question(text: str = SAYING, menu: Menu = MENU, **more: Any) -> Question:
 async def planner(script: Any, **more: Any) -> AsyncIterator[tuple[ModelPlanner, ScriptedLlm]]:
     """A planner with a router at a choosy local server; `more` is of its model."""
     async with ScriptedLlm(script, strict="local") as llm:
-        models = Asked([spec("openai", llm.url, "router", **{"profile": "local", "max_tokens": 4_000, **more})])
+        models = Asked(
+            [spec("openai", llm.url, "router", **{"profile": "local", "max_tokens": 4_000, "context": 16_384, **more})]
+        )
         try:
             yield ModelPlanner(models), llm
         finally:
@@ -193,7 +195,7 @@ async def test_every_request_fits_the_context_of_its_model(characters: int) -> N
     menu = replace(MENU, urls=(ARXIV, *many))
     text = SAYING + " again and again" * (characters // 16)
     wrong = form(plan(tool("rm_rf", {}), *(write("x " * 300, 9) for _ in range(6))))
-    async with planner([Reply(wrong), Reply(form(SEED))]) as (one, llm):
+    async with planner([Reply(wrong), Reply(form(SEED))], context=None) as (one, llm):
         planned = await one.plan(question(text, menu))
     assert (planned.settled.tries, rejected(llm)) == (2, [])
     assert any("no room" in note for note in planned.notes)
@@ -205,8 +207,8 @@ async def test_every_request_fits_the_context_of_its_model(characters: int) -> N
 def broken() -> Sequence[str]:
     """Some of the broken answers that were written by hand, and valid ones that were cut anywhere."""
     random = Random(7)
-    by_hand = [text for text, _ in random.sample(sorted(REFUSED.values()), 20) if len(text) < 3_000]
-    whole = [json.dumps(value) for value in random.sample(VALID, 8)]
+    by_hand = [text for text, _ in random.sample(sorted(REFUSED.values()), 12) if len(text) < 3_000]
+    whole = [json.dumps(value) for value in random.sample(VALID, 4)]
     return [*by_hand, *(text[: random.randrange(1, len(text) - 1)] for text in whole)]
 
 
@@ -227,7 +229,7 @@ async def test_a_broken_answer_ends_as_a_valid_plan_a_template_or_a_clear_no_and
 
 
 async def test_what_is_only_written_badly_is_taken() -> None:
-    taken = list(TAKEN.values())[::4]
+    taken = list(TAKEN.values())[::6]
     async with planner([Reply(text) for text, _ in taken]) as (one, _):
         for text, _ in taken:
             planned = await one.plan(question())
@@ -239,7 +241,7 @@ async def test_what_is_only_written_badly_is_taken() -> None:
 async def test_of_a_plan_that_was_cut_off_no_step_is_missing(finish: Any) -> None:
     """Every beginning of it: as the server's whole answer, whatever it says about the end."""
     whole = form(SEED)
-    ends = Random(1).sample(range(1, len(whole)), 12)
+    ends = Random(1).sample(range(1, len(whole)), 5)
     async with planner([Reply(whole[:end], finish=finish) for end in ends for _ in range(2)]) as (one, _):
         for end in ends:
             planned = await one.plan(question())

@@ -303,7 +303,7 @@ def test_of_a_plan_that_a_server_cuts_off_no_step_is_missing(value: JsonObject) 
     tool = route_tool(MENU)
     request = Request((ChatMessage("user", "x"),), "", (tool,), tool.name, whole=False)
     for end in range(len(whole)):
-        for finish in ("stop", None) if end % 5 == 0 else ("stop",):
+        for finish in ("stop", None) if end % 9 == 0 else ("stop",):
             choice = {"message": {"role": "assistant", "content": whole[:end]}, "finish_reason": finish}
             reply = read_document("openai", {"choices": [choice]}, request, local=True)
             assert isinstance(settle([reply], MENU, LIMITS, TEMPLATES), Retry), whole[:end]
