@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,7 +38,10 @@ TEAM = {
         {"name": "System1/writer", "engine": "model", "config": {"models": ["pen"]}},
         {"type": "intelligence"},
     ],
-    "routing_rules": [{"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/memo"}]}],
+    "routing_rules": [
+        {"name": "chat", "channel": "telegram", "targets": [{"system_id": "System1/memo"}]},
+        {"name": "letters", "channel": "slack", "targets": [{"system_id": "System1/writer"}]},
+    ],
 }
 SCRIPT: dict[str, Any] = {
     "rules": [
@@ -50,6 +54,7 @@ SCRIPT: dict[str, Any] = {
             ("gone", {"fault": {"kind": "status", "status": 404}}),
             ("broken", {"fault": {"kind": "garbage"}}),
             ("caller", {"calls": [{"name": "look_up_number", "arguments": {"person": "Ada"}}]}),
+            ("pen", {"text": "Dear Ann", "usage": {"input_tokens": 70, "output_tokens": 7}}),
             ("router", {"calls": [{"name": "route_to_butler", "arguments": {"butler": "System1/memo"}}]}),
         )
     ]
@@ -101,9 +106,9 @@ def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return Cli(capsys, monkeypatch)
 
 
-def classified(text: str) -> str:
-    """A message that the model has routed to memo; its id."""
-    found = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel="sms", text=text)))
+def classified(text: str, channel: str = "sms") -> str:
+    """A message that the model has routed to memo, or a rule elsewhere; its id."""
+    found = ask(lambda c: c.post("/v1/ingest", envelope(str(uuid4()), channel=channel, text=text)))
     ask(lambda c: c.get(f"/v1/messages/{found['request_id']}/replies", {"wait_s": 30}))
     return str(found["request_id"])
 
@@ -421,3 +426,9 @@ def test_spending_tells_for_what_for_whom_and_what_is_left(cli: Cli) -> None:
         assert part in said
     later = cli.json("spending", "--from", "2999-01-01")
     assert (later["by_purpose"], later["by_butler"], later["total"]["attempts"]) == ([], [], 0)
+
+
+def test_explain_tells_what_each_step_has_cost(cli: Cli) -> None:
+    said = cli.says("explain", classified("Write to Ann", "slack"))
+    assert re.search(r"step request:1 .*\(70\+7 tokens\)", said), said
+    assert {one["key"]: one["tokens_in"] for one in cli.json("spending")["by_butler"]}["System1/writer"] == 70

@@ -152,7 +152,7 @@ async def test_a_model_that_takes_no_schema_is_asked_without_from_then_on(fault:
 
 async def test_hosted_models_call_a_tool() -> None:
     async with ScriptedLlm([Reply(calls=(Call("route_decision", SEED),))], strict=True) as llm:
-        models = Asked([spec("anthropic", llm.url, "router")])
+        models = Asked([spec("openai", llm.url, "router")])
         planned = await ModelPlanner(models).plan(question())
         await models.aclose()
     assert (planned.settled.source, steps(planned)) == ("exact", ["web_fetch", "web_fetch", "synthesize"])
