@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -207,6 +208,7 @@ async def test_killed_in_the_middle_it_pays_once_answers_once_and_leaves_nothing
         assert await live(forks, tmp_path, words, f"{at[0]}:1:{at[1]}") == -signal.SIGKILL
         await eventually(lambda: _nothing_lives(tmp_path))
         assert await live(forks, tmp_path, words) == 0
+        assert list((tmp_path / "scratch").iterdir()) == [], "a key may be in it"
         rows = await parts.database.rows("select text from outbox")
         assert [row["text"] for row in rows] == ["All is done."]
         calls = [line.split()[0] for line in (tmp_path / "trace").read_text().splitlines()]
@@ -240,6 +242,43 @@ async def _nothing_lives(place: Path) -> bool:
 # More of both ---------------------------------------------------------------------------------------------------------
 
 wide = pytest.mark.skipif(not WIDE, reason="more runs of the real command lines: make runners")
+
+
+@wide
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("kind", real_kinds(list(OWN)))
+async def test_killed_twice_at_any_time_it_pays_once(
+    kind: CliKind, seed: int, database_url: str, tmp_path: Path, forks: Forks
+) -> None:
+    chance = random.Random(seed)
+    async with a_message(database_url) as parts, ScriptedLlm(brain) as llm:
+        words = (database_url, llm.url, str(tmp_path), kind)
+        for _ in range(2):
+            await live_for(chance.random(), forks, tmp_path, words, llm)
+        assert await live(forks, tmp_path, words) == 0
+        assert await parts.count("select count(*) from outbox where text = 'All is done.'") == 1
+        paid = (tmp_path / "trace").read_text().count("pay ")
+        unknown = any("outcome unknown" in said.text for one in llm.requests for said in one.messages)
+        assert paid == 1 or (paid == 0 and unknown)
+        assert list((tmp_path / "scratch").iterdir()) == []
+        await assert_balanced(parts)
+
+
+async def live_for(seconds: float, forks: Forks, place: Path, words: tuple[str, ...], llm: ScriptedLlm) -> None:
+    """A worker that is killed so long after its program has asked its model, or has ended before."""
+    before = len(llm.requests)
+    process = forks.start("tests.acceptance.runner_node", *words, env=os.environ, errors=place / "errors")
+
+    async def has_asked() -> bool:
+        return len(llm.requests) > before or process.returncode is not None
+
+    try:
+        await eventually(has_asked, within=60)
+        await asyncio.sleep(seconds)  # no condition is waited for: any moment will do
+    finally:
+        process.kill()
+    await process.wait()
+    await eventually(lambda: _nothing_lives(place))
 
 
 @wide
