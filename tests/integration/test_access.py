@@ -321,6 +321,8 @@ ROUTES: tuple[tuple[str, str, object, str], ...] = (
     ("GET", "/v1/models", None, ""),
     ("GET", "/v1/models/usage", None, ""),
     ("POST", "/v1/plans/try", {"text": "Hello"}, ""),
+    ("GET", "/v1/plans", None, ""),
+    ("GET", f"/v1/plans/{_NEW}", None, ""),
     ("GET", "/v1/classifications", None, "handler"),
     ("GET", "/v1/classifications/cases", None, ""),
     ("POST", "/v1/messages/{own}/correction", {"to": "System1/echo"}, ""),

@@ -71,7 +71,7 @@ COMMANDS: Final = (
     Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
     Entry("mcp", "mcp_servers:app", "MCP servers: their tools; accept those that change.", _KEEP),
     Entry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),
-    Entry("plans", "plans:app", "Plans: what a butler would plan for a message.", _ASK),
+    Entry("plans", "plans:app", "Plans: list, show, cancel; try what a butler would plan for a message.", _ASK),
     Entry("channels", "channels.commands:app", "Accounts of channels: add, test, pause or remove one.", _KEEP),
     Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
     Entry("webhooks", "webhooks:app", "Webhooks of other programs: try their mappings.", _KEEP),

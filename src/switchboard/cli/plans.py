@@ -1,4 +1,4 @@
-"""`switchboard plans`: what butlers with the engine `trio` plan. Called by `main.py`; asks the server.
+"""`switchboard plans`: what butlers with the engine `trio` plan, and how far it is. Called by `main.py`.
 
 `try` plans without running: its text is shown as a model wrote it, cleaned. Next: `app/plans/trying.py`.
 """
@@ -6,26 +6,139 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from switchboard.cli import names
 from switchboard.cli.client import ask
+from switchboard.cli.ids import RequestId, ask_about
 from switchboard.cli.models.views import dollars
-from switchboard.cli.output import AsJson, Json, clean, one_line, out, show, table
+from switchboard.cli.output import AsJson, Cursor, Json, clean, one_line, out, show, show_page, state, table
+from switchboard.domain.errors import NotFound
 
-app = typer.Typer(help="Plans: what a butler would plan for a message.", no_args_is_help=True)
+app = typer.Typer(help="Plans: list, show, cancel; try what a butler would plan for a message.", no_args_is_help=True)
 
 _TIMEOUT_S: Final = 300.0
+_LOOK_EVERY_S: Final = 0.5
 _SOURCES: Final[Mapping[str, str]] = {
     "exact": "the router's answer as it stands",
     "stripped": "the router's answer without thinking and fences",
     "repaired": "the router's answer with its punctuation mended",
     "template": "a template",
 }
+
+
+@app.command("list")
+def list_plans(
+    *,
+    running: Annotated[bool, typer.Option("--running", help="Only those that have not ended.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
+    cursor: Cursor = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what butlers have decided to do with messages, the newest first."""
+    asked = {"limit": limit, "cursor": cursor, **({"running": "true"} if running else {})}
+    found = ask(lambda client: client.get("/v1/plans", asked))
+    rows = (
+        (
+            p["request_id"],
+            state(p["state"]),
+            _done(p),
+            p["system_id"],
+            _spent(p),
+            _SOURCES[p["source"]],
+            one_line(p["message"]),
+        )
+        for p in found["plans"]
+    )
+    shown = table(
+        "message", "state", "done", "butler", "tokens", "from", "text", rows=rows, keep=("message", "state", "done")
+    )
+    show_page(found, shown, "plans list", as_json=as_json, limit=limit, **({"running": True} if running else {}))
+
+
+@app.command("show")
+def show_plan(
+    request_id: RequestId,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Tell what happens until it has ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show the plans for a message: each step, what it needs, and how it ended."""
+    found = _plans(request_id)
+    if follow:
+        found = _followed(found, request_id, as_json=as_json)
+    show(found, *(part for plan in found["plans"] for part in _plan(plan)), as_json=as_json)
+
+
+@app.command("cancel")
+def cancel(request_id: RequestId, *, as_json: AsJson = False) -> None:
+    """End the plans for a message, within a second, with what there is until then."""
+    answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
+    show(answer, "stop requested" if answer["stopped"] else "no plan is running", as_json=as_json)
+
+
+def _plans(request_id: str) -> Json:
+    found = ask_about("message", request_id, lambda client, one: client.get(f"/v1/plans/{one}"))
+    if not found["plans"]:
+        raise NotFound(f"nothing was planned for {request_id}; see `switchboard plans list`")
+    return found
+
+
+def _followed(found: Json, request_id: str, *, as_json: bool) -> Json:
+    """What there is at the end; until then a line for each change of a step."""
+    told: dict[tuple[str, str], str] = {}
+    while True:
+        for plan in found["plans"]:
+            for step in plan["steps"]:
+                key = (plan["system_id"], step["id"])
+                if step["state"] != "pending" and told.get(key) != step["state"] and not as_json:
+                    told[key] = step["state"]
+                    out().print(_change(step), soft_wrap=True)
+        if all(plan["ended_at"] for plan in found["plans"]):
+            return found
+        time.sleep(_LOOK_EVERY_S)
+        found = _plans(request_id)
+
+
+def _change(step: Json) -> Text:
+    said = Text(f"{clean(step['id'])} ").append(state(step["state"])).append(f"  {clean(step['target'])}", style="cyan")
+    return said.append(f"  {one_line(step['why'], 200)}" if step["why"] else "", style="yellow")
+
+
+def _plan(plan: Json) -> Iterator[RenderableType]:
+    head = Text(f"{clean(plan['system_id'])}: ", style="bold").append(clean(plan["action"]), style="cyan").append("  ")
+    head.append(state(plan["state"])).append(f"  {_done(plan)} done, {_spent(plan)} tokens", style="not bold")
+    yield head.append(f"  ({_SOURCES[plan['source']]})", style="not bold dim")
+    if plan["steps"]:
+        rows = (
+            (s["id"], state(s["state"]), ", ".join(s["needs"]), s["action"], s["target"], _input(s), _came_of(s))
+            for s in plan["steps"]
+        )
+        names = ("step", "state", "after", "action", "target", "input", "result")
+        yield table(*names, rows=rows, keep=("step", "state", "after"), wrap=True)
+    for note in plan["notes"]:
+        yield Text(one_line(note, 400), style="dim")
+
+
+def _came_of(step: Json) -> str:
+    if step["why"]:
+        return one_line(step["why"], 200)
+    tokens = f", {step['tokens']} tokens" if step["tokens"] else ""
+    return f"{step['size']:,} characters{tokens}" if step["state"] == "done" else ""
+
+
+def _done(plan: Json) -> str:
+    return f"{plan['done']}/{max(len(plan['steps']), plan['ended'])}" if plan["steps"] else str(plan["done"])
+
+
+def _spent(plan: Json) -> str:
+    return str(plan["tokens"]) if plan["token_budget"] is None else f"{plan['tokens']} of {plan['token_budget']}"
 
 
 @app.command("try")

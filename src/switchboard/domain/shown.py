@@ -352,6 +352,57 @@ class ShownApproval:
     answer: str | None
 
 
+PlanState = Literal["running", "waiting", "stopping", "answered", "declined", "dead", "cancelled"]
+"""`waiting` for people; `stopping`: somebody wants it to end; the last four are those of its delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlanStep:
+    """A step of a plan, without its result, of which `size` is the length in characters. `why` it is not done.
+
+    `state`: `pending`, `waiting` (for an approval), `started`, `done`, `failed`, `skipped` or `cancelled`.
+    """
+
+    id: str
+    action: str
+    target: str
+    args: JsonMapping
+    needs: Sequence[str]
+    state: str
+    why: str
+    size: int
+    tokens: int
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPlan:
+    """What a butler has decided to do with a message, and how far it is.
+
+    `source`: where the decision is from: the router's answer (`exact`, `stripped`, `repaired`), or a `template`.
+    `ended` of its steps have ended, `done` are done. `tokens` were generated, or may have been, of `token_budget`.
+    `steps` is empty in lists.
+    """
+
+    request_id: UUID
+    system_id: str
+    state: PlanState
+    message: str
+    action: str
+    source: str
+    target: str
+    ended: int
+    done: int
+    tokens: int
+    token_budget: int | None
+    began_at: datetime
+    ended_at: datetime | None
+    deadline_at: datetime | None = None
+    notes: Sequence[str] = ()
+    steps: Sequence[ShownPlanStep] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ShownSummary:
     """What stands for the oldest part of a conversation. `restorable`: how many of its entries can be given back."""

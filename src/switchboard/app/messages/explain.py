@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from switchboard.app.messages.planned import plans_of
 from switchboard.app.messages.views import MessageView, message_view
 from switchboard.app.runtime import Runtime
 from switchboard.core.identity import content_of, dedupe_key, named_in
@@ -35,6 +36,7 @@ from switchboard.domain.shown import (
     ShownDeadLetter,
     ShownDecision,
     ShownDelivery,
+    ShownPlan,
     ShownStep,
     ShownWaiting,
 )
@@ -165,6 +167,8 @@ class Explanation:
     classifications: tuple[Logged, ...] = ()
     approvals: tuple[ShownApproval, ...] = ()
     """What its butlers have asked people."""
+    plans: tuple[ShownPlan, ...] = ()
+    """What its butlers have planned."""
     notes: tuple[str, ...] = ()
     """What is unusual about the message."""
     attachments: Sequence[JsonObject] = ()
@@ -185,6 +189,7 @@ async def explain(runtime: Runtime, request_id: UUID) -> Explanation:
         dead_letters=await _dead_letters(runtime.database, request_id),
         classifications=tuple(await classification.attempts(runtime.database, request_id)),
         approvals=tuple(await approvals.of_message(runtime.database, request_id)),
+        plans=tuple(await plans_of(runtime.database, request_id)),
         notes=await _notes(runtime, message),
         attachments=message.envelope["payload"]["attachments"],
     )

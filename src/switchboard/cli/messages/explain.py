@@ -118,6 +118,8 @@ def tree_of(explanation: Json) -> Tree:
         _decision(tree, decision)
     for delivery in explanation["deliveries"]:
         _delivery(tree, delivery)
+    for plan in explanation.get("plans", ()):
+        _plan(tree, plan)
     for asked in explanation.get("approvals", ()):
         _approval(tree, asked)
     for reply in explanation["replies"]:
@@ -284,6 +286,19 @@ def _journal(step: Json) -> Text:
         .append(f"  {clean(step['effect'])}", style="dim")
         .append(f"  ({spent})" if step["tokens_in"] or step["tokens_out"] else "", style="dim")
     )
+
+
+def _plan(tree: Tree, plan: Json) -> None:
+    label = _label("plan", (f"of {plan['system_id']}: {plan['action']} {plan['target']}".strip(), "cyan"))
+    label.append("  ").append(state(plan["state"])).append(f"  {plan['tokens']} tokens generated", style="not bold dim")
+    branch = tree.add(label.append(f", planned by {clean(plan['source'])}", style="not bold dim"))
+    for step in plan["steps"]:
+        needs = f" after {', '.join(step['needs'])}" if step["needs"] else ""
+        line = Text(f"{clean(step['id'])} ").append(clean(step["target"]), style="cyan").append(f"{one_line(needs)}  ")
+        why = f"  {one_line(step['why'], 200)}" if step["why"] else ""
+        branch.add(line.append(state(step["state"])).append(why, style="yellow"))
+    for note in plan["notes"]:
+        branch.add(Text(one_line(note, 300), style="dim"))
 
 
 def _approval(tree: Tree, asked: Json) -> None:

@@ -6,9 +6,23 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from switchboard.server.contracts.messages import Body, Word
+from switchboard.domain.shown import ShownPlan
+from switchboard.server.contracts.messages import Answer, Body, Word
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=20_000, pattern=r"^[^\x00]*$")]
+
+
+class PlanPage(Answer):
+    """Newest message first, without steps. `next_cursor` is null on the last page."""
+
+    plans: list[ShownPlan]
+    next_cursor: str | None
+
+
+class PlansOfMessage(Answer):
+    """What the butlers of a message have planned for it, with all steps."""
+
+    plans: list[ShownPlan]
 
 
 class TryPlanBody(Body):

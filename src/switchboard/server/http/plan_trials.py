@@ -1,13 +1,16 @@
-"""`/v1/plans/try`: what a butler that plans would do with a message. Next: `app/plans/trying.py`."""
+"""`/v1/plans`: what butlers plan, how far that is, and what one would plan. Next: `app/messages/planned.py`."""
 
 from __future__ import annotations
+
+from uuid import UUID
 
 from fastapi import Response
 
 from switchboard.app.plans.trying import PlanTrial
-from switchboard.server.contracts.plans import TryPlanBody
+from switchboard.server.contracts.messages import Cursor, Limit
+from switchboard.server.contracts.plans import PlanPage, PlansOfMessage, TryPlanBody
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, answer, operation
+from switchboard.server.http.services import Parts, answer, operation, page
 
 router = router_of("plans", prefix="/v1/plans")
 
@@ -16,3 +19,19 @@ router = router_of("plans", prefix="/v1/plans")
 async def try_plan(parts: Parts, body: TryPlanBody) -> Response:
     """The router of a butler is asked what it would do with a message, which costs tokens; nothing of it is done."""
     return answer(await parts.plan_trials.try_plan(body.text, body.butler))
+
+
+@router.get("", **operation("list_plans", "List plans", PlanPage, needing="explain"))
+async def list_plans(
+    parts: Parts, limit: Limit = 50, cursor: Cursor | None = None, *, running: bool = False
+) -> Response:
+    """What butlers have decided to do with messages, and how far they are; the newest messages first, without steps."""
+    return answer(page("plans", await parts.plans.list(running=running, limit=limit, cursor=cursor)))
+
+
+@router.get(
+    "/{request_id}", **operation("get_plans", "Get the plans for a message", PlansOfMessage, 404, needing="explain")
+)
+async def get_plans(parts: Parts, request_id: UUID) -> Response:
+    """With all of their steps; arguments were written by models. A turn is stopped at `/v1/messages`."""
+    return answer({"plans": await parts.plans.of_message(request_id)})

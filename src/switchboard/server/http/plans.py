@@ -16,7 +16,7 @@ router = router_of("public")
     "/schemas/pipeline.v1.json", operation_id="get_pipeline_schema", summary="Get the JSON Schema of pipeline.v1"
 )
 async def pipeline() -> JsonObject:
-    """A plan: a turn of several steps. No engine makes plans yet."""
+    """A plan: a turn of several steps."""
     return pipeline_schema()
 
 
@@ -26,5 +26,5 @@ async def pipeline() -> JsonObject:
     summary="Get the JSON Schema of route_decision.v1",
 )
 async def route_decision() -> JsonObject:
-    """What a router decides about a message: one action, or a plan. No engine makes plans yet."""
+    """What a router decides about a message: one action, or a plan."""
     return route_decision_schema()

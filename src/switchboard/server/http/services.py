@@ -28,6 +28,7 @@ from switchboard.app.messages.hook_accounts import HookAccounts
 from switchboard.app.messages.hooks import HookService
 from switchboard.app.messages.intake import Intake
 from switchboard.app.messages.pairing import PairingService
+from switchboard.app.messages.planned import PlanService
 from switchboard.app.messages.posted import PostedService
 from switchboard.app.messages.quarantine import QuarantineService
 from switchboard.app.messages.stream import StreamService
@@ -75,6 +76,7 @@ class Services:
     pairing: PairingService
     approvals: ApprovalService
     plan_trials: PlanTrials
+    plans: PlanService
     metrics: Metrics
     polls: Polls
 
@@ -123,6 +125,7 @@ class Services:
             PairingService(runtime),
             ApprovalService(runtime),
             PlanTrials(runtime),
+            PlanService(runtime),
             metrics,
             Polls(),
         )

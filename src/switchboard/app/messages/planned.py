@@ -1,0 +1,117 @@
+"""Plans that butlers carry out, for operators: which there are, and how far each is.
+
+HTTP calls `PlanService`, `explain.py` calls `plans_of`. In: ids; out: `ShownPlan`s, made by the machine
+of plans from what is on record, as a worker that resumes one would. Reads only. Next: `store/plans.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from switchboard.app.cursors import cursor_after, key_of
+from switchboard.app.runtime import Runtime
+from switchboard.core.planning.machine import Plan, resume
+from switchboard.core.planning.records import recorded_of, tokens_of
+from switchboard.core.planning.routed import read_routed
+from switchboard.core.planning.start import read_start
+from switchboard.domain.errors import NotFound
+from switchboard.domain.planning import PipelineStep
+from switchboard.domain.shown import ShownPlan, ShownPlanStep
+from switchboard.ports.engine import OnRecord
+from switchboard.store import inbox
+from switchboard.store import plans as store
+from switchboard.store.database import Database
+from switchboard.store.plans import PlanRow, PlanStepRow
+
+_START: Final = "plan:start"
+ROUTE: Final = "plan:route"
+
+
+class PlanService:
+    """Lists and shows. Whether a caller may do so is checked before."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._database = runtime.database
+
+    async def list(self, *, running: bool, limit: int, cursor: str | None) -> tuple[list[ShownPlan], str | None]:
+        """A page, newest message first, and the cursor of the next. Raises InvalidInput."""
+        below = key_of(cursor, tuple[UUID, UUID])
+        rows = await store.list_plans(self._database, below, running=running, limit=limit)
+        following = cursor_after(rows[-1].request_id, rows[-1].lane) if len(rows) == limit else None
+        return [_shown(row) for row in rows], following
+
+    async def of_message(self, request_id: UUID) -> Sequence[ShownPlan]:
+        """What the butlers of a message have planned for it. Raises NotFound."""
+        if await inbox.get_message(self._database, request_id) is None:
+            raise NotFound(f"there is no message {request_id}")
+        return await plans_of(self._database, request_id)
+
+
+async def plans_of(database: Database, request_id: UUID) -> list[ShownPlan]:
+    """The plans for a message with all of their steps."""
+    rows = await store.of_message(database, request_id)
+    if not rows:
+        return []
+    steps = await store.steps_of(database, request_id)
+    return [_whole(row, [one for one in steps if (one.lane, one.seq) == (row.lane, row.seq)]) for row in rows]
+
+
+def _shown(row: PlanRow) -> ShownPlan:
+    routed = read_routed(row.routed)
+    return ShownPlan(
+        request_id=row.request_id,
+        system_id=row.system_id,
+        state=row.state,
+        message=row.message,
+        action=routed.action,
+        source=routed.source,
+        target=routed.target,
+        ended=row.steps,
+        done=row.done,
+        tokens=row.tokens,
+        token_budget=None if routed.pipeline is None else routed.pipeline.token_budget,
+        began_at=row.began_at,
+        ended_at=row.ended_at,
+        notes=routed.notes,
+    )
+
+
+def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
+    shown, by_path = _shown(row), {one.path: one for one in steps}
+    records = {path: OnRecord(one.state, one.result, one.tokens) for path, one in by_path.items()}
+    start = read_start(by_path[_START].result)
+    routed = read_routed(row.routed).with_more(records[ROUTE].tokens, start.token_budget)
+    if routed.pipeline is None:
+        return shown
+    # As a worker would take it up again, with the steps that reviews have added.
+    plan, _ = resume(routed.pipeline, start.limits, start.menu.guard, recorded_of(records))
+    return replace(
+        shown,
+        token_budget=routed.pipeline.token_budget,
+        deadline_at=start.deadline,
+        notes=(*routed.notes, *plan.notes),
+        steps=[_step(one, plan, records, by_path) for one in plan.steps],
+    )
+
+
+def _step(
+    step: PipelineStep, plan: Plan, records: Mapping[str, OnRecord], rows: Mapping[str, PlanStepRow]
+) -> ShownPlanStep:
+    record, row = records.get(step.id), rows.get(step.id)
+    asked = rows.get(f"approval:{step.id}")
+    waits = asked is not None and asked.state == "started"
+    begun = any(path == step.id or path.startswith(f"{step.id}/") for path in records)
+    state = "waiting" if waits else "started" if begun and (record is None or record.state == "started") else "pending"
+    end = plan.ends.get(step.id) if record is not None and record.state != "started" else None
+    return ShownPlanStep(
+        *(step.id, step.action, step.target, dict(step.args), step.needs),
+        state if end is None else end.state,
+        "" if end is None else end.why,
+        0 if end is None else end.size,
+        tokens_of(records, step.id),
+        None if row is None else row.started_at,
+        None if row is None else row.ended_at,
+    )

@@ -1,0 +1,138 @@
+"""`plans list`, `show` and `cancel`, and what `explain` says of plans: over HTTP and the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.planning import Review
+from switchboard.domain.routing import Team
+from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.store.approvals import StoredApprovals
+from switchboard.store.inbox import Acceptance
+from switchboard.testing.scripted_llm import Reply, ScriptedLlm
+from tests.asking import spec
+from tests.hands import at_work
+from tests.integration.test_cli import Cli
+from tests.lab import ROOT, butler, rule, submission, to
+from tests.servers import Opened, open_server
+from tests.trios import Given, plan, review, tool, trio_engine, writes
+from tests.turning import Asked, Noting
+from tests.waiting import eventually
+
+PLAN = plan(
+    tool("s1", "look", text="a"),
+    tool("s2", "send", "s1", text="it \x1b[31mnow"),
+    writes("s3", "s1"),
+    review("s4", "s3"),
+)
+MORE = Review("extend", (tool("new", "look", text="b"),))
+
+
+async def look(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+    if arguments["text"] == "b":
+        return ToolOutcome("the whole page says that it is gone", ok=False, why="status 404")
+    return ToolOutcome("page a")
+
+
+@dataclass(frozen=True)
+class House:
+    """A server whose clerk plans, and a worker."""
+
+    server: Opened
+    request_id: str
+
+    async def got(self, path: str, status: int = 200, **params: Any) -> Any:
+        answer = await self.server.http.get(path, params=params)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def plan(self) -> Any:
+        [found] = (await self.got(f"/v1/plans/{self.request_id}"))["plans"]
+        return found
+
+    async def is_in(self, state: str) -> bool:
+        found = (await self.got("/v1/plans"))["plans"]
+        return bool(found) and found[0]["state"] == state
+
+
+@pytest.fixture
+async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
+    team = Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:ann"]),))
+    async with (
+        ScriptedLlm(lambda _: Reply(text="Written.")) as llm,
+        open_server(database_url, tmp_path, tree=((team,), (rule(ROOT, [to("System1/clerk")]),))) as server,
+    ):
+        models = Asked([spec("openai", llm.url, "m", timeout=20.0)])
+        tools = [Noting("look", act=look), Noting("send", "effectful")]
+        approvals = StoredApprovals(server.lab.database)
+        engine = trio_engine(models, Given(PLAN, [MORE] * 9), tools, workspaces=tmp_path / "w", approvals=approvals)
+        async with at_work(server.lab.worker({"trio": engine})):
+            accepted = await server.lab.accept.accept(submission("do \x1b[31mit", channel="api", sender="ann"))
+            assert isinstance(accepted, Acceptance)
+            house = House(server, str(accepted.request_id))
+            await eventually(lambda: house.is_in("waiting"))
+            yield house
+        await models.aclose()
+
+
+async def test_a_plan_that_waits_goes_on_when_it_is_approved_and_is_shown_at_every_time(house: House) -> None:
+    found = await house.plan()
+    assert (found["state"], found["action"], found["source"], found["ended_at"]) == (
+        "waiting",
+        "pipeline",
+        "exact",
+        None,
+    )
+    states = {one["id"]: one["state"] for one in found["steps"]}
+    assert states == {"s1": "done", "s2": "waiting", "s3": "done", "s4": "done", "s5": "failed"}
+    [late] = [one for one in found["steps"] if one["id"] == "s5"]
+    assert (late["target"], late["args"], late["why"]) == ("look", {"text": "b"}, "status 404")
+    assert 0 < found["tokens"] <= found["token_budget"] == 20_000
+    [asked] = (await house.got("/v1/approvals"))["approvals"]
+    assert (await house.server.http.post(f"/v1/approvals/{asked['approval_id']}/approve")).status_code == 200
+    await eventually(lambda: house.is_in("answered"))
+    found = await house.plan()
+    assert {one["id"]: one["state"] for one in found["steps"]}["s2"] == "done"
+    assert found["ended_at"] is not None
+    explained = await house.got(f"/v1/messages/{house.request_id}/explain")
+    assert explained["plans"] == [found]
+    assert [one["reply"]["text"].splitlines()[0] for one in explained["replies"]][-1] == "Written."
+    assert (await house.got("/v1/plans", running=True))["plans"] == []
+    [listed] = (await house.got("/v1/plans", limit=1))["plans"]
+    assert (listed["done"], listed["ended"], listed["steps"]) == (4, 5, [])
+    assert (await house.got("/v1/plans/00000000-0000-7000-8000-000000000000", 404))["error"]["code"] == "not_found"
+
+
+async def test_the_commands_show_a_plan_and_end_it(
+    house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"URL": house.server.url, "TOKEN": house.server.token}.items():
+        monkeypatch.setenv(f"SWITCHBOARD_{name}", value)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def work(cli: Cli) -> None:
+        said = cli.says("plans", "list")
+        assert "waiting" in said
+        assert "\x1b[31m" not in said
+        said = cli.says("plans", "show", house.request_id)
+        for part in ("System1/clerk: pipeline", "3/5", "of 20000 tokens", "status 404", "s1", "synthesize"):
+            assert part in said, part
+        assert "\x1b[31m" not in said
+        assert "plan" in cli.says("explain", house.request_id)
+        assert cli.says("plans", "cancel", house.request_id).strip() == "stop requested"
+        said = cli.says("plans", "show", house.request_id, "--follow")
+        assert "answered" in said
+        assert "cancelled" in said
+        assert [one["state"] for one in cli.json("plans", "show", house.request_id)["plans"]] == ["answered"]
+        assert cli.json("plans", "list", "--running")["plans"] == []
+
+    await asyncio.to_thread(work, Cli(capsys, monkeypatch))
+    attempts = (await house.got(f"/v1/messages/{house.request_id}/explain"))["deliveries"][0]["attempts"]
+    assert attempts[-1]["stop_reason"] == "aborted"
