@@ -59,9 +59,11 @@ class Asked(OpenModels):
         slots, context = None if database is None else StoredSlots(database, 2.0), sessions.contexts.of
         super().__init__(sessions, Dispatcher(sessions.models, spending, policy=QUICK, slots=slots, context=context))
         self.requests: list[Request] = []
+        self.askings: list[Asking] = []
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         self.requests.append(request)
+        self.askings.append(asking)
         return await super().ask(request, asking)
 
 

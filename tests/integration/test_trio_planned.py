@@ -75,6 +75,7 @@ async def carried_out(llm: ScriptedLlm, outside: Outside) -> tuple[Answer, Memor
         answer = await engine.run(a_turn({"owners": OWNER}, TEXT), journal)
     finally:
         await models.aclose()
+    assert {(asking.asker, asking.butler) for asking in models.askings} == {("plan", "System1/tool")}
     assert isinstance(answer, Answer)
     return answer, journal
 

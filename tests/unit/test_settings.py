@@ -172,3 +172,7 @@ def test_a_worker_takes_no_more_questions_than_its_models_may_be_asked_at_a_time
         {"models": models, "classify": {"models": ["a", "b"]}, "worker": {"pools": {"route": 5}}}
     )
     assert [one.places["route"], two.places["route"], Settings().places["route"]] == [3, 5, 16]
+    near = {"kind": "openai", "model": "m", "profile": "local", "base_url": "http://127.0.0.1:1/v1"}
+    local = [{"name": name, **near} for name in ("a", "b")]
+    shared = Settings.model_validate({"models": local, "classify": {"models": ["a", "b"]}})
+    assert shared.places["route"] == 1, "the models of one local server share its slot"

@@ -416,7 +416,8 @@ class Settings(BaseSettings):
 
         No more classifications than models may run sessions: one that waits would keep its place from others.
         """
-        sessions = sum(model.spec.sessions for model in self.models if model.name in self.classify.models)
+        asked = [model.spec for model in self.models if model.name in self.classify.models]
+        sessions = sum({spec.slot: spec.sessions for spec in asked}.values())
         given = self.worker.pools
         return {"work": given.work, "route": min(given.route, sessions or given.route)}
 

@@ -40,6 +40,8 @@ class Around:
     """The tools that the person may use now."""
     keep: Keep | None = None
     """Stores a file for the answer."""
+    asker: str = "turn"
+    """What models are asked for."""
 
 
 @dataclass(frozen=True, slots=True)

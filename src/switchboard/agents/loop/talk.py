@@ -244,6 +244,7 @@ class Talk:
         on_share_of = None if self._frozen.by_owner else self._turn.request_id
         return Asking(
             self._frozen.models,
+            self._around.asker,
             shorter=shortened,
             on_delta=self._telling.hear,
             on_share_of=on_share_of,

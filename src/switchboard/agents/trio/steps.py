@@ -197,7 +197,7 @@ class Carrier:
         spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
         turn = replace(self.caller.turn, stop=None, on_delta=None)
         frozen = self._talked(plan, step, spent + tokens)
-        result = await Talk(turn, branch, frozen, self.caller.around).run()
+        result = await Talk(turn, branch, frozen, replace(self.caller.around, asker=ASKER)).run()
 
         async def act(_: UUID) -> JsonObject:
             if not isinstance(result, Answer) or result.stop_reason == "error":
