@@ -14,7 +14,6 @@ import smtplib
 import socket
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -31,6 +30,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
+
+from tests.forked import ForkedCommand
 
 OWN = "bot@home.example"
 PASSWORD = "pw-very-secret"
@@ -377,10 +378,10 @@ def running_tokens() -> Iterator[tuple[dict[str, str], int]]:
 def running_pymap() -> Iterator[Imap]:
     """An IMAP server with one mailbox."""
     port = free_port()
-    program = Path(sys.executable).with_name("pymap")
     where = ("--no-tls", "--host", "127.0.0.1", "--port", str(port), "--no-service", "admin")
     user = ("dict", "--demo-data", "--demo-user", "bot", "--demo-password", PASSWORD)
-    with subprocess.Popen([program, *where, *user], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    command = ["python", "-m", "tests.pymap_server", *where, *user]
+    with ForkedCommand(command, env=dict(os.environ), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             once_up(process, port)
             yield Imap(port, "bot", announces=False)

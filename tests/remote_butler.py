@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +105,11 @@ def _server(directory: Path, token: str, url: str) -> MCPServer:
     return server
 
 
-def main(port: int, directory: Path, token: str, kind: str) -> None:
+def main(arguments: Sequence[str]) -> None:
     """Serve until killed."""
-    listener = bind("127.0.0.1", port)
+    port, place, token, kind = arguments
+    directory = Path(place)
+    listener = bind("127.0.0.1", int(port))
     at = listener.getsockname()[1]
     server = _server(directory, token, f"http://127.0.0.1:{at}/mcp")
     app = server.streamable_http_app(stateless_http=kind == "stateless", json_response=kind == "stateless")
@@ -116,4 +119,4 @@ def main(port: int, directory: Path, token: str, kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+    main(sys.argv[1:])

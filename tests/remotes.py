@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.documents import HOME
+from tests.forked import ForkedCommand
 
 TOKEN: Final = "canary-token-of-a-remote-butler"
 
@@ -48,8 +48,11 @@ class Remote:
     def start(self) -> None:
         """Again at the same port, if it ran before."""
         arguments = (str(self.port), str(self.directory), TOKEN, self.kind)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.remote_butler", *arguments], cwd=HOME, stdout=subprocess.PIPE, text=True
+        self.process = ForkedCommand(
+            ["python", "-m", "tests.remote_butler", *arguments],
+            env=dict(os.environ),
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert self.process.stdout is not None
         said = self.process.stdout.readline().split()

@@ -78,6 +78,42 @@ async def test_a_reply_has_the_address_that_the_connector_gave_with_the_message(
         assert {r.text: r.address for r in await parts.replies.pull(PULL)} == {"where?": address, "nowhere": None}
 
 
+HELD = """
+create function hold() returns trigger language plpgsql as $$
+begin
+    perform pg_advisory_xact_lock(7);
+    return new;
+end $$;
+create trigger hold before update on lane for each row when (old.delayed and not new.delayed) execute function hold();
+"""
+"""Whoever finds that the time of a reply has come waits until the lock is free."""
+
+
+async def test_a_reply_that_is_committed_while_others_are_looked_for_has_all_that_belongs_to_it(
+    database_url: str,
+) -> None:
+    address = {"chat": 7}
+    holds = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+    async with lab(database_url) as parts:
+        await answered(parts, "before", sender="a")
+        [reply] = await parts.replies.pull(PULL)
+        await parts.replies.receipt(reply.outbox_id, reply.lease, Receipt("retryable", error="429", delay=3600))
+        await due_now(parts)
+        await parts.database.run(HELD)
+        async with parts.database.pool.acquire() as held:
+            await held.execute("select pg_advisory_lock(7)")
+            pulling = asyncio.create_task(parts.replies.pull(PULL))
+            await eventually(lambda: parts.count(holds))
+            await parts.accept.accept(submission("meanwhile", sender="b", of_event={"reply_address": address}))
+            await answered(parts, "nowhere", sender="c")
+            await held.execute("select pg_advisory_unlock(7)")
+            assert {one.text: one.address for one in await pulling} == {
+                "before": None,
+                "meanwhile": address,
+                "nowhere": None,
+            }
+
+
 async def test_the_second_reply_is_not_offered_before_the_first_has_its_receipt(database_url: str) -> None:
     async with lab(database_url) as parts:
         await answered(parts, "1", "2", "3")

@@ -1,9 +1,10 @@
--- Lease replies of one endpoint to a connector, the next of each conversation, oldest first (send lanes are of tier 1).
-create or replace function lease_replies(_pool text, _limit integer, _lease interval, _idempotent boolean)
+-- Lease replies of one endpoint to a connector, the next of each conversation, oldest first (send lanes are of tier 1), with
+-- all that belongs to each. address: event.reply_address of its message; unreachable: nothing can be sent there since that came.
+create or replace function lease_next_replies(_pool text, _limit integer, _lease interval, _idempotent boolean)
 returns table (
     outbox_id uuid, lane uuid, seq bigint, conversation text, request_id uuid, system_id text, channel text, endpoint text,
-    thread text, recipient text, reply_to text, text text, state text, platform_message_id text, error text,
-    created_at timestamptz, settled_at timestamptz, attempts integer, lease bigint
+    thread text, recipient text, reply_to text, text text, files json, state text, platform_message_id text, error text,
+    created_at timestamptz, settled_at timestamptz, attempts integer, lease bigint, address json, parts json, unreachable boolean
 )
 language plpgsql as $$
 #variable_conflict use_column
@@ -13,14 +14,29 @@ declare
         from claim_in_turn(null, _lease, array['send'], array[_pool], array[1::smallint], array[_limit], '{}', '{}', '{}') c
     );
 begin
-    -- a statement of its own: in that of the claim a reply committed in between would be claimed and not be seen
+    -- A statement of its own: that of the claim would not see a reply that was committed in between, and neither would the
+    -- caller's. Subselects, so that each message is found by its index.
     return query
-        update outbox o set state = 'sending', idempotent = _idempotent
-            from jsonb_to_recordset(_claimed) as c (key uuid, seq bigint, epoch bigint, attempts integer)
-            where o.lane = c.key and o.seq = c.seq
-            returning o.outbox_id, o.lane, o.seq, (select n.name from lane l join conversation n using (conversation) where l.key = o.lane), o.request_id, o.system_id, o.channel, o.endpoint,
-                o.thread, o.recipient, o.reply_to, o.text, o.state, o.platform_message_id, o.error,
-                o.created_at, o.settled_at, c.attempts, c.epoch;
+        with leased as (
+            update outbox o set state = 'sending', idempotent = _idempotent
+                from jsonb_to_recordset(_claimed) as c (key uuid, seq bigint, epoch bigint, attempts integer)
+                where o.lane = c.key and o.seq = c.seq
+                returning o.*, c.attempts, c.epoch,
+                          (select m.received_at from message_inbox m where m.request_id = o.request_id) as received_at
+        )
+        select o.outbox_id, o.lane, o.seq, c.name, o.request_id, o.system_id, o.channel, o.endpoint,
+               o.thread, o.recipient, o.reply_to, o.text, o.files, o.state, o.platform_message_id, o.error,
+               o.created_at, o.settled_at, o.attempts, o.epoch,
+               (select m.envelope #> '{event,reply_address}' from message_inbox m where m.request_id = o.request_id),
+               (select json_agg(json_build_object(
+                           'part', p.part, 'of', p.parts, 'state', p.state, 'key', p.key,
+                           'platform_message_id', p.platform_message_id, 'error', p.error,
+                           'age_s', extract(epoch from clock_timestamp() - p.at)::float8
+                       ) order by p.part)
+                from outbox_part p where p.outbox_id = o.outbox_id),
+               coalesce(l.blocked_at >= o.received_at, false)
+        from leased o join lane l on l.key = o.lane left join conversation c using (conversation)
+        order by o.outbox_id;
 end $$;
 
 -- Record a part of a reply that is leased, and renew the lease; nobody may begin to send under a lease that has run out. Returns

@@ -1,17 +1,5 @@
 -- name: lease
--- A subselect, so that each message is found by its index, whatever the planner thinks of the function.
-select o.outbox_id, o.lane, o.seq, o.conversation, o.request_id, o.system_id, o.channel, o.endpoint, o.thread, o.recipient,
-       o.reply_to, o.text, (select f.files from outbox f where f.lane = o.lane and f.seq = o.seq and f.request_id = o.request_id) as files,
-       o.state, o.platform_message_id, o.error, o.created_at, o.settled_at, o.attempts, o.lease,
-       (select m.envelope #> '{event,reply_address}' from message_inbox m where m.request_id = o.request_id) as address,
-       (select json_agg({{part}} order by p.part) from outbox_part p where p.outbox_id = o.outbox_id) as parts,
-       coalesce((select l.blocked_at >= (select m.received_at from message_inbox m where m.request_id = o.request_id)
-                 from lane l where l.key = o.lane), false) as unreachable
-from lease_replies($1, $2, $3, $4) o order by o.outbox_id;
-
--- part: part
-json_build_object('part', p.part, 'of', p.parts, 'state', p.state, 'key', p.key, 'platform_message_id', p.platform_message_id,
-                  'error', p.error, 'age_s', extract(epoch from clock_timestamp() - p.at)::float8)
+select * from lease_next_replies($1, $2, $3, $4);
 
 -- name: record_part
 select record_part($1, $2, $3, $4, $5, $6, $7, $8, $9);
