@@ -118,7 +118,7 @@ def write(dovecot: Dovecot, postfix: int, *names: str) -> None:
             client.sendmail("ada@x.example", [OWN], MAIL.format(name=name).encode())
 
 
-def once_up(process: subprocess.Popen[bytes], port: int) -> None:
+def once_up(process: subprocess.Popen[Any], port: int) -> None:
     """Wait until it listens."""
     while True:
         assert process.poll() is None, "the IMAP server has ended"
