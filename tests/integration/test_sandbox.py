@@ -66,6 +66,7 @@ OUTSIDE: Final = {
     "a root directory of another process": "grep -q {secret} /proc/{pid}/root/{other}/secret",
     "a signal to another process": "kill -0 {pid}",
     "a socket of the machine": py("import socket; socket.socket(socket.AF_UNIX).connect('{socket}')"),
+    "the database": py("import socket; socket.socket(socket.AF_UNIX).connect('{data}/.s.PGSQL.5432')"),
     "a socket without a file": py("import socket; socket.socket(socket.AF_UNIX).connect('\\0' + '{abstract}')"),
     "a port of the loopback": py("import socket; socket.create_connection(('127.0.0.1', {port}), 2)"),
     "a port of every address": py("import socket; socket.create_connection(('0.0.0.0', {port}), 2)"),
@@ -95,6 +96,8 @@ ATTEMPTS: Final = {
     "a name outside": "getent hosts example.com",
     "a raw socket": py("import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
     "a packet socket": py("import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW)"),
+    "the host of a virtual machine": py("import socket; socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)"),
+    "a family of sockets": py("import socket; socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)"),
     "another interface": py("import socket, sys; sys.exit([n for _, n in socket.if_nameindex()] == ['lo'])"),
     "a setting of the kernel": "echo x >/proc/sys/kernel/core_pattern || echo x >/proc/sys/kernel/hostname",
     "a magic key": "echo h >/proc/sysrq-trigger",
@@ -125,6 +128,8 @@ ATTEMPTS: Final = {
         "import ctypes, os, sys; l = ctypes.CDLL(None); sys.exit(l.setns(os.open('/proc/1/ns/mnt', 0), 0))"
     ),
     "to trace": syscall(101, 0, 0, 0, 0),
+    "a descriptor of a process": syscall(438, 0, 0, 0),
+    "to compare processes": syscall(312, 1, 1, 0, 0, 0),
     "to read a process": syscall(310, 1, 0, 0, 0, 0, 0),
     "its first process": "kill -9 1; head -c 1 /proc/1/mem",
     "memory of nobody": syscall(319, 'b"x"', 0),
@@ -250,12 +255,15 @@ def _furnished(root: Path) -> Iterator[Place]:
     abstract = f"sandbox-{os.getpid()}"
     with (
         socket.socket(socket.AF_UNIX) as named,
+        socket.socket(socket.AF_UNIX) as database,
         socket.socket(socket.AF_UNIX) as unnamed,
         socket.create_server(("127.0.0.1", 0)) as port,
         subprocess.Popen(["/bin/sleep", "7141.5"], env={"SECRET": SECRET}) as process,
     ):
         named.bind(f"{root}/s")
         named.listen(50)
+        database.bind(f"{data}/.s.PGSQL.5432")
+        database.listen(50)
         unnamed.bind(f"\0{abstract}")
         unnamed.listen(50)
         names = {

@@ -1,7 +1,8 @@
 """What the kernel refuses to programs in a sandbox, as a filter of system calls (seccomp) in its machine code. Pure.
 
 `run.py` hands it to bwrap. Refused is memory that belongs to no process, which the watchdog would not see; files that
-run with their owner's rights, for the owner may be root; and parts of the kernel that a command has no need of.
+run with their owner's rights, for the owner may be root; sockets that reach out of a namespace of networks; and parts
+of the kernel that a command has no need of.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ FORBIDDEN: Final = {
     "fsopen": 430,
     "fspick": 433,
     "init_module": 175,
+    "kcmp": 312,
     "kexec_file_load": 320,
     "kexec_load": 246,
     "keyctl": 250,
@@ -52,7 +54,10 @@ FORBIDDEN: Final = {
     "open_by_handle_at": 304,
     "open_tree": 428,
     "perf_event_open": 298,
+    "pidfd_getfd": 438,
     "pivot_root": 155,
+    "process_madvise": 440,
+    "process_mrelease": 448,
     "process_vm_readv": 310,
     "process_vm_writev": 311,
     "ptrace": 101,
@@ -84,6 +89,9 @@ WITH_BITS: Final = {
     "openat": (257, 3, _OTHER_USERS_RIGHTS),
 }
 """Refused if an argument (the number of the call, that of the argument) has one of these bits."""
+SOCKET: Final = 41
+FAMILIES: Final = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
+"""Of sockets, those that a namespace of networks shuts in. By another (vsock) the host of a virtual machine answers."""
 
 _LOAD: Final = 0x20
 _IF_EQUAL: Final = 0x15
@@ -121,7 +129,18 @@ def _instructions() -> Iterator[_Instruction]:
         yield (_IF_BITS, 0, 1, bits)
         yield _refuse(errno.EPERM)
         yield (_LOAD, 0, 0, _AT_NUMBER)
+    yield from _sockets()
     yield (_RETURN, 0, 0, _ALLOW)
+
+
+def _sockets() -> Iterator[_Instruction]:
+    families = [*FAMILIES.values()]
+    yield (_IF_EQUAL, 0, len(families) + 3, SOCKET)
+    yield (_LOAD, 0, 0, _AT_ARGUMENTS)
+    for n, family in enumerate(families):
+        yield (_IF_EQUAL, len(families) - n, 0, family)
+    yield _refuse(errno.EAFNOSUPPORT)
+    yield (_LOAD, 0, 0, _AT_NUMBER)
 
 
 def _refused(numbers: Mapping[str, int], error: int) -> Iterator[_Instruction]:
