@@ -479,9 +479,15 @@ async def test_a_change_of_the_secret_holds_without_a_restart(server: Opened, di
 
 
 def test_an_account_whose_file_was_never_valid_is_away(directory: Path) -> None:
-    account(directory, "broken", 'verify = "never"')
-    accounts = HookAccounts(directory)
-    with pytest.raises(Unavailable):
-        accounts.find("broken")
+    file, seconds = account(directory, "broken", 'verify = "never"'), [0.0]
+    accounts = HookAccounts(directory, lambda: seconds[0])
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(5):
+            with pytest.raises(Unavailable):
+                accounts.find("broken")
+    assert len(logged) == 1, "anybody may ask for it, and fills no log"
+    account(directory, "broken", 'verify = "bearer"')
+    seconds[0] = 10.0
+    assert accounts.find(file.stem).name == "broken"
     with pytest.raises(NotFound):
         accounts.find("../channels.d/orders")

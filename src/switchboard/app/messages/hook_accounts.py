@@ -53,6 +53,7 @@ class HookAccounts:
         self._directory = directory
         self._clock = clock
         self._known: dict[str, HookAccount] = {}
+        self._unusable: dict[str, float] = {}
 
     def find(self, name: str) -> HookAccount:
         """Raises NotFound; Unavailable: it is paused, or its file has never been valid."""
@@ -65,6 +66,8 @@ class HookAccounts:
             raise _missing(name)
         if pause_file(file).exists():
             raise Unavailable(f"the account {name} is paused")
+        if known is None and self._clock() < self._unusable.get(name, 0.0):
+            raise _unusable(name)
         self._known[name] = found = self._read(file, known)
         return found
 
@@ -75,12 +78,17 @@ class HookAccounts:
         except ConfigurationError as error:
             log.warning("the file of an account cannot be used", account=file.stem, why=error.message)
             if before is None:
-                raise Unavailable(f"the account {file.stem} cannot be used; the log says why") from error
+                self._unusable[file.stem] = until
+                raise _unusable(file.stem) from error
             return replace(before, fresh_until=until)
         hook = account.manifest.hook(account.account) if account.manifest.hook else None
         if hook is None:
             raise _missing(file.stem)
         return HookAccount(account, hook, until)
+
+
+def _unusable(name: str) -> Unavailable:
+    return Unavailable(f"the account {name} cannot be used; the log says why")
 
 
 def _missing(name: str) -> NotFound:
