@@ -28,7 +28,8 @@ from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm
 from tests.asking import spec
 from tests.engines import Book, a_hook
 from tests.remotes import TOKEN, a_remote
-from tests.turning import a_model_engine
+from tests.trios import Given, a_trio, plan, tool, writes
+from tests.turning import OWNER, Noting, a_model_engine
 
 _SECRET: Final = "canary-secret"
 
@@ -136,11 +137,27 @@ async def model(_: Path, __: str) -> AsyncIterator[Subject]:
             )
 
 
+@asynccontextmanager
+async def trio(_: Path, __: str) -> AsyncIterator[Subject]:
+    """One step after the other, and two at once; of the texts that it is given the specialist says nothing."""
+    steps = plan(tool("s1", "look"), tool("s2", "look", text="b"), writes("s3", "s1 s2"))
+    async with ScriptedLlm(lambda request: Reply(text=request.prompt.rpartition("\n")[2])) as llm:
+        specs = [spec("openai", llm.url, "m"), spec("openai", "http://127.0.0.1:1", "away")]
+        async with a_trio(llm, Given(steps), [Noting("look")], specs=specs) as (engine, _models):
+            yield Subject(
+                engine,
+                {"main": "m", "owners": OWNER, "own": ["look"]},
+                failing={"main": "away", "specialist": "away", "owners": OWNER},
+                wrong={"main": "unknown", "zone": "nowhere"},
+            )
+
+
 Opens = Callable[[Path, str], AbstractAsyncContextManager[Subject]]
 
 _NOT_TO_BE_HAD: Final = {
     echo: {engines.declines},
     mcp: {engines.declines},
+    trio: {engines.declines},
     memo: {engines.declines, engines.fails_with_an_engine_failure, engines.names_wrong_options},
 }
 """What cannot be asked for by options: `echo` and `memo` take everything, and the remote butler of the tests refuses by
@@ -151,7 +168,7 @@ the text of a message, which is tried in test_engine_mcp.py."""
     ("opens", "check"),
     [
         (opens, check)
-        for opens in (echo, memo, command, http, mcp, model)
+        for opens in (echo, memo, command, http, mcp, model, trio)
         for check in CHECKS
         if check not in _NOT_TO_BE_HAD.get(opens, set())
     ],
