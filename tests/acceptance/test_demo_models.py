@@ -21,6 +21,7 @@ from rich.console import Console
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.demo.demonstration import Show, _said, _why_not, environment_of, examples
+from switchboard.cli.demo.library import Pages
 from switchboard.cli.demo.model import demo_model
 from switchboard.domain.errors import ConfigurationError
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
@@ -91,6 +92,11 @@ def test_with_the_scripted_model_all_is_shown_and_nothing_is_left_running(place:
     )
     assert re.search(r"approvals approve [0-9a-f]{8} → approved", done.stdout)
     assert "→ Milk and bread are on your list." in done.stdout
+    assert "a plan of several steps: 2 of 2 pages were fetched at the same time" in done.stdout
+    assert "→ Recursive language models split a long context into parts" in done.stdout
+    planned = done.stdout.partition("A plan of several steps, explained:")[2]
+    for step in ("s1 web_fetch  done", "s2 web_fetch  done", "s3 synthesize after s1, s2  done"):
+        assert step in planned
     typed = done.stdout.partition("A message that a model decided, explained:")[2]
     told = (
         "“What will leave our account this month?”",
@@ -153,6 +159,9 @@ def test_an_example_says_which_variables_it_needs() -> None:
     assert "Traceback" not in done.stderr
 
 
+PAGES = Pages("127.0.0.1:9")
+
+
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Settings in which two models are asked."""
@@ -165,7 +174,7 @@ def test_what_the_parts_of_the_demo_are_told_of_ones_own_models(
     asked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They run elsewhere, so that paths are whole; the budget stays, and patience is that of a demo."""
-    model = demo_model(asked, examples(), tmp_path, scripted=False)
+    model = demo_model(asked, examples(), tmp_path, PAGES, scripted=False)
     assert (model.script, model.certain) == (None, False)
     assert "own, then spare" in model.said
     for name, value in model.environment.items():
@@ -195,7 +204,7 @@ def test_the_scripted_model_is_asked_for_or_stands_in(asked: Settings, tmp_path:
     for name, settings, scripted in (("a", asked, True), ("b", Settings(), False)):
         home = tmp_path / name
         home.mkdir()
-        model = demo_model(settings, examples(), home, scripted=scripted)
+        model = demo_model(settings, examples(), home, PAGES, scripted=scripted)
         assert (model.script, model.certain) == (home / "script.json", True)
         assert "is decided by a scripted model on this machine" in model.said
         assert os.path.commonpath([model.teams, home]) == str(home)
@@ -206,6 +215,6 @@ def test_without_the_sdk_no_model_is_asked_and_it_is_said_how_to_have_one(
 ) -> None:
     found = util.find_spec
     monkeypatch.setattr("switchboard.cli.demo.model.find_spec", lambda name: None if name == "openai" else found(name))
-    model = demo_model(Settings(), examples(), tmp_path, scripted=False)
+    model = demo_model(Settings(), examples(), tmp_path, PAGES, scripted=False)
     assert (model.script, model.environment, model.teams) == (None, {}, examples() / "teams")
     assert "pip install -e '.[models]'" in model.said

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -28,6 +29,7 @@ from rich.text import Text
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import Client, open_client, part
+from switchboard.cli.demo.library import LIBRARY, Pages, a_port, pages_at
 from switchboard.cli.demo.model import DESK, DemoModel, demo_model
 from switchboard.cli.messages.explain import tree_of
 from switchboard.cli.output import Json, one_line, program, state, table
@@ -125,9 +127,12 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: 
     home = _home(directory)
     try:
         settings = load_settings()
-        model = demo_model(settings, examples(), home, scripted=scripted)
-        environment = {**environment_of(settings, home), **model.environment}
-        return asyncio.run(_until_told_to_end(_demo(home, environment, model, Show(console))))
+        with a_port() as listening:
+            pages = pages_at(listening)
+            model = demo_model(settings, examples(), home, pages, scripted=scripted)
+            environment = {**environment_of(settings, home), **model.environment}
+            demo = _with_pages(listening, pages, _demo(home, environment, model, Show(console), pages))
+            return asyncio.run(_until_told_to_end(demo))
     except TimeoutError as error:
         raise ConfigurationError(f"the demo took too long. {_logged(home)}".rstrip()) from error
     finally:
@@ -147,6 +152,12 @@ def _home(directory: Path | None) -> Path:
     if os.geteuid() == 0:
         home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
     return home
+
+
+async def _with_pages(listening: socket.socket, pages: Pages, demo: Coroutine[Any, Any, int]) -> int:
+    """The demo, and what it fetches beside it."""
+    async with pages.served(listening):
+        return await demo
 
 
 async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
@@ -171,7 +182,7 @@ def environment_of(settings: Settings, home: Path) -> dict[str, str]:
     return others | {f"SWITCHBOARD_{name}": value for name, value in ours.items()}
 
 
-async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show: Show) -> int:
+async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show: Show, pages: Pages) -> int:
     environment |= {"SWITCHBOARD_TEAMS_DIR": str(model.teams)}
     with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
         async with AsyncExitStack() as stack:
@@ -185,7 +196,9 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
             victim = await stack.enter_async_context(_worker(home, environment, show))
             client = await stack.enter_async_context(open_client(load_settings()))
-            took = await _act(client, show, home, environment, (server, victim), stack, clerk=model.clerk)
+            took = await _act(
+                client, show, home, environment, (server, victim), stack, pages=pages if model.clerk else None
+            )
             show.messages = await _messages(client)
             explained, undecided = await _interesting(client)
             books = await client.get("/v1/books", {"now": True})
@@ -212,14 +225,14 @@ async def _act(  # noqa: PLR0913 - all that runs
     parts: tuple[asyncio.subprocess.Process, tuple[asyncio.subprocess.Process, int]],
     stack: AsyncExitStack,
     *,
-    clerk: bool,
+    pages: Pages | None,
 ) -> Json:
     """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
     server, (victim, number) = parts
     watching = asyncio.create_task(_watch(client, show))
     connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
     importing = asyncio.create_task(_import(home, environment))
-    chatting = asyncio.create_task(_typed(client, home, environment, show, clerk=clerk))
+    chatting = asyncio.create_task(_typed(client, home, environment, show, pages))
     tasks = (watching, *connectors, importing, chatting)
     try:
         await _until(lambda: _busy(client), _Alive(home, (server, victim), tasks))
@@ -374,14 +387,22 @@ async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -
         return _said(text, home)
 
 
-async def _typed(client: Client, home: Path, environment: Mapping[str, str], show: Show, *, clerk: bool) -> None:
-    """The lines of cli.txt, one after the other, through `switchboard send`; then one for the butler with a model."""
+async def _typed(client: Client, home: Path, environment: Mapping[str, str], show: Show, pages: Pages | None) -> None:
+    """The lines of cli.txt, one after the other, through `switchboard send`; then one for each butler with a model."""
     for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
         answer = await _result(home, environment, *_send(line, "demo"), "--wait", "20")
         _tell_answer(show, line, answer["replies"])
-    if clerk:
+    if pages is not None:
         async with asyncio.timeout(_PATIENCE):  # one's own model may be away, or ask again and again
             await _approved(client, home, environment, show)
+        await _planned(home, environment, show, pages)
+
+
+async def _planned(home: Path, environment: Mapping[str, str], show: Show, pages: Pages) -> None:
+    """The butler that plans fetches both pages, and writes from what they say."""
+    answer = await _result(home, environment, *_send(pages.question, LIBRARY), "--wait", "30")
+    show.tell(f"a plan of several steps: {pages.most} of {len(pages.urls)} pages were fetched at the same time")
+    _tell_answer(show, pages.question, answer["replies"])
 
 
 async def _approved(client: Client, home: Path, environment: Mapping[str, str], show: Show) -> None:
@@ -460,6 +481,8 @@ async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
     found = {"A message whose worker was killed, explained:": (lost or explanations)[-1]}
     by_model = next((e for e in explanations if _with_tools(e)), None)
     found |= {"A turn of a model that called tools, explained:": by_model} if by_model else {}
+    planned = next((e for e in explanations if e["plans"]), None)
+    found |= {"A plan of several steps, explained:": planned} if planned else {}
     classified = next((e for e in explanations if _classified(e)), None)
     if classified is None:
         return found, _why_not(explanations)

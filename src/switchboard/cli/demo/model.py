@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.app.settings import ModelSettings, Settings
+from switchboard.cli.demo.library import LIBRARY, Pages, planner
+from switchboard.cli.demo.library import rules as library_rules
 from switchboard.cli.messages.talk import local_user
 from switchboard.cli.output import install_command
 from switchboard.domain.json_values import JsonObject
@@ -62,23 +64,23 @@ class DemoModel:
         return _environment([known], {"models": ["scripted"]})
 
 
-def demo_model(settings: Settings, examples: Path, home: Path, *, scripted: bool) -> DemoModel:
+def demo_model(settings: Settings, examples: Path, home: Path, pages: Pages, *, scripted: bool) -> DemoModel:
     """Those of the settings, unless `scripted` is asked for or there are none; files of the demo go into `home`."""
     if settings.classify.models and not scripted:
-        return _configured(settings, examples, home)
+        return _configured(settings, examples, home, pages)
     if find_spec("openai") is None:
         said = f"no model is used here; to see one decide what no rule does: {install_command('models')}"
         return DemoModel(said, {}, examples / "teams", clerk=False)
     script = home / "script.json"
-    script.write_text(json.dumps(_script()), encoding="utf-8")
+    script.write_text(json.dumps(_script(pages)), encoding="utf-8")
     said = "what no rule decides is decided by a scripted model on this machine"
-    return DemoModel(said, {}, _asking(examples, home, ["scripted"]), script)
+    return DemoModel(said, {}, _asking(examples, home, ["scripted"], pages), script)
 
 
-def _configured(settings: Settings, examples: Path, home: Path) -> DemoModel:
+def _configured(settings: Settings, examples: Path, home: Path, pages: Pages) -> DemoModel:
     asked = [model for model in settings.models if model.name in settings.classify.models]
     for_turns = [model.name for model in asked if model.kind in API_KINDS]
-    teams = _asking(examples, home, for_turns)
+    teams = _asking(examples, home, for_turns, pages)
     classify = settings.classify.model_dump(mode="json", exclude_none=True, exclude={"mcp_url"})
     classify["timeout"] = min(settings.classify.timeout, _TIMEOUT_S)
     names = ", then ".join(settings.classify.models)
@@ -103,10 +105,10 @@ def _environment(models: list[JsonObject], classify: JsonObject) -> dict[str, st
     return {"SWITCHBOARD_MODELS": json.dumps(models), "SWITCHBOARD_CLASSIFY": json.dumps({**classify, "attempts": 2})}
 
 
-def _asking(examples: Path, home: Path, models: Sequence[str]) -> Path:
+def _asking(examples: Path, home: Path, models: Sequence[str], pages: Pages) -> Path:
     """The teams of the examples, except that the root asks a model, and has no rule for what is typed.
 
-    `models` can take the turns of a butler, which is added.
+    `models` can take the turns of butlers, which are added: one that keeps lists, and one that plans.
     """
     copied = home / "examples"
     for part in ("agents", "teams"):
@@ -116,9 +118,10 @@ def _asking(examples: Path, home: Path, models: Sequence[str]) -> Path:
     team["classify"] = True
     team["routing_rules"] = [rule for rule in team["routing_rules"] if rule["name"] != _TYPED]
     if models:
-        team["systems"].append(_clerk(models))
-        desk = {"name": "the desk", "channel": "cli", "filters": {"session_id": DESK}}
-        team["routing_rules"].append({**desk, "targets": [{"system_id": "System1/clerk"}]})
+        team["systems"] += [_clerk(models), planner(pages, models, _owner())]
+        for session, butler in ((DESK, "clerk"), (LIBRARY, "librarian")):
+            there = {"name": f"the {session}", "channel": "cli", "filters": {"session_id": session}}
+            team["routing_rules"].append({**there, "targets": [{"system_id": f"System1/{butler}"}]})
     root.write_text(json.dumps(team, indent=2), encoding="utf-8")
     return copied / "teams"
 
@@ -127,19 +130,23 @@ def _clerk(models: Sequence[str]) -> JsonObject:
     config = {
         "models": list(models),
         "prompt": _CLERK,
-        "owners": [f"cli:{local_user()}"],
+        "owners": [_owner()],
         "approve": list(_APPROVED),
     }
     return {"name": "clerk", "type": "operation", "engine": "model", "description": "Keeps lists", "config": config}
 
 
-def _script() -> Mapping[str, object]:
+def _owner() -> str:
+    return f"cli:{local_user()}"
+
+
+def _script(pages: Pages) -> Mapping[str, object]:
     """For the scripted LLM: which words in a prompt lead to which call."""
     rules = [
         {"when": {"prompt": words}, "replies": [{"calls": [_call(butler, reason)]}], "again": True}
         for words, (butler, reason) in _CHOICES.items()
     ]
-    return {"rules": [*_clerk_rules(), *rules], "otherwise": {"text": _NOBODY}}
+    return {"rules": [*library_rules(pages), *_clerk_rules(), *rules], "otherwise": {"text": _NOBODY}}
 
 
 def _clerk_rules() -> list[JsonObject]:

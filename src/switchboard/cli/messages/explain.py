@@ -291,10 +291,11 @@ def _journal(step: Json) -> Text:
 def _plan(tree: Tree, plan: Json) -> None:
     label = _label("plan", (f"of {plan['system_id']}: {plan['action']} {plan['target']}".strip(), "cyan"))
     label.append("  ").append(state(plan["state"])).append(f"  {plan['tokens']} tokens generated", style="not bold dim")
-    branch = tree.add(label.append(f", planned by {clean(plan['source'])}", style="not bold dim"))
+    by = "a template" if plan["source"] == "template" else "the router"
+    branch = tree.add(label.append(f", decided by {by}", style="not bold dim"))
     for step in plan["steps"]:
         needs = f" after {', '.join(step['needs'])}" if step["needs"] else ""
-        line = Text(f"{clean(step['id'])} ").append(clean(step["target"]), style="cyan").append(f"{one_line(needs)}  ")
+        line = Text(f"{clean(step['id'])} ").append(clean(step["target"]), style="cyan").append(f"{clean(needs)}  ")
         why = f"  {one_line(step['why'], 200)}" if step["why"] else ""
         branch.add(line.append(state(step["state"])).append(why, style="yellow"))
     for note in plan["notes"]:
