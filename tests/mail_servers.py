@@ -8,6 +8,7 @@ from __future__ import annotations
 import imaplib
 import json
 import os
+import secrets
 import shutil
 import signal
 import smtplib
@@ -42,10 +43,12 @@ MAIL = (
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
+    """One that is given to no connection, which could take it before the server does."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from switchboard.testing.connectors import (
 from tests.documents import HOME, blocks
 from tests.drivers import FolderDriver, MailDriver, TelegramDriver, mail_driver
 from tests.mail_servers import Imap, Postbox, running_pymap, running_smtp
+from tests.width import WIDE
 
 
 @pytest.mark.parametrize("check", checks_for(TelegramDriver), ids=lambda check: check.__name__)
@@ -57,7 +58,7 @@ def smtp() -> Iterator[tuple[Postbox, int]]:
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "check",
-    [one for one in checks_for(MailDriver) if "a_kill" not in one.__name__ or "file" in one.__name__],
+    [one for one in checks_for(MailDriver) if WIDE or "a_kill" not in one.__name__ or "is_fetched" in one.__name__],
     ids=lambda check: check.__name__,
 )
 def test_email(check: ConnectorCheck, pymap: Imap, smtp: tuple[Postbox, int]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
@@ -67,6 +67,8 @@ KEY: Final = "switchboard/idempotency_key"
 """In `_meta` of a call: the same for the same call, however often it is made."""
 _GRACE_S: Final = 2.0
 """For a server to end when its input is closed."""
+_END_S: Final = 0.5
+"""For a server that says nothing more to end by itself."""
 _PING_S: Final = 5.0
 _SHOWN: Final = 500
 _US: Final = Implementation(name="switchboard", version=__version__)
@@ -166,8 +168,11 @@ async def _greeted(client: ClientSession, kept: Kept, lines: _Lines, seconds: fl
         raise ServerFailure(lines.why, reached=False, errors=kept.errors) from error
     except ServerFailure as failure:
         lines.give_up(f"{failure}")
+        # That it reads no more, or closes its output, may be seen before its end; its status says more.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(kept.exited.wait(), _END_S)
+        why = f"the server has ended, status {kept.status}" if kept.exited.is_set() else f"{failure}"
         await kept.end(0.0)
-        why = f"{failure}, status {kept.status}" if lines.ended else f"{failure}"
         raise ServerFailure(why, reached=False, errors=kept.errors) from failure
 
 
@@ -190,7 +195,7 @@ def _told(lines: _Lines) -> Iterator[None]:
 class _Lines:
     """Messages as lines, both ways: what the SDK takes for its two streams.
 
-    `why` says why nothing more is read; `ended`: because the program has closed its output.
+    `why` says why nothing more is read.
     """
 
     def __init__(self, program: Kept) -> None:
@@ -198,7 +203,6 @@ class _Lines:
         self.changed = False
         self.answers = 0
         self.why = ""
-        self.ended = False
         self._program = program
         self._buffer = bytearray()
         self._writing = asyncio.Lock()
@@ -251,7 +255,6 @@ class _Lines:
             if self.over.is_set():
                 return None
             if not (piece := await self._program.read()):
-                self.ended = True
                 self.give_up("the server has ended")
             self._buffer += piece
         line = bytes(self._buffer[:end])
