@@ -76,6 +76,19 @@ def meeting(count: int) -> Act:
     return act
 
 
+TURN = a_turn(MINE)
+
+
+class Asks:
+    """Somebody can be asked."""
+
+    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> Sequence[Pending]:  # noqa: ARG002
+        return ()
+
+    async def count(self, turn: Turn) -> int:  # noqa: ARG002
+        return 0
+
+
 RESEARCH = plan(tool("s1", "look", text="a"), tool("s2", "look", text="b"), writes("s3", "s1 s2", "Compare them."))
 
 
@@ -304,25 +317,38 @@ async def test_a_loop_makes_six_calls_at_most_and_keeps_within_its_tokens() -> N
     assert spent < 20_000
 
 
+async def test_in_a_loop_what_acts_waits_once_something_from_outside_was_read() -> None:
+    """First it reads and sends at once, which nobody has asked it to; then it wants to send again, having read."""
+
+    def script(request: Request) -> Reply:
+        if "Other." in request.prompt:
+            return Reply(text="The other branch.")
+        if not request.results:
+            return Reply(calls=(Call("look", {"text": "x"}), Call("send", {"text": "before"})))
+        if len(request.results) == 2:
+            return Reply(calls=(Call("send", {"text": "after"}),))
+        return Reply(text="Sent twice.")
+
+    record, send = Record(), Noting("send", "effectful")
+    branches = Given(plan(writes("s1", action="specialist_with_tools"), writes("s2", task="Other.")))
+    with pytest.raises(Parked):
+        await ran(branches, [Noting("look"), send], script, turn=TURN, record=record, approvals=Asks())
+    assert [arguments["text"] for _, arguments in send.calls] == ["before"]
+    assert "s2" in record.ended, "the other branch went on"
+    [(path, ask)] = record.asks.items()
+    assert (path.partition(":")[0], ask.why, ask.arguments) == ("s1/approval", OUTSIDE, {"text": "after"})
+    record.ended[path] = Decided({"decision": "approved", "by": "op", "text": "", "digest": ask.digest})
+    done = await ran(branches, [Noting("look"), send], script, turn=TURN, record=record, approvals=Asks())
+    assert [arguments["text"] for _, arguments in send.calls] == ["before", "after"]
+    assert done.answer.text == "The other branch."
+
+
 # Approvals ------------------------------------------------------------------------------------------------------------
-
-
-class Asks:
-    """Somebody can be asked."""
-
-    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> Sequence[Pending]:  # noqa: ARG002
-        return ()
-
-    async def count(self, turn: Turn) -> int:  # noqa: ARG002
-        return 0
 
 
 APPROVALS = plan(
     tool("s1", "look", text="a"), tool("s2", "send", "s1", text="it"), tool("s3", "look", text="b"), writes("s4", "s3")
 )
-
-
-TURN = a_turn(MINE)
 
 
 async def until_parked(given: Given, tools: Sequence[Noting], record: Record, script: Script = ()) -> None:
@@ -377,6 +403,21 @@ async def test_waiting_for_people_is_no_time_of_the_plan() -> None:
         answer = await engine.run(TURN, MemoryJournal(record))
     assert isinstance(answer, Answer)
     assert (answer.text, answer.stop_reason) == ("Written.", "end")
+
+
+async def test_a_tool_that_always_needs_an_approval_needs_it_in_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchboard.agents.trio.steps._AGAIN_S", 0.0)
+    turn, record, look = a_turn({**MINE, "approve": ["look"]}), Record(), Noting("look")
+    with pytest.raises(Parked):
+        await ran(Given(RESEARCH), [look], (), turn=turn, record=record, approvals=Asks())
+    assert sorted(record.asks) == ["approval:s1", "approval:s2"]
+    assert {ask.why for ask in record.asks.values()} == {"the settings want each call approved"}
+    for path, ask in record.asks.items():
+        said = "approved" if path.endswith("s1") else "refused"
+        record.ended[path] = Decided({"decision": said, "by": "op", "text": "", "digest": ask.digest})
+    done = await ran(Given(RESEARCH), [look], says("Half."), turn=turn, record=record, approvals=Asks())
+    assert [arguments["text"] for _, arguments in look.calls] == ["a"]
+    assert done.answer.text.startswith("Half.\n\nNot done:\n- look b (failed: a person refused it")
 
 
 # Ends -----------------------------------------------------------------------------------------------------------------
