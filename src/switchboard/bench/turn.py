@@ -99,7 +99,7 @@ async def _jobs(place: Path, server_url: str, n: int, count: int) -> float:
         parts = await stack.enter_async_context(open_switchboard(runtime))
         for _ in range(2):
             await stack.enter_async_context(lab.switchboard(place, "work"))
-        submissions = [_submission(message) for message in lab.messages(count, 500, f"j{n}")]
+        submissions = [submission(message) for message in lab.messages(count, 500, f"j{n}")]
         began = perf_counter()
 
         async def caller() -> None:
@@ -112,6 +112,7 @@ async def _jobs(place: Path, server_url: str, n: int, count: int) -> float:
         return count / (perf_counter() - began)
 
 
-def _submission(message: dict[str, object]) -> Submission:
+def submission(message: dict[str, object]) -> Submission:
+    """One of `lab.messages`, as the accept leg takes it."""
     raw = json.dumps(message).encode()
     return Submission(parse_envelope(raw, now=datetime.now(UTC)), raw)

@@ -243,6 +243,29 @@ def _p50_p99(times: Sequence[float]) -> tuple[float, float]:
 
 
 @app.command()
+def plan(
+    *,
+    rounds: Rounds = 5,
+    plans: Annotated[int, typer.Option(min=1, max=1000, help="Plans at once.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """Plans of 101 and 401 uneven steps over their longest chain, steps that do nothing, and many plans at once.
+
+    The limits are raised to 512 steps, 64 at once.
+    """
+    with _extras():
+        from switchboard.bench import plan as module
+    result = asyncio.run(module.measure(rounds, plans))
+    rows = [(f"{size} uneven steps, x longest chain", one) for size, one in result.ratio.items()]
+    rows += [
+        ("a step that does nothing, µs", result.free_us),
+        (f"{result.plans} plans at once, x longest chain", result.crowd),
+    ]
+    shown = [(what, one.journaled, one.in_memory, one.journaled - one.in_memory) for what, one in rows]
+    _show(as_json, ("what", "journaled", "journal in memory", "difference"), shown)
+
+
+@app.command()
 def channels(
     *,
     messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages to Telegram, one after the other.")] = 200,

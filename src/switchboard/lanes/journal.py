@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -170,9 +170,9 @@ class StoredJournal:
             key, lost = idempotency_key(self._item, path), 0 if known is None else known.tokens_out
             await self._end(Step(path, state, "idempotent", key, storable_json(why), tokens_out=lost))
 
-    def on_record(self) -> dict[str, OnRecord]:
+    def on_record(self) -> Mapping[str, OnRecord]:
         """The steps so far, by path, those included whose record is on its way."""
-        return {path: OnRecord(one.state, one.result, one.tokens_out) for path, one in self._known.items()}
+        return _Records(self._known)
 
     async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
         """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
@@ -277,6 +277,23 @@ class StoredJournal:
             _raise_fault(written.result())
         except BaseException as error:
             self._broken = error
+
+
+class _Records(Mapping[str, OnRecord]):
+    """Steps as others see them, made one by one: a plan asks for its hundreds of steps again and again."""
+
+    def __init__(self, known: Mapping[str, Step]) -> None:
+        self._known = known
+
+    def __getitem__(self, path: str) -> OnRecord:
+        one = self._known[path]
+        return OnRecord(one.state, one.result, one.tokens_out)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def _raise_fault(outcomes: Sequence[bool | BaseException]) -> None:

@@ -165,20 +165,9 @@ class MemoryJournal:
             self.record.ended[path] = StepFailed(storable_json(why))
             self.record.states[path] = state
 
-    def on_record(self) -> dict[str, OnRecord]:
+    def on_record(self) -> Mapping[str, OnRecord]:
         """As `Journal.on_record`."""
-        record, known = self.record, dict[str, OnRecord]()
-        for path in (*record.started, *record.asks, *record.ended):
-            ended, tokens = record.ended.get(path), record.tokens.get(path, 0)
-            if path not in record.ended:
-                known[path] = OnRecord("started", None, tokens)
-            elif isinstance(ended, Decided):
-                known[path] = OnRecord("done", {"expired": True} if ended.expired else {"value": ended.value})
-            elif isinstance(ended, StepFailed):
-                known[path] = OnRecord(record.states.get(path, "failed"), ended.result, tokens)
-            else:
-                known[path] = OnRecord("done", ended, tokens)
-        return known
+        return _Records(self.record)
 
     def check(self) -> None:
         """As `Journal.check`; nobody takes over."""
@@ -221,6 +210,33 @@ class MemoryJournal:
         if effect == "queryable" and ask is not None:
             return await ask(key)
         raise OutcomeUnknown(f"{path} was begun and interrupted; whether it took effect is not known")
+
+
+class _Records(Mapping[str, OnRecord]):
+    """What is on record, by path."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __getitem__(self, path: str) -> OnRecord:
+        record = self._record
+        tokens = record.tokens.get(path, 0)
+        if path not in record.ended:
+            if path not in record.started and path not in record.asks:
+                raise KeyError(path)
+            return OnRecord("started", None, tokens)
+        ended = record.ended[path]
+        if isinstance(ended, Decided):
+            return OnRecord("done", {"expired": True} if ended.expired else {"value": ended.value})
+        if isinstance(ended, StepFailed):
+            return OnRecord(record.states.get(path, "failed"), ended.result, tokens)
+        return OnRecord("done", ended, tokens)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._record.started, *self._record.asks, *self._record.ended)))
+
+    def __len__(self) -> int:
+        return len(dict.fromkeys(self))
 
 
 def _always(_: str, __: TurnResult) -> bool:

@@ -150,7 +150,7 @@ TWO_SENDING = (step("s1"), step("s2", "s1", target="send"), step("s3", "s1", tar
         pytest.param(
             SENDING,
             [done("s1"), done("s3"), Approved("s2"), done("s2")],
-            [["start s1"], ["ask s2", "start s3"], ["park s2"], ["start s2"], ["finish"]],
+            [["start s1"], ["start s3", "ask s2"], ["park s2"], ["start s2"], ["finish"]],
             id="the others go on while one waits for approval",
         ),
         pytest.param(

@@ -86,7 +86,7 @@ class Executor:
     async def _obey(self, command: Command) -> None:
         match command:
             case Start(step, tokens):
-                self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step.id)
+                self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step)
                 task = asyncio.ensure_future(self.carrier(self._plan, step, tokens))
                 self._running[task] = step
             case Ask(step):

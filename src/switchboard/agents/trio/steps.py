@@ -78,7 +78,7 @@ class Carrier:
 
     async def __call__(self, plan: Plan, step: PipelineStep, tokens: int) -> Ended:
         """How a step ended. Raises `Parked`, and `Outage` while its model is away."""
-        before = tokens_of(self.journal.on_record(), step.id)
+        before = tokens_of(self.journal.on_record(), step)
         with suppress(StepFailed):  # that is on record
             try:
                 await self._carry_out(plan, step, tokens)
@@ -92,8 +92,8 @@ class Carrier:
 
     def ended(self, step: PipelineStep, before: int) -> Ended:
         """The end of a step that is on record; `before` it began it had used so many tokens."""
-        ended = ended_of(step.id, self.journal.on_record())
-        return replace(ended, end=replace(ended.end, tokens=ended.end.tokens - before))
+        records = self.journal.on_record()
+        return ended_of(step.id, records, tokens_of(records, step) - before)
 
     async def _carry_out(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         match step.action:

@@ -146,6 +146,10 @@ class Plan:
     `ends` in the order in which the steps ended; `running` with the tokens reserved for each. `asked` steps wait for
     approval. `begun` steps were started before the plan was resumed, and `lost` tokens were reserved for requests
     whose end nobody saw. `notes` are for the operator.
+
+    `used` and `read_outside` follow from the ends: the tokens of all, and whether a step that has run, however it
+    ended, has read something from outside. `ready` and `blocked` are the places in `steps` of those that are pending:
+    all that they need has ended, or has not. Each event looks at few steps because of these four.
     """
 
     steps: tuple[PipelineStep, ...]
@@ -162,24 +166,24 @@ class Plan:
     lost: int = 0
     halted: HaltReason | None = None
     notes: tuple[str, ...] = ()
+    used: int = 0
+    read_outside: bool = False
+    ready: tuple[int, ...] = ()
+    blocked: tuple[int, ...] = ()
 
     @property
     def spent(self) -> int:
         """Tokens that are used up."""
-        return self.lost + sum(end.tokens for end in self.ends.values())
+        return self.lost + self.used
+
+    def step(self, step_id: str) -> PipelineStep:
+        """The step with this id."""
+        return next(one for one in self.steps if one.id == step_id)
 
     @property
     def ended(self) -> bool:
         """Whether all steps have ended."""
         return len(self.ends) == len(self.steps)
-
-    @property
-    def read_outside(self) -> bool:
-        """Whether something from outside was read by a step that has ended, however it ended."""
-        return any(self.guard.reads(step) for step in self.steps if self._has_run(step.id))
-
-    def _has_run(self, step_id: str) -> bool:
-        return step_id in self.ends and self.ends[step_id].state in {"done", "failed"}
 
     def state(self, step_id: str) -> Literal["pending", "running", "waiting"] | EndState:
         """Where a step is; `waiting` for approval."""
@@ -206,7 +210,8 @@ def advance(plan: Plan, event: Event) -> Advance:
         case Ended(end, review):
             if end.id not in plan.running:
                 raise ValueError(f"step {end.id} does not run, it is {plan.state(end.id)}")
-            return _go_on(_with_end(plan, end, review), ())
+            after = _with_end(plan, end, review)
+            return _go_on(after, (), end.id if _changes_nothing_else(plan, after, review) else None)
         case Approved(step_id) if step_id in plan.asked:
             return _go_on(replace(plan, asked=plan.asked - {step_id}, approved=plan.approved | {step_id}), ())
         case Refused(step_id, why) if step_id in plan.asked:
@@ -253,11 +258,14 @@ def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
 
 
 def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
+    has_run = end.state in {"done", "failed"}
     after = replace(
         plan,
         ends={**plan.ends, end.id: end},
         running={one: tokens for one, tokens in plan.running.items() if one != end.id},
         asked=plan.asked - {end.id},
+        used=plan.used + end.tokens,
+        read_outside=plan.read_outside or (has_run and plan.guard.reads(plan.step(end.id))),
     )
     return after if review is None or end.state != "done" else _reviewed(after, review)
 
@@ -311,18 +319,21 @@ def _free(taken: AbstractSet[str]) -> str:
 # What is to be done next ----------------------------------------------------------------------------------------------
 
 
-def _go_on(plan: Plan, before: tuple[Command, ...]) -> Advance:
-    """First what can never run ends, each step after those whose end could concern it; then starts what can."""
-    commands = list(before)
-    for step in plan.steps:
-        end = _halted(plan, step) or _hopeless(plan, step) if plan.state(step.id) in {"pending", "waiting"} else None
-        if end is not None:
-            plan = _with_end(plan, end)
-            commands.append(Record(end))
-    for step in sorted(plan.steps, key=lambda one: one.id not in plan.begun):
-        if plan.state(step.id) == "pending" and _may_run(plan, step):
-            plan, started = _start(plan, step)
-            commands += started
+def _changes_nothing_else(before: Plan, after: Plan, review: Review | None) -> bool:
+    """Whether the end of a step matters only to steps that need it: else all of them are looked at."""
+    short = _unspent(after) < after.limits.least
+    return not (after.halted or short or review or after.read_outside != before.read_outside)
+
+
+def _go_on(plan: Plan, before: tuple[Command, ...], ended: str | None = None) -> Advance:
+    """First what can never run ends, each step after those whose end could concern it; then starts what can.
+
+    `ended`: nothing has happened but that this step has ended; None: anything may have.
+    """
+    plan, ends, fresh = _without_hopeless(plan, ended)
+    plan, asks = _asked(plan, fresh)
+    plan, starts = _started(plan)
+    commands: list[Command] = [*before, *map(Record, ends), *starts, *asks]
     if plan.ended:
         commands.append(Finish())
     elif not plan.running:
@@ -330,14 +341,52 @@ def _go_on(plan: Plan, before: tuple[Command, ...]) -> Advance:
     return plan, tuple(commands)
 
 
-def _start(plan: Plan, step: PipelineStep) -> Advance:
-    """Start a step that may run, or ask first; neither if there is no room for it."""
-    if step.id not in plan.approved | plan.begun and plan.guard.asks(step, read_outside=plan.read_outside):
-        return replace(plan, asked=plan.asked | {step.id}), (Ask(step),)
-    tokens = _reservation(plan, step)
-    if tokens is None or len(plan.running) >= plan.limits.at_once:
-        return plan, ()
-    return replace(plan, running={**plan.running, step.id: tokens}), (Start(step, tokens),)
+def _without_hopeless(plan: Plan, ended: str | None) -> tuple[Plan, list[End], list[int]]:
+    """The plan in which what can never run has ended, with these ends; and the places of the steps to be begun now."""
+    gone, ends = {ended}, list[End]()
+    fresh, blocked = list[int](), list[int]()
+    for n in range(len(plan.steps)) if ended is None else plan.blocked:
+        step = plan.steps[n]
+        if ended is not None and gone.isdisjoint(step.needs) and step.action != "router_review":
+            blocked.append(n)  # a review may wait for another one, too
+        elif plan.state(step.id) in {"pending", "waiting"}:
+            end = _halted(plan, step) or _hopeless(plan, step)
+            if end is not None:
+                plan = _with_end(plan, end)
+                gone.add(end.id)
+                ends.append(end)
+            elif step.id not in plan.asked:
+                (fresh if _may_run(plan, step) else blocked).append(n)
+    ready = fresh if ended is None else sorted((*plan.ready, *fresh))
+    return replace(plan, ready=tuple(ready), blocked=tuple(blocked)), ends, fresh
+
+
+def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
+    """Ask first, where somebody must approve a step that could begin."""
+    steps = {n: plan.steps[n] for n in fresh if plan.steps[n].id not in plan.approved | plan.begun}
+    asks = {n: step for n, step in steps.items() if plan.guard.asks(step, read_outside=plan.read_outside)}
+    if not asks:
+        return plan, []
+    asked = plan.asked | {step.id for step in asks.values()}
+    return replace(plan, asked=asked, ready=tuple(n for n in plan.ready if n not in asks)), [*map(Ask, asks.values())]
+
+
+def _started(plan: Plan) -> tuple[Plan, list[Command]]:
+    """Start what is ready, in its order, as far as there is room; first what had begun before."""
+    running, free = dict(plan.running), _unspent(plan) - sum(plan.running.values())
+    starts: dict[int, Start] = {}
+    order = sorted(plan.ready, key=lambda n: plan.steps[n].id not in plan.begun) if plan.begun else plan.ready
+    for n in order:
+        if len(running) >= plan.limits.at_once:
+            break
+        step = plan.steps[n]
+        tokens = _reservation(plan, step, free, alone=free == _unspent(plan))
+        if tokens is not None:
+            running[step.id], free = tokens, free - tokens
+            starts[n] = Start(step, tokens)
+    if not starts:
+        return plan, []
+    return replace(plan, running=running, ready=tuple(n for n in plan.ready if n not in starts)), [*starts.values()]
 
 
 def _halted(plan: Plan, step: PipelineStep) -> End | None:
@@ -379,11 +428,9 @@ def _unspent(plan: Plan) -> int:
     return plan.token_budget - plan.limits.kept - plan.spent
 
 
-def _reservation(plan: Plan, step: PipelineStep) -> int | None:
-    """The tokens for a step; None: it waits for what others do not use of theirs."""
+def _reservation(plan: Plan, step: PipelineStep, free: int, *, alone: bool) -> int | None:
+    """The tokens for a step, of those that are free; None: it waits for what others do not use of theirs."""
     wanted = plan.limits.reserve.get(step.action, 0)
-    reserved = sum(plan.running.values())
-    free = _unspent(plan) - reserved
     if wanted <= free:
         return wanted
-    return None if reserved else free
+    return free if alone else None

@@ -7,6 +7,7 @@ turn records has a colon in its path, which no id has. Next: `machine.py`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -15,7 +16,7 @@ import msgspec
 from switchboard.core.lenient import mapping, string
 from switchboard.core.planning.machine import End, Ended, HaltReason, Recorded
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.planning import Review
+from switchboard.domain.planning import PipelineStep, Review
 from switchboard.ports.engine import OnRecord
 
 APPROVAL: Final = "approval:"
@@ -28,9 +29,11 @@ def step_of(path: str) -> str | None:
     return None if ":" in name else name
 
 
-def tokens_of(records: Records, step_id: str) -> int:
+def tokens_of(records: Records, step: PipelineStep) -> int:
     """The tokens that a step has used, or may have, in all attempts and with all that it has done itself."""
-    return sum(one.tokens for path, one in records.items() if step_of(path) == step_id)
+    if step.action == "tool":
+        return 0
+    return sum(one.tokens for path, one in records.items() if step_of(path) == step.id)
 
 
 def all_tokens(records: Records) -> int:
@@ -40,7 +43,10 @@ def all_tokens(records: Records) -> int:
 
 def recorded_of(records: Records, halted: HaltReason | None = None) -> Recorded:
     """A plan as the journal has it. What was spent for anything but steps that have ended is lost to its budget."""
-    ends = {path: ended_of(path, records) for path in _ended(records)}
+    tokens = Counter[str | None]()
+    for path, one in records.items():
+        tokens[step_of(path)] += one.tokens
+    ends = {path: ended_of(path, records, tokens[path]) for path in _ended(records)}
     begun = {name for path in records if (name := step_of(path)) is not None and name not in ends}
     approved = frozenset(
         path.removeprefix(APPROVAL)
@@ -55,9 +61,9 @@ def _ended(records: Records) -> Iterator[str]:
     return (path for path, one in records.items() if step_of(path) == path and one.state != "started")
 
 
-def ended_of(step_id: str, records: Records) -> Ended:
-    """The end of a step that is on record."""
-    one, tokens = records[step_id], tokens_of(records, step_id)
+def ended_of(step_id: str, records: Records, tokens: int) -> Ended:
+    """The end of a step that is on record, for which so many tokens were used."""
+    one = records[step_id]
     if one.state == "started":
         raise ValueError(f"step {step_id} has not ended")
     if one.state != "done":

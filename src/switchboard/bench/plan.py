@@ -1,0 +1,232 @@
+"""What a plan costs beyond its steps: its time over that of its longest chain, and the time of steps that do nothing.
+
+Called by `switchboard bench plan`, and by a test that asserts everything but the times. The engine `trio` runs plans
+that are given, with the journal of the database and with one in memory, in turn. Plans of this size are none that a
+model writes: the limits are raised, so that what is measured is the executor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+from secrets import token_urlsafe
+from time import perf_counter
+from typing import Final
+
+from switchboard.agents.trio.engine import TrioEngine
+from switchboard.agents.trio.port import Planned, Question, Reviewed
+from switchboard.app.ops.engines import engine_context
+from switchboard.app.runtime import Switchboard
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import open_runtime, open_switchboard
+from switchboard.bench import lab
+from switchboard.bench.turn import submission
+from switchboard.core.planning.ladder import Settled
+from switchboard.core.planning.limits import PlanLimits
+from switchboard.core.planning.machine import Plan
+from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.llm import Report, Request
+from switchboard.domain.planning import Pipeline, PipelineStep, Review
+from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.journey.accept import AcceptLeg
+from switchboard.lanes.journal import StepLog, StoredJournal
+from switchboard.lanes.kinds import KINDS, WORK_POOL
+from switchboard.ports.engine import Answer, EngineContext, Journal
+from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.store import lanes
+from switchboard.store.database import Database
+from switchboard.store.processes import NewProcess
+from switchboard.testing.engines import MemoryJournal, a_turn
+
+SIZES: Final = (101, 401)
+LIMITS: Final = PlanLimits(steps=512, at_once=64)
+_WORK: Final = "work"
+_BEHIND: Final = 24
+"""A step needs some of so many before it: so fewer than `at_once` can ever run side by side."""
+_OPTIONS: Final = {
+    "plan": {"steps": LIMITS.steps, "at_once": LIMITS.at_once},
+    "grants": {"owners": [_WORK], "others": [_WORK], "groups": [_WORK]},
+}
+_TTL_S: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """One figure, with the journal of the database and with one in memory."""
+
+    journaled: float
+    in_memory: float
+
+    def over(self, base: float) -> Both:
+        """As multiples of `base`."""
+        return Both(self.journaled / base, self.in_memory / base)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Medians over the rounds. `ratio` of time to longest chain by the number of steps; microseconds for each step that
+    does nothing; `crowd`: the ratio for `plans` of the smallest size at once, until the last of them has ended.
+    """
+
+    ratio: Mapping[int, Both]
+    free_us: Both
+    crowd: Both
+    plans: int
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A plan, and the seconds of its longest chain."""
+
+    pipeline: Pipeline
+    chain_s: float
+
+
+def uneven(steps: int, seed: int, longest_s: float = 0.1) -> Given:
+    """A plan in which each step takes from nothing to `longest_s`, and needs up to three of those before it.
+
+    The last needs all that nothing else does.
+    """
+    chance = Random(seed)
+    takes = [round(chance.random() * longest_s, 4) for _ in range(steps - 1)] + [0.0]
+    needs = [_needs(chance, n) for n in range(steps - 1)]
+    needed = {need for some in needs for need in some}
+    needs.append([n for n in range(steps - 1) if n not in needed])
+    ends: list[float] = []
+    for took, some in zip(takes, needs, strict=True):
+        ends.append(took + max((ends[need] for need in some), default=0.0))
+    return Given(Pipeline(tuple(map(_step, range(steps), takes, needs))), max(ends))
+
+
+def _needs(chance: Random, n: int) -> list[int]:
+    before = range(max(0, n - _BEHIND), n)
+    return sorted(chance.sample(before, min(len(before), chance.randint(1, 3))))
+
+
+def _step(n: int, takes: float, needs: Sequence[int]) -> PipelineStep:
+    return PipelineStep(f"s{n}", "tool", _WORK, {"seconds": takes}, tuple(f"s{need}" for need in needs))
+
+
+def free(steps: int) -> Given:
+    """A plan of steps that do nothing, and need nothing."""
+    return Given(Pipeline(tuple(_step(n, 0.0, ()) for n in range(steps))), 0.0)
+
+
+async def measure(rounds: int = 5, plans: int = 100, sizes: Sequence[int] = SIZES) -> Result:
+    """On a database of its own."""
+    async with AsyncExitStack() as stack:
+        place = stack.enter_context(lab.home())
+        server = await stack.enter_async_context(embedded_postgres(place / "data" / "postgres"))
+        settings = Settings(database_url=server.url, data_dir=place / "data", teams_dir=place / "teams")
+        runtime = await stack.enter_async_context(open_runtime(settings))
+        runner = await _runner(await stack.enter_async_context(open_switchboard(runtime)))
+        await runner.seconds(free(min(sizes)), 1, 1)  # what only the first plan costs
+        single = {size: uneven(size, size) for size in sizes}
+        nothing, crowd = free(max(sizes)), single[min(sizes)]
+        return Result(
+            {size: (await runner.seconds(one, 1, rounds)).over(one.chain_s) for size, one in single.items()},
+            (await runner.seconds(nothing, 1, rounds)).over(len(nothing.pipeline.steps) / 1e6),
+            (await runner.seconds(crowd, plans, rounds)).over(crowd.chain_s),
+            plans,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Runs plans as a worker of the database."""
+
+    accept: AcceptLeg
+    database: Database
+    worker: int
+    log: StepLog
+    context: EngineContext
+
+    async def seconds(self, given: Given, plans: int, rounds: int) -> Both:
+        """So many such plans at once, until the last has ended; medians. The two journals take turns."""
+        journaled: list[float] = []
+        in_memory: list[float] = []
+        for _ in range(rounds):
+            in_memory.append(await self._took(given, [MemoryJournal() for _ in range(plans)]))
+            journaled.append(await self._took(given, await self._journals(plans)))
+        return Both(lab.median(journaled), lab.median(in_memory))
+
+    async def _journals(self, plans: int) -> Sequence[StoredJournal]:
+        """Those of so many messages, each in a conversation of its own, whose lanes are ours."""
+        for chat in (token_urlsafe(8) for _ in range(plans)):
+            message = lab.message(f"in {chat}", chat)
+            message["event"]["observed_at"] = datetime.now(UTC).isoformat()  # or they would be caught up with slowly
+            await self.accept.accept(submission(message))
+        quota = {WORK_POOL.name: (plans,) * 4}
+        items = await lanes.claim(self.database, self.worker, tuple(KINDS), quota)
+        if len(items) != plans:
+            raise ValueError(f"of {plans} messages {len(items)} could be claimed")
+        works = await lanes.load_work(self.database, items)
+        return [
+            await StoredJournal.open(self.log, item, work.request_id) for item, work in zip(items, works, strict=True)
+        ]
+
+    async def _took(self, given: Given, journals: Sequence[Journal]) -> float:
+        """Until everything of the plans is on record."""
+        engine = TrioEngine(self.context, (_Work(),), planner=_Planner(given.pipeline))
+        began = perf_counter()
+        answers = await asyncio.gather(*(engine.run(a_turn(_OPTIONS), journal) for journal in journals))
+        await asyncio.gather(*(journal.flush() for journal in journals))
+        took = perf_counter() - began
+        if any(not isinstance(one, Answer) or one.text.count("\n") for one in answers):
+            raise ValueError(f"a plan was not done: {answers[0]}")
+        return took
+
+
+async def _runner(parts: Switchboard) -> _Runner:
+    runtime = parts.runtime
+    new = NewProcess("worker", (), "bench", os.getpid(), "0", _TTL_S)
+    worker = await lanes.register_unlocked(runtime.database, new)
+    whole = engine_context(runtime.settings, runtime.database, runtime.channels)
+    context = EngineContext(whole.memos, whole.remote_agents, models=_NoModels(), workspaces=whole.workspaces)
+    return _Runner(parts.accept, runtime.database, worker, StepLog(runtime.database, worker), context)
+
+
+class _Work:
+    """A tool that takes so many seconds."""
+
+    spec = ToolSpec(
+        _WORK, "Takes a while.", {"type": "object", "properties": {"seconds": {"type": "number"}}}, "idempotent"
+    )
+
+    async def call(self, arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        await asyncio.sleep(float(arguments["seconds"]))
+        return ToolOutcome("done")
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """A planner whose plan is given."""
+
+    pipeline: Pipeline
+
+    async def plan(self, _: Question) -> Planned:
+        return Planned(Settled(self.pipeline, "exact", 1))
+
+    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:  # noqa: ARG002
+        return Reviewed(Review("complete"))
+
+
+class _NoModels:
+    """A model that these plans never ask."""
+
+    names = ("none",)
+
+    async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:
+        return unknown
+
+    def flaw(self, _: str) -> str | None:
+        return None
+
+    async def ask(self, request: Request, asking: Asking) -> Report:  # noqa: ARG002
+        raise ValueError("these plans ask no model")
