@@ -221,6 +221,7 @@ class _NoModels:
     """A model that these plans never ask."""
 
     names = ("none",)
+    runners = ()
 
     async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:
         return unknown

@@ -111,7 +111,7 @@ def _step(
         state if end is None else end.state,
         "" if end is None else end.why,
         0 if end is None else end.size,
-        tokens_of(records, step.id),
+        tokens_of(records, step),
         None if row is None else row.started_at,
         None if row is None else row.ended_at,
     )
