@@ -50,7 +50,7 @@ def test_a_plan_is_told_from_its_records() -> None:
 
 def test_what_has_not_ended_has_no_end() -> None:
     with pytest.raises(ValueError, match="s3 has not ended"):
-        ended_of("s3", RECORDS)
+        ended_of("s3", RECORDS, 0)
 
 
 @pytest.mark.parametrize(("path", "step"), [("s3", "s3"), ("s3/tool:1:x", "s3"), ("plan:lead", None), ("ask:s3", None)])
