@@ -456,7 +456,7 @@ async def test_nothing_outlives_a_command(end: str, tmp_path: Path, sandbox: San
     assert alive(f"7141.{mark}") == []
 
 
-_KILLED_BEFORE_IT_BEGINS: Final = """
+_KILLED: Final = """
 import asyncio, sys, time
 from pathlib import Path
 from switchboard.ports.sandbox import SandboxRules
@@ -468,26 +468,34 @@ def hold(*_):
     time.sleep(600)
 
 async def main():
-    sandbox = Sandbox(SandboxRules())
+    sandbox, workspace = Sandbox(SandboxRules()), Path(sys.argv[1])
     assert await sandbox.lacking() == ""
-    watchdog.hold = hold
-    await sandbox.run("touch begun; sleep 7147", Path(sys.argv[1]), 2**20)
+    if sys.argv[2] == "before its limits are set":
+        watchdog.hold = hold
+    running = asyncio.create_task(sandbox.run("touch begun; setsid sleep 7147", workspace, 2**20))
+    while not (workspace / "begun").exists():
+        await asyncio.sleep(0.01)
+    print("begun", flush=True)
+    await running
 
 asyncio.run(main())
 """
 
 
 @pytest.mark.usefixtures("sandbox")
-async def test_nothing_is_left_of_a_command_whose_worker_is_killed_before_its_limits_are_set(tmp_path: Path) -> None:
-    words = (sys.executable, "-c", _KILLED_BEFORE_IT_BEGINS, f"{tmp_path}/w")
+@pytest.mark.parametrize("when", ["before its limits are set", "while it runs"])
+async def test_nothing_is_left_of_a_command_whose_worker_is_killed(when: str, tmp_path: Path) -> None:
+    words = (sys.executable, "-c", _KILLED, f"{tmp_path}/w", when)
     worker = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
     assert worker.stdout is not None
-    assert await worker.stdout.readline() == b"held\n"
-    assert alive("/bwrap\0--unshare-all") != []
+    begins = when == "while it runs"
+    assert await worker.stdout.readline() == (b"begun\n" if begins else b"held\n")
+    assert alive(f"{tmp_path}/w\0/workspace") != []
     worker.kill()
     await worker.wait()
     await eventually(lambda: nothing_with(f"{tmp_path}/w"))
-    assert not (tmp_path / "w/begun").exists()
+    assert alive("sleep\x007147") == []
+    assert (tmp_path / "w/begun").exists() is begins
 
 
 async def nothing_with(mark: str) -> bool:

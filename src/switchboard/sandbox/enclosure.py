@@ -134,7 +134,7 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside)
     shared = tmpfs // _SHARED_PART
     return (
         machine.bwrap,
-        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+        *("--unshare-all", "--unshare-user", "--disable-userns", "--new-session"),
         *("--cap-drop", "ALL", "--uid", f"{USER}", "--gid", f"{USER}", "--hostname", "sandbox"),
         *("--seccomp", f"{opened.syscalls}", "--info-fd", f"{opened.told}", "--block-fd", f"{opened.released}"),
         *(word for path in machine.bound for word in ("--ro-bind", path, path)),

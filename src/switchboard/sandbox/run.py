@@ -206,7 +206,11 @@ class Sandbox:
         """What must be there before bwrap is started; `opened` closes it."""
         assert self._machine is not None  # noqa: S101 (it was probed)
         allowed = Allowed(Totals(room.rules.memory, room.rules.processes), room.disk)
-        told, ours = _pipe(opened)
+        told, writing = _pipe(opened)
+        # For writing alone, bwrap would end at this pipe if we have died, and its child would wait for it for ever.
+        both = os.open(f"/proc/self/fd/{told.fileno()}", os.O_RDWR | os.O_CLOEXEC)
+        ours: IO[bytes] = opened.enter_context(os.fdopen(both, "r+b", 0))
+        writing.close()
         # Only we can write here, so whoever waits learns that we have died.
         gate, release = _pipe(opened)
         os.fchmod(gate.fileno(), 0o444)  # opened once more inside, maybe by another user

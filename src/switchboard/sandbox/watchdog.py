@@ -14,10 +14,11 @@ import re
 import select
 import signal
 import stat
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -37,6 +38,7 @@ _MUCH: Final = 16 * 1024**2
 """Bytes by which a disk may fill before the workspace is looked through again."""
 _MANY: Final = 10_000
 _CHILD: Final = re.compile(rb'"child-pid"\s*:\s*(\d+)')
+_HEIR: Final = ("/bin/sh", "-c", 'read -r pid || exit; read -r over || kill -9 "$pid"')
 _FIELD: Final = re.compile(rb"^(VmRSS|VmSwap|Threads):\s*(\d+)", re.MULTILINE)
 _SHARE: Final = re.compile(rb"^(?:Pss|SwapPss):\s*(\d+)", re.MULTILINE)
 
@@ -106,8 +108,12 @@ class Watchdog:
     def _hold_and_watch(self, pid: int, process: int) -> None:
         group = hold(pid, self._allowed, self._parents)
         try:
-            os.write(self._lines.release, RELEASE)
-            self._watch_held(_Taken(pid, group, self._allowed.totals), process)
+            with _survived_by_nothing(pid):
+                try:
+                    os.write(self._lines.release, RELEASE)
+                    self._watch_held(_Taken(pid, group, self._allowed.totals), process)
+                finally:
+                    _kill(process)
         finally:
             _kill(process)
             if group:
@@ -148,6 +154,19 @@ class _Signal:
         with self._lock:
             self._closed = True
             os.close(self.descriptor)
+
+
+@contextmanager
+def _survived_by_nothing(pid: int) -> Iterator[None]:
+    """Should we die in here, a shell kills this process: it is told of us by the end of a pipe. Raises OSError."""
+    null = subprocess.DEVNULL
+    with subprocess.Popen(_HEIR, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True) as heir:
+        assert heir.stdin is not None  # noqa: S101 (it was asked for)
+        os.write(heir.stdin.fileno(), f"{pid}\n".encode())
+        try:
+            yield
+        finally:
+            os.write(heir.stdin.fileno(), b"over\n")
 
 
 def _kill(process: int) -> None:
