@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
+from switchboard.app.messages.planned import plans_of
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review
 from switchboard.domain.routing import Team
 from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.approvals import StoredApprovals
 from switchboard.store.inbox import Acceptance
+from switchboard.store.stopping import stop_message
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.asking import spec
-from tests.hands import at_work
+from tests.hands import at_work, settled
 from tests.integration.test_cli import Cli
-from tests.lab import ROOT, butler, rule, submission, to
+from tests.lab import ROOT, butler, lab, rule, submission, to
 from tests.servers import Opened, open_server
 from tests.trios import Given, plan, review, tool, trio_engine, writes
 from tests.turning import Asked, Noting
-from tests.waiting import eventually
+from tests.waiting import SOON, eventually
 
 PLAN = plan(
     tool("s1", "look", text="a"),
@@ -136,3 +138,38 @@ async def test_the_commands_show_a_plan_and_end_it(
     await asyncio.to_thread(work, Cli(capsys, monkeypatch))
     attempts = (await house.got(f"/v1/messages/{house.request_id}/explain"))["deliveries"][0]["attempts"]
     assert attempts[-1]["stop_reason"] == "aborted"
+
+
+async def test_a_plan_that_runs_ends_though_its_worker_is_not_told(database_url: str, tmp_path: Path) -> None:
+    team, begun = Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:ann"]),)), asyncio.Event()
+
+    async def hangs(arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        if arguments["text"] == "a":
+            return await look(arguments, scope)
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    steps = plan(tool("s1", "look", text="a"), tool("s2", "look", text="c"), writes("s3", "s1 s2"))
+    async with (
+        ScriptedLlm([]) as llm,
+        lab(database_url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts,
+    ):
+        models = Asked([spec("openai", llm.url, "m")])
+        engine = trio_engine(models, Given(steps), [Noting("look", act=hangs)], workspaces=tmp_path / "w")
+        async with at_work(parts.worker({"trio": engine})):
+            accepted = await parts.accept.accept(submission("look", channel="api", sender="ann"))
+            assert isinstance(accepted, Acceptance)
+            await asyncio.wait_for(begun.wait(), SOON)
+            assert len(await stop_message(parts.database, accepted.request_id)) == 1
+            await eventually(lambda: settled(parts))
+        await models.aclose()
+        [reply] = await parts.replies_to(accepted.request_id)
+        assert reply.startswith("page a\n\nI was stopped before I was done. Not done:\n- look c (cancelled: stopped)")
+        [found] = await plans_of(parts.database, accepted.request_id)
+        assert [(one.id, one.state) for one in found.steps] == [
+            ("s1", "done"),
+            ("s2", "cancelled"),
+            ("s3", "cancelled"),
+        ]
+        assert await parts.count("select count(*) from attempt where stop_reason = 'aborted'") == 1

@@ -273,8 +273,11 @@ class Carrier:
         async def act(_: UUID) -> Costed:
             try:
                 costed = await self._asked(start.roles.main, asked.request, LEAD)
-            except (StepFailed, EngineFailure):
-                return Costed({"text": ""}, tokens_out=0)
+            except StepFailed as failed:
+                spent = failed.result.tokens_out if isinstance(failed.result, Costed) else 0
+                return Costed({"text": ""}, tokens_out=spent)
+            except EngineFailure as failure:
+                return Costed({"text": ""}, tokens_out=failure.tokens)
             return replace(costed, result={**costed.result, "text": lead_of(costed.result["reply"]["text"])})
 
         record: JsonObject = await self.journal.step(LEAD, act, reserve=asked.request.max_tokens)
