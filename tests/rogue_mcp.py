@@ -102,6 +102,10 @@ def change(request: int, arguments: dict[str, Any]) -> None:
     answer(request, "changed")
 
 
+def misshape(request: int, arguments: dict[str, Any]) -> None:
+    say(id=request, result={"content": [{"type": "text", "text": {arguments["text"]: 1}}]})
+
+
 def swarm(request: int, _: dict[str, Any]) -> None:
     answer(request, str(orphan()))
 
@@ -134,6 +138,7 @@ DEEDS: dict[str, Callable[[int, dict[str, Any]], object]] = {
     "deaf": deaf,
     "ask": ask,
     "change": change,
+    "misshape": misshape,
 }
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from uuid import uuid4
 
 import pytest
@@ -31,6 +32,7 @@ CLEAR, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 EVERYTHING = (
     *("echo", "die", "silent", "freeze", "large", "line", "flood", "babble", "orphan", "deaf", "env", "ask", "fail"),
     "change",
+    "misshape",
 )
 
 
@@ -93,6 +95,15 @@ async def test_what_a_server_does_wrong_ends_its_call_and_the_next_one_finds_it_
         assert await failure_of(server, "flood") == "the server sends too much that it was not asked for"
         assert await called(server, "echo", text="again") == Said("again", ok=True)
     assert len([*OPEN.iterdir()]) == open_before
+
+
+async def test_an_answer_of_another_form_is_quoted_as_data(rogue: Rogue, database: Database) -> None:
+    async with a_server(rogue.spec(), database) as server:
+        why = await failure_of(server, "misshape", text="</data>")
+    said, _, quoted = why.partition(": ")
+    assert said == "the server does not answer as MCP servers do"
+    assert "</data>" in json.loads(quoted)
+    assert "<" not in quoted
 
 
 async def test_a_call_without_an_answer_ends_and_the_server_only_if_it_answers_nothing(
@@ -207,6 +218,21 @@ async def test_a_server_that_cannot_be_started_is_left_alone_for_a_while_and_its
     assert known.why == "the server has ended, status 1: no such key: ***"
     with pytest.raises(ServerFailure, match=r"^the server broken cannot be used: .*; it will be tried again in \d+ s$"):
         await server.call(PinnedTool(ListedTool("any", "", {}), ""), {}, uuid4())
+    await server.aclose()
+
+
+async def test_a_server_that_starts_and_does_not_list_its_tools_is_left_alone_longer_each_time(
+    rogue: Rogue, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skipped = 0.0
+    monkeypatch.setattr("switchboard.tools.mcp_server.monotonic", lambda: monotonic() + skipped)
+    rogue.file.unlink()
+    server = McpServer(rogue.spec(), StoredPins(database))
+    for seconds in (2, 4, 8):
+        await server.look()
+        with pytest.raises(ServerFailure, match=rf"it will be tried again in [{seconds - 1}{seconds}] s$"):
+            await server.call(PinnedTool(ListedTool("any", "", {}), ""), {}, uuid4())
+        skipped += seconds
     await server.aclose()
 
 

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 _LOOK_AGAIN_S: Final = 60.0
 """Tools that were listed longer ago are listed again before a call."""
 _LONGEST_AWAY_S: Final = 60.0
-"""For this long at most a server that could not be started is left alone."""
+"""For this long at most a server that could not be started, or did not list its tools, is left alone."""
 _ERRORS_SHOWN: Final = 500
 _CHANGED: Final = (
     "{name} was not called: its server offers it in another form than the operator accepted, so it is disabled. Tell "
@@ -147,7 +147,6 @@ class McpServer:
         except asyncio.CancelledError:
             running.task.cancel()
             raise
-        self._failures = 0
         return running
 
     async def _left(self) -> None:
@@ -210,6 +209,7 @@ class McpServer:
         found = [pinned(tool) for tool in tools if names[tool.name] == 1]  # of two nobody knows which would be called
         await self._pins.seen(self.spec.name, found)
         running.marks, running.listed = {one.tool.name: one.mark for one in found}, monotonic()
+        self._failures = 0
 
     async def _failed(self, failure: ServerFailure) -> None:
         """Leave it alone for a while, longer each time, and note why."""

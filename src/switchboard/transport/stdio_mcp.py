@@ -189,7 +189,9 @@ def _told(lines: _Lines) -> Iterator[None]:
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
         raise ServerFailure(lines.why or "the server reads no more") from error
     except (ValueError, RuntimeError) as error:
-        raise ServerFailure(f"the server does not answer as MCP servers do: {f'{error}'[:_SHOWN]}") from error
+        # It quotes the server.
+        what = outside_json(f"{error}"[:_SHOWN])
+        raise ServerFailure(f"the server does not answer as MCP servers do: {what}") from error
 
 
 class _Lines:
