@@ -26,6 +26,8 @@ from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Member, Team
 from switchboard.ports.engine import Delta
+from switchboard.ports.sandbox import SandboxRules
+from switchboard.sandbox.run import Sandbox
 from switchboard.store import embedded_turns, teams
 from switchboard.store.database import Database
 from switchboard.store.processes import count_alive
@@ -55,6 +57,7 @@ from tests.asking import spec
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, lab
 from tests.logs import logs_by_default
+from tests.mcp_servers import running
 from tests.turning import Asked
 from tests.waiting import eventually
 
@@ -717,6 +720,16 @@ def the_image_in(place: Path) -> Path:
 
 
 OWNED: Final = Team(ROOT, None, members=(butler("clerk", "model", owners=["api:s1"]),))
+
+
+async def test_the_shell_of_a_session_ends_with_the_context(database_url: str, tmp_path: Path) -> None:
+    if lacking := await Sandbox(SandboxRules()).lacking():
+        pytest.skip(lacking)
+    replies = [Reply(calls=(scripted_llm.Call("bash", {"command": "sleep 7143.5 & echo began"}),)), Reply("It sleeps.")]
+    async with ScriptedLlm(replies) as llm, a_host(database_url, llm, OWNED, workspaces=tmp_path) as (_, context):
+        assert (await process_message(context, "s1", "api", "sleep")).content == "It sleeps."
+        assert len(running(["7143.5"])) == 1
+    assert running(["7143.5"]) == []
 
 
 async def test_an_image_is_shown_in_its_turn_and_never_again(database_url: str, tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from switchboard.app.runtime import Runtime
+from switchboard.app.settings import Settings
+from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.ports.engine import Answer
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import QUOTA, ToolOutcome
@@ -19,9 +22,12 @@ from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from switchboard.tools.bash import Bash
 from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.registry import build_tools
+from tests.hands import at_work
+from tests.lab import submission
+from tests.mcp_servers import running
 from tests.tools import scope_of
 from tests.turning import OWNER, a_model_engine
-from tests.waiting import SOON
+from tests.waiting import SOON, eventually
 
 NEW = "a new session: nothing is set that was set before\n"
 MIB = 1024**2
@@ -210,3 +216,27 @@ async def test_a_turn_of_an_owner_uses_it(tmp_path: Path) -> None:
         "exit code 0, in /tmp\nheron",
     ]
     assert offered[3:6] == ("search_files", "execute_command", "bash")
+
+
+@pytest.mark.usefixtures("shell")
+async def test_shells_end_with_their_worker(database_url: str, tmp_path: Path) -> None:
+    clerk = {"name": "clerk", "type": "operation", "engine": "model", "config": {"owners": OWNER}}
+    rule = {"name": "all", "channel": "*", "targets": [{"system_id": "System1/clerk"}]}
+    team = {"team": {"name": "root"}, "purpose": "all", "systems": [clerk], "routing_rules": [rule]}
+    replies = [Reply(calls=(Call("bash", {"command": "sleep 7144.5 & echo began"}),)), Reply("It sleeps.")]
+    async with ScriptedLlm(replies) as llm:
+        model = {"name": "m", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1"}
+        settings = {"database_url": database_url, "data_dir": tmp_path, "teams": [team], "models": [model]}
+        async with (
+            open_runtime(Settings.model_validate(settings)) as runtime,
+            open_switchboard(runtime) as switchboard,
+            at_work(make_worker(runtime)),
+        ):
+            await switchboard.accept.accept(submission("sleep", channel="api", sender="x"))
+            await eventually(lambda: _answered(runtime))
+            assert len(running(["7144.5"])) == 1
+    assert running(["7144.5"]) == []
+
+
+async def _answered(runtime: Runtime) -> bool:
+    return bool(await runtime.database.value("select count(*) from outbox"))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import structlog
 
@@ -132,6 +133,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     servers = McpServers(settings.servers, StoredPins(runtime.database))
     runtime.closing.push_async_callback(servers.aclose)
     context = engine_context(settings, runtime.database, runtime.channels, models, servers)
+    context = replace(context, closing=runtime.closing)
     engines = load_engines(context)
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)

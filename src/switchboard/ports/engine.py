@@ -8,6 +8,7 @@ called once per worker. `journey/turn.py` runs it, `lanes/journal.py` implements
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -330,6 +331,8 @@ class EngineContext:
     """Tools beside those of the engine; None: there are none."""
     approvals: Approvals | None = None
     """What people are asked; None: nobody can be asked."""
+    closing: AsyncExitStack | None = None
+    """Closed when no turn comes any more, with what engines keep running; None: that ends with this process."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """The models that play `main`, `router` and `specialist` in plans, as far as the settings say."""
 

@@ -1,6 +1,6 @@
 """The port of tools: what a model may call in a turn, what one call may touch, what comes back.
 
-`tools/` implements it for files and web pages; the engine `model` calls the tools that a turn is granted. Next:
+`tools/` implements it; `agents/loop` calls the tools that a turn is granted. Next:
 `engine.py`, the port of those who call them.
 """
 
@@ -132,6 +132,15 @@ class NeedsMachine(Protocol):
 
     async def lacking(self) -> str:
         """What is missing, in a sentence; empty: nothing."""
+        ...
+
+
+@runtime_checkable
+class KeepsRunning(Protocol):
+    """A tool of which something may run between two calls."""
+
+    async def close(self) -> None:
+        """End that. Nothing is called any more."""
         ...
 
 

@@ -1,8 +1,8 @@
 """A shell command in a sandbox, from start to end; or the reason why there is no sandbox on this machine.
 
-The tool `execute_command`, the engine `command` and `switchboard doctor` call it. In: a command or a program, a
-workspace; out: what it wrote, how it ended. Whether bubblewrap works here is found out by running it, once. Next:
-`enclosure.py`, `watchdog.py`.
+The tool `execute_command`, the engine `command`, `session.py` and `switchboard doctor` call it. In: a command or a
+program, a workspace; out: what it wrote, how it ended. Whether bubblewrap works here is found out by running it, once.
+Next: `enclosure.py`, `watchdog.py`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The tools of butlers with a model: files of their workspace, pages of the web.
+"""The tools of butlers with a model: files, commands and a shell, pages of the web, MCP servers, questions to people.
 
-The engine `model` builds and grants them, and calls them between the answers of its model. Next: `ports/tools.py` for
-what a tool is.
+`agents/loop` builds and grants them, and calls them for turns and plans. Next: `ports/tools.py` for what a tool is.
 """

@@ -1,6 +1,6 @@
 """The tool `ask_user`: a question to the person, whose answer may take days.
 
-`registry.py` builds it. The engine `model` does not call it: it lets the turn wait, see `agents/loop/asking.py`.
+`registry.py` builds it. A turn does not call it, but waits: see `agents/loop/asking.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which tools there are, how a model is told of them, and who is granted which.
 
-The engine `model` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
+`agents/loop` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
 for what a call is, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `attach.py` and `ask.py`
 for the tools.
 """

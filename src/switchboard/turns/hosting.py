@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -114,7 +115,7 @@ async def open_turns(
         for work in (rule_book.follow, accept.watch_backlog, partial(clock.follow, database)):
             await run_in_background(stack, work)
         presence = await stack.enter_async_context(Presence.open(database))
-        engine = SessionEngine(context, calls)
+        engine = SessionEngine(replace(context, closing=stack), calls)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
         agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, presence, calls))
         agent.require_butler()

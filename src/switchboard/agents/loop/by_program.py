@@ -26,7 +26,7 @@ from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk, cancelled
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import Done, Used, reached
-from switchboard.core.turns.loop import EMPTY, Call, begin, day_spent, ended_at, written
+from switchboard.core.turns.loop import DAY_SPENT, EMPTY, Call, begin, ended_at, written
 from switchboard.core.turns.render import as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import (
@@ -172,12 +172,10 @@ class ProgramTalk(Talk):
     def _concluded(self, record: JsonMapping) -> TurnResult | None:
         """The result of the turn after a run; None: it goes on with another."""
         if "refused" in record:
-            self._close()
             usage = self._account.usage
             return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
         if "spent" in record:
-            end = day_spent(begin("")).end
-            return None if end is None else self._result(Answer(end.text, stop_reason=end.stop_reason))
+            return self._result(Answer(DAY_SPENT, stop_reason="limit:money"))
         reply = msgspec.convert(record["reply"], Reply)
         self._count(reply, record["seconds"])
         if record["waits"]:

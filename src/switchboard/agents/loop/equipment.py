@@ -31,7 +31,7 @@ from switchboard.domain.routing import Member
 from switchboard.ports.engine import EngineContext, EngineFailure, Pending, Turn
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Models
-from switchboard.ports.tools import Keep, Tool
+from switchboard.ports.tools import Keep, KeepsRunning, Tool
 from switchboard.tools.results import DIRECTORY
 
 _ANSWER: Final = 4
@@ -70,6 +70,9 @@ class Equipment:
         from switchboard.agents.loop.toolbox import build_tools
 
         tools = build_tools(self._context.sandbox) if self._given is None else self._given
+        for tool in tools:
+            if self._context.closing is not None and isinstance(tool, KeepsRunning):
+                self._context.closing.push_async_callback(tool.close)
         return {tool.spec.name: tool for tool in tools}
 
     def models(self, member: Member, names: Sequence[str], option: str = "models", *, runners: bool = False) -> Models:

@@ -147,7 +147,7 @@ def unanswered(decided: Decided) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a person decides in chat. `first` and `last`: between which ids the one is that they mean."""
+    """What a person decides in chat. `start`: the first hexadecimal digits of the id that they mean."""
 
     verb: Verb
     start: str
