@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,3 +174,20 @@ async def test_a_plan_that_runs_ends_though_its_worker_is_not_told(database_url:
             ("s3", "cancelled"),
         ]
         assert await parts.count("select count(*) from attempt where stop_reason = 'aborted'") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("plan:route", "its format is 99"), ("plan:start", "missing required field")]
+)
+async def test_a_plan_of_another_release_hides_no_others_and_is_said_to_be_unreadable(
+    house: House, path: str, why: str
+) -> None:
+    odd = {"format": 99, "action": "dream"} if path == "plan:route" else {}
+    await house.server.lab.database.run(
+        "update step set result = $2::text::json where path = $1", path, json.dumps(odd)
+    )
+    assert len((await house.got("/v1/plans"))["plans"]) == 1
+    [note] = (await house.plan())["notes"]
+    assert note.startswith("this release cannot read what is on record of the plan: ")
+    assert why in note
+    assert (await house.got(f"/v1/messages/{house.request_id}/explain"))["plans"] == [await house.plan()]

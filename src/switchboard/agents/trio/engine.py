@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from switchboard.agents.delivery import read_options
 from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
 from switchboard.agents.loop.talk import said_in
@@ -27,7 +29,7 @@ from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.images import inbox_name
 from switchboard.core.turns.limits import Limits
 from switchboard.domain.routing import Member
-from switchboard.ports.engine import Engine, EngineContext, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Tool
 
@@ -82,9 +84,12 @@ class TrioEngine:
         async def begin(_: object) -> object:
             return (await self._start(turn, options, roles, tools)).record()
 
-        start = read_start(await journal.step("plan:start", begin))
-        around = self._equipment.around(turn, options, start.frozen, tools)
-        return await PlannedTurn(turn, journal, start, around, self._planner_of(models), options.plan.attempts).run()
+        try:
+            start = read_start(await journal.step("plan:start", begin))
+            around, planner = self._equipment.around(turn, options, start.frozen, tools), self._planner_of(models)
+            return await PlannedTurn(turn, journal, start, around, planner, options.plan.attempts).run()
+        except msgspec.ValidationError as error:  # another release began it; a worker of that one may still be there
+            raise EngineFailure(f"this release cannot read what is on record of the plan: {error}") from error
 
     async def question(self, member: Member, text: str) -> Question:
         """What the router is asked if an owner of the butler writes this, and nothing was said before.

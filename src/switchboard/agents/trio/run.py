@@ -34,7 +34,7 @@ from switchboard.core.planning.outcome import final_step, not_done, stop_reason
 from switchboard.core.planning.prompts import THINKING_TOKENS
 from switchboard.core.planning.read import steps_of
 from switchboard.core.planning.records import all_tokens, step_of, text_of
-from switchboard.core.planning.routed import FORMAT, Routed, read_routed
+from switchboard.core.planning.routed import Routed, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates
 from switchboard.core.readers import person_of
@@ -164,8 +164,6 @@ class PlannedTurn:
             return costed_for(routed.record(), planned.usage)
 
         record: JsonMapping = await self._journal.step(ROUTE, act, reserve=max(tokens, 0))
-        if record["format"] > FORMAT:
-            raise EngineFailure(f"the plan has format {record['format']}, which is newer than this release knows")
         routed = read_routed(record)
         # A template's budget is that of its steps: what was spent to find out that it is needed comes on top.
         return routed.with_more(self._journal.on_record()[ROUTE].tokens, start.token_budget)

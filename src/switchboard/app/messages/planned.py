@@ -11,11 +11,13 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.machine import Plan, resume
 from switchboard.core.planning.records import recorded_of, tokens_of
-from switchboard.core.planning.routed import read_routed
+from switchboard.core.planning.routed import Routed, read_routed
 from switchboard.core.planning.start import read_start
 from switchboard.domain.errors import NotFound
 from switchboard.domain.planning import PipelineStep
@@ -60,7 +62,7 @@ async def plans_of(database: Database, request_id: UUID) -> list[ShownPlan]:
 
 
 def _shown(row: PlanRow) -> ShownPlan:
-    routed = read_routed(row.routed)
+    routed = _routed(row)
     return ShownPlan(
         request_id=row.request_id,
         system_id=row.system_id,
@@ -79,15 +81,30 @@ def _shown(row: PlanRow) -> ShownPlan:
     )
 
 
+def _routed(row: PlanRow) -> Routed:
+    """What was decided; of what another release has decided only that it cannot be read."""
+    try:
+        return read_routed(row.routed)
+    except msgspec.ValidationError as error:
+        return Routed("pipeline", "exact", notes=(_unreadable(error),))
+
+
+def _unreadable(error: msgspec.ValidationError) -> str:
+    return f"this release cannot read what is on record of the plan: {error}"
+
+
 def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
     shown, by_path = _shown(row), {one.path: one for one in steps}
     records = {path: OnRecord(one.state, one.result, one.tokens) for path, one in by_path.items()}
-    start = read_start(by_path[_START].result)
-    routed = read_routed(row.routed).with_more(records[ROUTE].tokens, start.token_budget)
-    if routed.pipeline is None:
-        return shown
-    # As a worker would take it up again, with the steps that reviews have added.
-    plan, _ = resume(routed.pipeline, start.limits, start.menu.guard, recorded_of(records))
+    try:
+        start = read_start(by_path[_START].result)
+        routed = _routed(row).with_more(records[ROUTE].tokens, start.token_budget)
+        if routed.pipeline is None:
+            return shown
+        # As a worker would take it up again, with the steps that reviews have added.
+        plan, _ = resume(routed.pipeline, start.limits, start.menu.guard, recorded_of(records))
+    except msgspec.ValidationError as error:
+        return replace(shown, notes=(_unreadable(error),))
     return replace(
         shown,
         token_budget=routed.pipeline.token_budget,

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from switchboard.core.lenient import mapping
 from switchboard.core.planning.ladder import Source
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.planning import Pipeline, RouteAction
@@ -49,6 +50,9 @@ class Routed:
 
 def read_routed(record: JsonMapping) -> Routed:
     """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
+    found = mapping(record).get("format")
+    if not isinstance(found, int) or found > FORMAT:
+        raise msgspec.ValidationError(f"its format is {found!r}, and this release knows those up to {FORMAT}")
     return msgspec.convert(_without(record, "format", "usage"), Routed)
 
 
