@@ -1,6 +1,7 @@
 """What a turn begins with, frozen as the step `start`: whatever changes later, the turn does not notice. Pure.
 
-`agents/loop/equipment.py` makes it once; engines read it back at every attempt. Next: `render.py`, how it is said to a model.
+`agents/loop/equipment.py` makes it once; engines read it back at every attempt. Next: `render.py`, how it is said to a
+model.
 """
 
 from __future__ import annotations
