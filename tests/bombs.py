@@ -57,6 +57,14 @@ BOMBS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "disk": ("cat /dev/zero >file", "workspace|^$"),
     "disk, removed": ("exec 5>file; rm file; cat /dev/zero >&5", "workspace|^$"),
+    "disk, where nobody may look": (
+        "mkdir d; chmod 300 d; while :; do i=$((i + 1)); head -c 1M /dev/zero >d/$i; done",
+        "workspace|memory",
+    ),
+    "disk, where nobody may ask": (
+        "mkdir d; exec 5>d/a 6>d/b 7>d/c; chmod 400 d; for i in 5 6 7; do head -c 7M /dev/zero >&$i; done; sleep 60",
+        "workspace",
+    ),
     "disk, many files": ("while :; do i=$((i + 1)); head -c 1M /dev/zero >$i; done", "workspace|memory"),
 }
 """What wants too much, and what it is killed for; for nothing, if the kernel ends it by a limit of its own."""

@@ -109,6 +109,7 @@ async def _run(job: dict[str, Any]) -> dict[str, Any]:
 
 def _empty(directory: Path) -> None:
     for entry in directory.iterdir():
+        entry.chmod(0o700)
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 

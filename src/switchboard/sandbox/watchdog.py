@@ -31,7 +31,9 @@ PERIOD_S: Final = 0.2
 UNLIMITED: Final = "its limits could not be set"
 MOST_ENTRIES: Final = 100_000
 """Files and directories that a workspace may hold."""
+_UNREADABLE: Final = "the workspace had a directory that may not be looked through (chmod u+rx makes it one)"
 _DEEPEST: Final = 64
+_OPENED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _RESCAN_S: Final = 2.0
 _SLACK: Final = 1024**2
 _MUCH: Final = 16 * 1024**2
@@ -261,10 +263,10 @@ class _Disk:
 
 
 def _used(workspace: Path, lenient: bool) -> int:
-    """Bytes on disk; a file with several names counts once. Raises `_Excess` for too many entries."""
+    """Bytes on disk; a file with several names counts once. Raises `_Excess` for too many entries, or hidden ones."""
     seen: set[tuple[int, int]] = set()
     total = 0
-    for count, status in enumerate(_statuses(workspace, _DEEPEST), 1):
+    for count, status in enumerate(_inside(None, f"{workspace}", _DEEPEST, lenient), 1):
         if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
             seen.add((status.st_dev, status.st_ino))
             total += status.st_blocks * 512
@@ -273,34 +275,39 @@ def _used(workspace: Path, lenient: bool) -> int:
     return total
 
 
-def _statuses(directory: Path, depth: int) -> Iterator[os.stat_result]:
-    try:
-        at = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return
-    yield from _below(at, depth)
+def _inside(at: int | None, name: str, depth: int, lenient: bool) -> Iterator[os.stat_result]:
+    """What is in a directory. Links are not followed. Raises `_Excess` for one in which files could be hidden."""
+    if depth < 0:
+        raise _Excess(f"the workspace had more than {_DEEPEST} directories inside each other")
+    with _looked_at(lenient):
+        below = os.open(name, _OPENED, dir_fd=at)
+        yield from _below(below, depth - 1, lenient)
 
 
-def _below(at: int, depth: int) -> Iterator[os.stat_result]:
-    """What is in an open directory, which is closed then. Links are not followed."""
+def _below(at: int, depth: int, lenient: bool) -> Iterator[os.stat_result]:
+    """What is in an open directory, which is closed then."""
     try:
         with os.scandir(at) as found:
             for entry in found:
-                with suppress(OSError):
+                with _looked_at(lenient):
                     status = entry.stat(follow_symlinks=False)
                     yield status
                     if stat.S_ISDIR(status.st_mode):
-                        yield from _inside(at, entry.name, depth)
+                        yield from _inside(at, entry.name, depth, lenient)
     finally:
         os.close(at)
 
 
-def _inside(at: int, name: str, depth: int) -> Iterator[os.stat_result]:
-    if not depth:
-        raise _Excess(f"the workspace had more than {_DEEPEST} directories inside each other")
-    yield from _below(
-        os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at), depth - 1
-    )
+@contextmanager
+def _looked_at(lenient: bool) -> Iterator[None]:
+    """What is gone meanwhile does not matter. Raises `_Excess` for what the user that commands run as may not see."""
+    try:
+        yield
+    except PermissionError:
+        if not lenient:
+            raise _Excess(_UNREADABLE) from None
+    except OSError:
+        pass
 
 
 def _unnamed(pids: list[int], workspace: Path) -> int:
