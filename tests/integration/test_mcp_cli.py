@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,15 +102,22 @@ async def test_operators_see_what_has_changed_and_accept_it(
 
 async def test_what_has_changed_since_it_was_looked_at_is_not_accepted(house: House) -> None:
     await house.look()
-    house.rogue.offers(a_tool("look", "one"))
+    house.rogue.offers(a_tool("look", "one"), a_tool("echo", "one"))
     await house.look()
-    tools = (await house.server.http.get("/v1/mcp-servers/rogue")).json()["tools"]
-    [mark] = [one["seen_mark"] for one in tools if one["tool"] == "look"]
-    house.rogue.offers(a_tool("look", "two"))
+    seen = await _tools(house)
+    house.rogue.offers(a_tool("look", "two"), a_tool("echo", "one"))
     await house.look()
-    refused = await house.server.http.post("/v1/mcp-servers/rogue/accept", json={"tools": {"look": mark}})
+    marks = {name: seen[name]["seen_mark"] for name in ("echo", "look")}
+    refused = await house.server.http.post("/v1/mcp-servers/rogue/accept", json={"tools": marks})
     assert refused.status_code == 409
     assert "has changed again" in refused.json()["error"]["message"]
+    assert (await _tools(house))["echo"]["state"] == "changed", "all of them or none"
+    assert (await house.server.http.get("/v1/audit", params={"action": "mcp:accepted"})).json()["entries"] == []
+
+
+async def _tools(house: House) -> dict[str, Any]:
+    tools = (await house.server.http.get("/v1/mcp-servers/rogue")).json()["tools"]
+    return {one["tool"]: one for one in tools}
 
 
 async def test_doctor_starts_the_servers_and_tells_what_is_wrong(

@@ -44,15 +44,14 @@ class McpServerService:
         return [_shown(spec, one, wrong.get(one.tool)) for one in kept]
 
     async def accept(self, caller: Principal, server: str, marks: Mapping[str, str]) -> int:
-        """Accept tools as they were seen, by the marks of what was looked at; how many. Raises Conflict."""
-        for tool, mark in marks.items():
-            if not await mcp_tools.accept(self._database, server, tool, mark, caller.name):
-                raise Conflict(
-                    f"{tool!r} of the MCP server {server!r} is not there, or has changed again: look once more"
-                )
-            await audit.append(
-                self._database, caller.name, "mcp:accepted", {"server": server, "tool": tool, "mark": mark}
-            )
+        """Accept tools as they were seen, by the marks of what was looked at: all or none; how many. Raises Conflict."""
+        async with self._database.transaction() as one:
+            for tool, mark in marks.items():
+                if not await mcp_tools.accept(one, server, tool, mark, caller.name):
+                    raise Conflict(
+                        f"{tool!r} of the MCP server {server!r} is not there, or has changed again: look once more"
+                    )
+                await audit.append(one, caller.name, "mcp:accepted", {"server": server, "tool": tool, "mark": mark})
         return len(marks)
 
 
