@@ -146,6 +146,28 @@ async def test_a_command_that_ignores_it_is_killed_with_its_session(shell: Shell
     assert await shell.told('echo "<$x>"') == f"{NEW}exit code 0, in /workspace\n<>"
 
 
+async def test_a_session_that_cannot_be_ended_in_time_is_left_behind(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as stalled:
+        stalled.setattr("switchboard.sandbox.run._GONE_S", 0.0)
+        await shell("trap '' INT; while :; do sleep 0.1; done", timeout=1)
+        await eventually(lambda: _is_over(shell))
+    assert await shell.told("echo again") == f"{NEW}exit code 0, in /workspace\nagain"
+
+
+async def _is_over(shell: Shell) -> bool:
+    [kept] = shell.tool._kept.values()
+    return kept.ending is not None and kept.ending.done() and kept.ending.exception() is None
+
+
+async def test_a_session_that_does_not_start_says_so(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as stalled:
+        stalled.setattr("switchboard.sandbox.session._START_S", 0.0)
+        assert await shell.told("true") == "the session does not answer; the next command begins a new one"
+    assert await shell.told("true") == f"{NEW}exit code 0, in /workspace"
+
+
 async def test_a_session_that_ends_says_so(shell: Shell) -> None:
     ended = f"{NEW}the session has ended; the next command begins a new one"
     assert await shell.told("echo bye; exit 3") == f"{ended}\nbye\nexit"

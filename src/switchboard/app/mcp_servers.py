@@ -44,7 +44,7 @@ class McpServerService:
         return [_shown(spec, one, wrong.get(one.tool)) for one in kept]
 
     async def accept(self, caller: Principal, server: str, marks: Mapping[str, str]) -> int:
-        """Accept tools as they were seen, by the marks of what was looked at: all or none; how many. Raises Conflict."""
+        """Accept tools, all or none, by the marks of what was looked at; how many. Raises Conflict."""
         async with self._database.transaction() as one:
             for tool, mark in marks.items():
                 if not await mcp_tools.accept(one, server, tool, mark, caller.name):

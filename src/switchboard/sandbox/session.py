@@ -111,13 +111,14 @@ class Session:
         output = self._spoken.take()
         self._spoken.expect_any()
         self._listen()
-        with suppress(TimeoutError, OSError):  # it has ended
+        with suppress(OSError):  # it has ended
             self._type(_CTRL_C)
             async with asyncio.timeout(self._patience):
                 await self._until_reported(patient=True)
                 await self._until_it_listens()
         if self._spoken.report is None:
-            await self.close()
+            with suppress(TimeoutError):  # what the kernel does not end in time is left behind
+                await self.close()
         said = self._said()
         return replace(said, output=output + said.output)
 

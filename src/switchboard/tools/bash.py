@@ -103,7 +103,9 @@ class Bash:
                 return await self._run(kept, command, scope)
             except (NoSandbox, Unavailable) as none:
                 return ToolOutcome(f"the command was not run: {none}", ok=False)
-            except (OSError, TimeoutError) as error:
+            except TimeoutError:
+                return ToolOutcome("the session does not answer; the next command begins a new one", ok=False)
+            except OSError as error:
                 return ToolOutcome(f"the session could not be started: {error}", ok=False)
             finally:
                 self._let_wait(scope, kept)
@@ -115,7 +117,7 @@ class Bash:
 
     async def _run(self, kept: _Kept, command: str, scope: ToolScope) -> ToolOutcome:
         if kept.ending is not None:
-            await asyncio.shield(kept.ending)
+            await asyncio.wait((kept.ending,))
             kept.ending = None
         if not await self._keeps(kept, scope):
             return ToolOutcome("the command was not run: another worker has taken over this turn", ok=False)
@@ -182,7 +184,7 @@ class Bash:
     async def _close(self, kept: _Kept) -> None:
         session, kept.session = kept.session, None
         if session is not None:
-            with suppress(OSError, TimeoutError):
+            with suppress(OSError):  # it does not end in time
                 await session.close()
 
 
