@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchboard.core.planning.places import paths_in
 from switchboard.domain.errors import ConfigurationError
-from switchboard.tools.urls import MOST_URLS, canonical, hosts_of, place_of, port_of, urls_in
+from switchboard.tools.urls import MOST_URLS, canonical, hosts_of, place_of, port_of, urls_in, written_urls
 
 
 @pytest.mark.parametrize(
@@ -124,3 +125,10 @@ def test_hosts_of_settings() -> None:
 def test_what_is_no_host_stops_the_start(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a host"):
         hosts_of([name])
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["https://a.example/" + ").," * 200_000, "a" * 500_000, "a." * 250_000])
+def test_a_long_message_of_odd_signs_takes_no_time_that_grows_with_its_square(text: str) -> None:
+    assert len(written_urls(text)) <= 1
+    assert len(paths_in(text)) <= 1

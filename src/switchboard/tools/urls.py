@@ -72,7 +72,9 @@ def written_urls(text: str) -> tuple[str, ...]:
         if number == MOST_URLS:
             break
         url = match.group()
-        while url[-1] in _AFTER and not (url[-1] == ")" and url.count("(") >= url.count(")")):
+        for _ in range(_MOST_AFTER):
+            if url[-1] not in _AFTER or (url[-1] == ")" and url.count("(") >= url.count(")")):
+                break
             url = url[:-1]
         if (one := canonical(url)) is not None:
             found[one] = None

@@ -19,7 +19,8 @@ _NAMES: Final[Mapping[Place, re.Pattern[str]]] = {
     "url": re.compile(r"(?:.*_)?(?:url|uri|link|href)s?"),
     "path": re.compile(r"(?:.*_)?(?:path|file|filename|dir|directory|folder|cwd)s?|directories"),
 }
-_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s<>\"'`]+", re.IGNORECASE)
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"'`]+", re.IGNORECASE)
+"""A scheme is short: one of any length is looked for again at each letter of a long word."""
 _AFTER: Final = ".,;:!?)]}"
 _PATH: Final = re.compile(
     r"(?<![\w./:-])(?:[\w-][\w.-]*/)*[\w-][\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,9}(?![\w/])|(?<![\w./:-])(?:[\w-][\w.-]*/)+[\w.-]*\w"

@@ -12,7 +12,7 @@ from typing import Final
 from switchboard.core.cut import cut
 from switchboard.core.planning.machine import Plan
 from switchboard.core.visible import visible
-from switchboard.domain.planning import SPECIALISTS, PipelineStep
+from switchboard.domain.planning import MAX_CHARS, SPECIALISTS, PipelineStep
 
 _MOST_WHY: Final = 200
 _LEAST: Final = 40
@@ -50,16 +50,20 @@ def review_view(plan: Plan, texts: Mapping[str, str], most: int) -> str:
 def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], most: int) -> str:
     notes = [_note(plan, step) for step in steps if plan.state(step.id) != "done"]
     done = [step for step in steps if plan.state(step.id) == "done"]
-    whole = [_of(step, texts) for step in done]
-    rule = rule_for(whole)
+    whole = [texts.get(step.id, "") for step in done]
+    rule = rule_for([*whole, *notes])
+    # Why a step failed may be words from outside as well.
+    noted = ["\n".join((f"{rule} not done", *notes, f"{rule} end"))] if notes else []
     frames = [(f"{rule} {step.id}: {step.target}\n", f"\n{rule} end of {step.id}") for step in done]
-    taken = sum(len(begin) + len(end) for begin, end in frames) + sum(map(len, notes)) + 2 * max(len(steps) - 1, 0)
-    room = fair_shares([len(text) for text in whole], max(most - taken, 0))
+    taken = sum(len(begin) + len(end) for begin, end in frames) + sum(map(len, noted))
+    taken += 2 * max(len(done) + len(noted) - 1, 0)
+    sizes = [min(len(text), _most(step)) for step, text in zip(done, whole, strict=True)]
+    room = fair_shares(sizes, max(most - taken, 0))
     parts = [
         f"{begin}{cut(text, share)}{end}" if share >= min(_LEAST, len(text)) else f"[{step.id} left out: no room]"
         for step, text, share, (begin, end) in zip(done, whole, room, frames, strict=True)
     ]
-    return cut("\n\n".join((*parts, *notes)), most)
+    return cut("\n\n".join((*parts, *noted)), most)
 
 
 def _note(plan: Plan, step: PipelineStep) -> str:
@@ -69,9 +73,9 @@ def _note(plan: Plan, step: PipelineStep) -> str:
     return f"[{step.id} {plan.state(step.id)}{why}]"
 
 
-def _of(step: PipelineStep, texts: Mapping[str, str]) -> str:
-    text = texts.get(step.id, "")
-    return cut(text, step.max_chars) if step.action == "tool" else text
+def _most(step: PipelineStep) -> int:
+    """Characters of its result that others may see."""
+    return step.max_chars if step.action == "tool" else MAX_CHARS
 
 
 def rule_for(texts: Sequence[str]) -> str:
