@@ -120,8 +120,8 @@ def _plan(plan: Json) -> Iterator[RenderableType]:
             (s["id"], state(s["state"]), ", ".join(s["needs"]), s["action"], s["target"], _input(s), _came_of(s))
             for s in plan["steps"]
         )
-        names = ("step", "state", "after", "action", "target", "input", "result")
-        yield table(*names, rows=rows, keep=("step", "state", "after"), wrap=True)
+        columns = ("step", "state", "after", "action", "target", "input", "result")
+        yield table(*columns, rows=rows, keep=("step", "state", "after"), wrap=True)
     for note in plan["notes"]:
         yield Text(one_line(note, 400), style="dim")
 

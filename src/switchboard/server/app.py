@@ -41,7 +41,7 @@ from switchboard.server.http import (
     models,
     outbox,
     pairing,
-    plan_trials,
+    plan_schemas,
     plans,
     quarantine,
     replays,
@@ -93,7 +93,7 @@ PARTS: Final = (
     mcp_servers,
     pairing,
     approvals,
-    plan_trials,
+    plan_schemas,
     plans,
     gateway,
 )

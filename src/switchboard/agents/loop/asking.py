@@ -17,6 +17,7 @@ from switchboard.agents.loop.calls import Caller
 from switchboard.core.arguments import complaint
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.planning.places import unknown_url
+from switchboard.core.planning.records import APPROVAL
 from switchboard.core.turns.asking import ASK_USER, digest_of
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import Call
@@ -145,4 +146,4 @@ def people_of(caller: Caller) -> People:
 
 def event_of(path: str) -> str:
     """The step that waits for the decision about a call."""
-    return f"approval:{path.removeprefix('tool:')}"
+    return f"{APPROVAL}{path.removeprefix('tool:')}"

@@ -22,6 +22,7 @@ from switchboard.agents.trio.port import Planner, Question
 from switchboard.agents.trio.run import PlannedTurn
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import paths_in
+from switchboard.core.planning.records import START
 from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.planning.templates import templates
 from switchboard.core.turns.asking import ASK_USER
@@ -85,7 +86,7 @@ class TrioEngine:
             return (await self._start(turn, options, roles, tools)).record()
 
         try:
-            start = read_start(await journal.step("plan:start", begin))
+            start = read_start(await journal.step(START, begin))
             around, planner = self._equipment.around(turn, options, start.frozen, tools), self._planner_of(models)
             return await PlannedTurn(turn, journal, start, around, planner, options.plan.attempts).run()
         except msgspec.ValidationError as error:  # another release began it; a worker of that one may still be there

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from switchboard.agents.loop.asking import OUTSIDE
+from switchboard.agents.loop.talk import cancelled
 from switchboard.agents.trio.steps import Carrier, call_of
 from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.machine import (
@@ -76,7 +77,7 @@ class Executor:
                 await self._take(advance(self._plan, await self._next(stopping)))
             return self._plan
         finally:
-            await _cancelled([*self._running, *([stopping] if stopping is not None else [])])
+            await cancelled([*self._running, *([stopping] if stopping is not None else [])])
 
     async def _take(self, found: Advance) -> None:
         self._plan, commands = found
@@ -110,8 +111,8 @@ class Executor:
 
     async def _stop(self, step_id: str, reason: HaltReason) -> None:
         """What runs ends now. What it did until then is not known, unless its end is on record."""
-        step = next(one for one in self._plan.steps if one.id == step_id)
-        await _cancelled([task for task, one in self._running.items() if one.id == step_id])
+        step = self._plan.step(step_id)
+        await cancelled([task for task, one in self._running.items() if one.id == step_id])
         self._running = {task: one for task, one in self._running.items() if one.id != step_id}
         self._held.pop(step_id, None)
         doubt = "; whether it took effect is not known" if self._plan.guard.acts(step) else ""
@@ -160,10 +161,3 @@ class Executor:
 def _decision(step: PipelineStep, decided: Decided) -> Event:
     why = not_called(step.target, decided)
     return Approved(step.id) if why is None else Refused(step.id, why.partition(": ")[2] or why)
-
-
-async def _cancelled(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Wait until these have ended, whatever they were at."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -18,8 +18,8 @@ _DEFAULT: Final = PlanLimits()
 class PlanOptions(BaseModel):
     """What one plan may use at most; see `core/planning/limits.py`.
 
-    `token_budget` of generated tokens, `kept` of them for its end; seconds until the `deadline`; `attempts` that come
-    to nothing; `tries` of a tool that may be repeated; `calls` of tools in the loop of one specialist.
+    `token_budget` of generated tokens; seconds until the `deadline`; `attempts` that come to nothing; `tries` of a tool
+    that may be repeated; `calls` of tools in the loop of one specialist.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

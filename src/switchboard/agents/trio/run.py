@@ -24,7 +24,7 @@ from switchboard.agents.loop.telling import Telling
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
 from switchboard.agents.trio.port import Planned, Planner
-from switchboard.agents.trio.steps import Carrier, costed_for
+from switchboard.agents.trio.steps import UNBOUNDED, Carrier, costed_for
 from switchboard.core.lenient import mapping
 from switchboard.core.planning.check import pipeline_faults
 from switchboard.core.planning.ladder import Settled, settle
@@ -33,7 +33,7 @@ from switchboard.core.planning.machine import HaltReason, Plan
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
 from switchboard.core.planning.prompts import THINKING_TOKENS
 from switchboard.core.planning.read import steps_of
-from switchboard.core.planning.records import all_tokens, step_of, text_of
+from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, step_of, text_of
 from switchboard.core.planning.routed import Routed, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates
@@ -59,12 +59,10 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 
-ROUTE: Final = "plan:route"
 ANSWER: Final = "plan:answer"
 _PAUSE: Final = "plan:pause:"
 _GO_ON: Final = "plan:go_on:"
 _UNSURE: Final = "I am not sure that this was the right way to go about it."
-_ALL: Final = 10**9
 
 T = TypeVar("T")
 
@@ -191,7 +189,7 @@ class PlannedTurn:
         """The main model answers from what is known."""
         start = self._start
         left = start.token_budget - all_tokens(self._journal.on_record())
-        limits = Limits(3, 1, _ALL, generated=max(left, start.limits.smallest_budget))
+        limits = Limits(3, 1, UNBOUNDED, generated=max(left, start.limits.smallest_budget))
         name = start.roles.main
         frozen = replace(start.frozen, models=(name,), tools=(), limits=limits, window=start.windows[name])
         result = await Talk(self._turn, Branch(self._journal, ANSWER), frozen, self._caller.around).run()
@@ -230,7 +228,7 @@ class PlannedTurn:
     async def _lead(self, text: str, carrier: Carrier) -> str:
         start = self._start
         left = start.token_budget - all_tokens(self._journal.on_record())
-        known = "plan:lead" in self._journal.on_record()
+        known = LEAD in self._journal.on_record()
         if start.roles.main == start.roles.specialist or (left < start.limits.least and not known):
             return ""
         return await self._until_stopped(carrier.lead(text)) or ""

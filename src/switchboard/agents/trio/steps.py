@@ -31,7 +31,7 @@ from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import Ended, Plan
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.prompts import lead_of, lead_request, specialist_request
-from switchboard.core.planning.records import ended_of, text_of, tokens_of
+from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.limits import Limits
@@ -53,15 +53,14 @@ from switchboard.ports.engine import (
 from switchboard.ports.models import Asking
 from switchboard.ports.tools import ToolOutcome
 
-LEAD: Final = "plan:lead"
 _AGAIN_S: Final = 0.5
 """Seconds before a tool is tried again; then twice as long."""
 _MOST_WHY: Final = 300
 _LAST_S: Final = 60.0
 """Seconds for a request after the time of its plan is up."""
 _UNKNOWN: Final = "it was begun and interrupted, and whether it took effect is not known"
-_ALL: Final = 10**9
-"""What a loop may read and write together: it is bounded by what it may generate, and by the context of its model."""
+UNBOUNDED: Final = 10**9
+"""Tokens that a loop may read and write: what bounds it is what it may generate, and the context of its model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +112,11 @@ class Carrier:
 
     def _now(self) -> datetime:
         return self.caller.around.clock()
+
+    @property
+    def _share(self) -> UUID | None:
+        """The message whose sender's share of the day is used; None: an owner's is not limited."""
+        return None if self.start.frozen.by_owner else self.caller.turn.request_id
 
     # Tools ------------------------------------------------------------------------------------------------------------
 
@@ -186,10 +190,9 @@ class Carrier:
         return costed
 
     def _asking(self, name: str) -> Asking:
-        share = None if self.start.frozen.by_owner else self.caller.turn.request_id
         # What is done must be on record first, or else a crash might cost two requests that were answered.
         butler = self.caller.turn.member.system_id
-        return Asking((name,), ASKER, on_share_of=share, ready=self.journal.flush, butler=butler)
+        return Asking((name,), ASKER, on_share_of=self._share, ready=self.journal.flush, butler=butler)
 
     async def _loop(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         """A specialist that may call tools, in a branch of the journal of its own."""
@@ -215,7 +218,7 @@ class Carrier:
         menu, window = self._menu(plan), start.windows[name]
         most = min(generated, window // 4)
         request = specialist_request(plan, step, self._texts(step.needs), (most, window)).request
-        limits = Limits(start.calls + 2, start.calls, _ALL, self._seconds, generated=generated)
+        limits = Limits(start.calls + 2, start.calls, UNBOUNDED, self._seconds, generated=generated)
         return replace(
             start.frozen,
             system=request.system,
@@ -257,11 +260,10 @@ class Carrier:
     def question(self, tokens: int, menu: Menu) -> Question:
         """What a planner is told."""
         start, turn = self.start, self.caller.turn
-        share = None if start.frozen.by_owner else turn.request_id
         return Question(
             *(start.asked, menu, start.limits, self.templates, (start.roles.router,), tokens, self._seconds),
             key=str(turn.request_id),
-            on_share_of=share,
+            on_share_of=self._share,
             butler=turn.member.system_id,
         )
 

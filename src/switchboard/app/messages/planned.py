@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -16,7 +15,7 @@ import msgspec
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.machine import Plan, resume
-from switchboard.core.planning.records import recorded_of, tokens_of
+from switchboard.core.planning.records import APPROVAL, ROUTE, START, recorded_of, tokens_of
 from switchboard.core.planning.routed import Routed, read_routed
 from switchboard.core.planning.start import read_start
 from switchboard.domain.errors import NotFound
@@ -27,9 +26,6 @@ from switchboard.store import inbox
 from switchboard.store import plans as store
 from switchboard.store.database import Database
 from switchboard.store.plans import PlanRow, PlanStepRow
-
-_START: Final = "plan:start"
-ROUTE: Final = "plan:route"
 
 
 class PlanService:
@@ -97,7 +93,7 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
     shown, by_path = _shown(row), {one.path: one for one in steps}
     records = {path: OnRecord(one.state, one.result, one.tokens) for path, one in by_path.items()}
     try:
-        start = read_start(by_path[_START].result)
+        start = read_start(by_path[START].result)
         routed = _routed(row).with_more(records[ROUTE].tokens, start.token_budget)
         if routed.pipeline is None:
             return shown
@@ -118,7 +114,7 @@ def _step(
     step: PipelineStep, plan: Plan, records: Mapping[str, OnRecord], rows: Mapping[str, PlanStepRow]
 ) -> ShownPlanStep:
     record, row = records.get(step.id), rows.get(step.id)
-    asked = rows.get(f"approval:{step.id}")
+    asked = rows.get(f"{APPROVAL}{step.id}")
     waits = asked is not None and asked.state == "started"
     begun = any(path == step.id or path.startswith(f"{step.id}/") for path in records)
     state = "waiting" if waits else "started" if begun and (record is None or record.state == "started") else "pending"

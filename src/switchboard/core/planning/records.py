@@ -19,6 +19,9 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import PipelineStep, Review
 from switchboard.ports.engine import OnRecord
 
+START: Final = "plan:start"
+ROUTE: Final = "plan:route"
+LEAD: Final = "plan:lead"
 APPROVAL: Final = "approval:"
 Records = Mapping[str, OnRecord]
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -102,11 +102,6 @@ class Start:
 def read_start(record: object) -> Start:
     """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
     return msgspec.convert(record, Start)
-
-
-def with_deadline(start: Start, deadline: datetime | None) -> Start:
-    """With the earlier of both deadlines."""
-    return start if deadline is None else replace(start, deadline=min(start.deadline, deadline))
 
 
 def _said(entry: Entry) -> str:

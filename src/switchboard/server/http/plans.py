@@ -1,30 +1,37 @@
-"""`/schemas/pipeline.v1.json` and `/schemas/route_decision.v1.json`: what a plan is, and what a router decides.
-
-Next: `core/planning/schemas.py`.
-"""
+"""`/v1/plans`: what butlers plan, how far that is, and what one would plan. Next: `app/messages/planned.py`."""
 
 from __future__ import annotations
 
-from switchboard.core.planning.schemas import pipeline_schema, route_decision_schema
-from switchboard.domain.json_values import JsonObject
+from uuid import UUID
+
+from fastapi import Response
+
+from switchboard.app.plans.trying import PlanTrial
+from switchboard.server.contracts.messages import Cursor, Limit
+from switchboard.server.contracts.plans import PlanPage, PlansOfMessage, TryPlanBody
 from switchboard.server.http.parameters import router_of
+from switchboard.server.http.services import Parts, answer, operation, page
 
-router = router_of("public")
+router = router_of("plans", prefix="/v1/plans")
+
+
+@router.post("/try", **operation("try_plan", "Try what would be planned", PlanTrial, 404, needing="models"))
+async def try_plan(parts: Parts, body: TryPlanBody) -> Response:
+    """The router of a butler is asked what it would do with a message, which costs tokens; nothing of it is done."""
+    return answer(await parts.plan_trials.try_plan(body.text, body.butler))
+
+
+@router.get("", **operation("list_plans", "List plans", PlanPage, needing="explain"))
+async def list_plans(
+    parts: Parts, limit: Limit = 50, cursor: Cursor | None = None, *, running: bool = False
+) -> Response:
+    """What butlers have decided to do with messages, and how far they are; the newest messages first, without steps."""
+    return answer(page("plans", await parts.plans.list(running=running, limit=limit, cursor=cursor)))
 
 
 @router.get(
-    "/schemas/pipeline.v1.json", operation_id="get_pipeline_schema", summary="Get the JSON Schema of pipeline.v1"
+    "/{request_id}", **operation("get_plans", "Get the plans for a message", PlansOfMessage, 404, needing="explain")
 )
-async def pipeline() -> JsonObject:
-    """A plan: a turn of several steps."""
-    return pipeline_schema()
-
-
-@router.get(
-    "/schemas/route_decision.v1.json",
-    operation_id="get_route_decision_schema",
-    summary="Get the JSON Schema of route_decision.v1",
-)
-async def route_decision() -> JsonObject:
-    """What a router decides about a message: one action, or a plan."""
-    return route_decision_schema()
+async def get_plans(parts: Parts, request_id: UUID) -> Response:
+    """With all of their steps; arguments were written by models. A turn is stopped at `/v1/messages`."""
+    return answer({"plans": await parts.plans.of_message(request_id)})
