@@ -130,4 +130,4 @@ def _say_what_it_is(kind: Kind, matches: list[Json]) -> None:
 
 def _a(words: _Words) -> str:
     """With its article."""
-    return f"{'an' if words.name.startswith('e') else 'a'} {words.name}"
+    return f"{'an' if words.name[0] in 'aeio' else 'a'} {words.name}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from typing import Final
 
 from switchboard.core.visible import visible
@@ -44,11 +45,22 @@ def plain(value: object) -> object:
 
 
 def json_value(text: str) -> object:
-    """The cleaned value of the JSON in `text`; None if it is not JSON, or nested absurdly deep."""
+    """The cleaned value of the JSON in `text`; None if it is not JSON, or nested absurdly deep.
+
+    NaN and infinities are not JSON, nor are numbers so large that they become infinite: what is recorded and shown of
+    them would be another value.
+    """
     try:
-        return clean(json.loads(text))
+        return clean(json.loads(text, parse_constant=_finite, parse_float=_finite))
     except (ValueError, RecursionError):
         return None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text} is no number of JSON")
+    return value
 
 
 def mapping(value: object) -> Mapping[str, object]:

@@ -10,11 +10,12 @@ without it goes on as if nothing had happened, and two of the four do not even r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -32,6 +33,8 @@ from switchboard.llm.spec import ModelSpec
 from switchboard.llm.web import broken_failure
 from switchboard.transport.programs import Ended, Program, run_program
 
+_SHORTEST_SECRET: Final = 6
+"""What is shorter also stands elsewhere in a message."""
 _PROTOCOL: Final = "2025-11-25"
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 _DENIED: Final = re.compile(
@@ -79,6 +82,25 @@ class CliSession:
 
     async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Run the program once; the reply is told when it is whole. Raises ModelFailure, with the output so far."""
+        with self.unsaid():
+            return await self._run(request, on_delta)
+
+    @contextlib.contextmanager
+    def unsaid(self) -> Iterator[None]:
+        """A failure that leaves this names none of the secrets that the program was given."""
+        try:
+            yield
+        except ModelFailure as failure:
+            secrets = [self.key or "", *passed_on(self.spec.pass_env, None).values()]
+            for secret in sorted(secrets, key=len, reverse=True):
+                if len(secret) >= _SHORTEST_SECRET:
+                    failure.message = failure.message.replace(secret, "***")
+                    errors = tuple(error.replace(secret, "***") for error in failure.reply.errors)
+                    failure.reply = replace(failure.reply, errors=errors)
+            failure.args = (failure.message,)
+            raise
+
+    async def _run(self, request: Request, on_delta: OnDelta | None) -> Reply:
         began = asyncio.get_running_loop().time()
         server = await self._offered(request)
         async with scratch() as place:

@@ -21,6 +21,8 @@ from switchboard.llm.port import CliKind
 Line = Mapping[str, object]
 
 _CONNECTED: Final = frozenset({"connected", "pending"})
+_MOST_OPEN: Final = 20
+"""Messages of which more may be told; they are told one after the other."""
 _FAILED_STATES: Final = frozenset({"failed", "error"})
 
 
@@ -74,7 +76,8 @@ class _Session:
     in_pieces: bool = False
     """Whether messages are told while they are written."""
     used: dict[str, Usage] = field(default_factory=dict)
-    """By message, until the program tells the sum."""
+    """By message, until the program tells the sum; `used_before` is the sum of earlier messages."""
+    used_before: Usage = NO_USAGE
     calls: dict[str, ToolCall] = field(default_factory=dict)
     usage: Usage = NO_USAGE
     model: str | None = None
@@ -99,7 +102,13 @@ class _Session:
 
     @property
     def spent(self) -> Usage:
-        return self.usage if self.usage.tokens else sum(self.used.values(), NO_USAGE)
+        return self.usage if self.usage.tokens else sum(self.used.values(), self.used_before)
+
+    def use(self, message: str, usage: Usage) -> None:
+        """What a message has used, which may be told several times."""
+        self.used[message] = usage
+        if len(self.used) > _MOST_OPEN:  # it is summed after every line
+            self.used_before += self.used.pop(next(iter(self.used)))
 
 
 def _claude(session: _Session, line: Line) -> None:
@@ -135,7 +144,7 @@ def _claude_servers(session: _Session, line: Line) -> None:
 
 
 def _claude_said(session: _Session, message: Line) -> None:
-    session.used[string(message.get("id"))] = anthropic_usage(mapping(message.get("usage")))
+    session.use(string(message.get("id")), anthropic_usage(mapping(message.get("usage"))))
     session.text = block_text(message.get("content")) or session.text
     for block in items(message.get("content")):
         if block.get("type") == "tool_use" and (name := string(block.get("name"))):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from switchboard.domain.llm import Delta, ModelFailure, OnDelta, Reply, Request, Usage
+from switchboard.domain.llm import CarryOut, Delta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm.cli import NO_SERVER, CliSession, broke_off, cause, environment, lay_out, passed_on, program_of
 from switchboard.llm.cli import short as shortened
 from switchboard.llm.commands import Command, Way, run_command_for
@@ -26,6 +26,8 @@ from switchboard.transport.kept import Kept, LongProgram, start
 from switchboard.transport.programs import Ended
 
 _MOST_LINE: Final = 8_388_608
+_MOST_OUTPUT: Final = 67_108_864
+"""Of one run. What is read of it is kept in memory; what a real program writes is far less."""
 _EXIT_S: Final = 2.0
 """For a program to end that has said everything."""
 _ENDS: Final = {"max_tokens": "length", "refusal": "refused", "error_max_turns": "rounds"}
@@ -54,10 +56,11 @@ class RunnerSession:
         """Run the program once. Raises ModelFailure with the output so far, and what `carrying` raises."""
         if request.carrying is None:
             return await self.asked.run(request, on_delta)
-        async with (
-            scratch() as place,
-            serving(place, request.tools, request.carrying()) as tools,
-        ):
+        with self.asked.unsaid():
+            return await self._alone(request, request.carrying(), on_delta)
+
+    async def _alone(self, request: Request, carry_out: CarryOut, on_delta: OnDelta | None) -> Reply:
+        async with scratch() as place, serving(place, request.tools, carry_out) as tools:
             return await self._whole(request, place, tools, on_delta)
 
     async def _whole(self, request: Request, place: Path, tools: ToolServing, on_delta: OnDelta | None) -> Reply:
@@ -180,8 +183,11 @@ class _Run:
         self._program.close_input()
 
     async def _read(self) -> None:
-        buffer, looked = bytearray(), 0
+        buffer, looked, written = bytearray(), 0, 0
         while piece := await self._piece():
+            written += len(piece)
+            if written > _MOST_OUTPUT:
+                raise ModelFailure("garbage", f"{self._kind} wrote more than {_MOST_OUTPUT} bytes, and was killed")
             buffer += piece
             for line in _lines(buffer, looked):
                 self._transcript.read(line)

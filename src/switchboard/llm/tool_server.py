@@ -26,7 +26,9 @@ from switchboard.transport import relay
 _SOCKET: Final = "mcp"
 _MOST_LINE: Final = 8_388_608
 _PROTOCOLS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
-_NO_METHOD, _BAD_PARAMS = -32601, -32602
+_MOST_CALLS: Final = 64
+"""Calls of one turn at a time; who makes more is read no further until one of them has ended."""
+_NO_JSON, _NO_METHOD, _BAD_PARAMS = -32700, -32601, -32602
 
 
 def relay_to(place: Path) -> tuple[str, ...]:
@@ -68,6 +70,9 @@ class ToolServing:
         self._carry_out = carry_out
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._connections: dict[asyncio.StreamWriter, asyncio.Event] = {}
+        self._room = asyncio.Semaphore(_MOST_CALLS)
+        self._over = False
         self._calls = 0
         self._active_at = self._loop.time()
         self.listed = False
@@ -80,36 +85,57 @@ class ToolServing:
         return 0.0 if self._calls else self._loop.time() - self._active_at
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: the messages in their order, but for calls, which may take long."""
-        with suppress(ConnectionError, ValueError):  # gone, or a line that is too long
-            while line := await reader.readline():
-                message = mapping(json_value(line.decode("utf-8", "replace")))
-                if "id" in message and "method" in message:
-                    task = asyncio.create_task(self._answer(message, writer))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
-        writer.close()
+        """One connection: the messages in their order, but for calls, which may take long.
+
+        Who does not read its answers is read no further.
+        """
+        left = self._connections[writer] = asyncio.Event()
+        try:
+            with suppress(ConnectionError, ValueError):  # gone, or a line that is too long
+                while not self._over and (line := await reader.readline()):
+                    await self._take(json_value(line.decode("utf-8", "replace")), writer)
+        finally:
+            writer.close()
+            left.set()
+            del self._connections[writer]
 
     async def aclose(self) -> None:
         """Nothing is answered any more."""
+        self._over = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer, left in tuple(self._connections.items()):
+            writer.transport.abort()
+            await left.wait()
         if self.failed.done():
             self.failed.exception()  # it is known
         self.failed.cancel()
 
-    async def _answer(self, message: JsonMapping, writer: asyncio.StreamWriter) -> None:
+    async def _take(self, value: object, writer: asyncio.StreamWriter) -> None:
+        message = mapping(value)
         method, params = string(message.get("method")), mapping(message.get("params"))
-        if method == "tools/call":
-            told = await self._called(params)
+        if value is None:
+            await _answer(writer, None, _error(_NO_JSON, "this is not JSON"))
+        elif "id" not in message or not method:
+            return  # a notification, or an answer to nothing
+        elif method == "tools/call":
+            await self._room.acquire()
+            if self._over:
+                return
+            task = asyncio.create_task(self._answer_call(message.get("id"), params, writer))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
         else:
-            told = self._told(method, params)
-        if told is not None and not writer.is_closing():
-            answer = {"jsonrpc": "2.0", "id": message.get("id"), **told}
-            writer.write(json.dumps(answer).encode() + b"\n")
-            with suppress(ConnectionError):
-                await writer.drain()
+            await _answer(writer, message.get("id"), self._told(method, params))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._room.release()
+
+    async def _answer_call(self, call_id: object, params: JsonMapping, writer: asyncio.StreamWriter) -> None:
+        if (told := await self._called(params)) is not None:
+            await _answer(writer, call_id, told)
 
     def _told(self, method: str, params: JsonMapping) -> JsonObject:
         match method:
@@ -140,6 +166,13 @@ class ToolServing:
             self._calls -= 1
             self._active_at = self._loop.time()
         return {"result": _said(result)}
+
+
+async def _answer(writer: asyncio.StreamWriter, to: object, told: JsonObject) -> None:
+    if not writer.is_closing():
+        writer.write(json.dumps({"jsonrpc": "2.0", "id": to, **told}).encode() + b"\n")
+        with suppress(ConnectionError):
+            await writer.drain()
 
 
 def _listed(tool: Tool) -> JsonObject:

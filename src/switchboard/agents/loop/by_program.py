@@ -79,6 +79,8 @@ class ProgramTalk(Talk):
         """The last that was said in this run, also if it came to nothing."""
         self._began = 0.0
         self._in_order = asyncio.Lock()
+        self._asking_people = asyncio.Lock()
+        """Of calls at once, each is to count what the others have asked."""
 
     async def _through(self) -> TurnResult:
         n, result = 0, None
@@ -272,7 +274,8 @@ class ProgramTalk(Talk):
         async with nullcontext() if free else self._in_order:
             n, call = await self._intended(path, made)
             try:
-                self._decisions |= await self._people.decisions([call], n)
+                async with self._asking_people:
+                    self._decisions |= await self._people.decisions([call], n)
             except Parked:
                 self._waiting.add(path)
                 return told(_PENDING)
@@ -298,9 +301,9 @@ class ProgramTalk(Talk):
 
     def _is_over(self, path: str) -> bool:
         """Whether a limit of the turn is reached before this call."""
-        known = any(call.path == path for call in self._made)
+        others = {*(call.path for call in self._made), *self._tasks} - {path}
         seconds = self._used.seconds + monotonic() - self._began
-        used = replace(self._used, requests=0, tool_calls=len(self._made) - known, seconds=seconds)
+        used = replace(self._used, requests=0, tool_calls=len(others), seconds=seconds)
         self._limit = self._limit or reached(self._frozen.limits, used, self._finished)
         return self._limit is not None
 
