@@ -15,7 +15,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Pipeline, PipelineStep, Review
 from switchboard.llm.spec import ModelSpec
 from switchboard.ports.engine import Answer, EngineFailure, Fenced, Turn
-from switchboard.ports.tools import ToolOutcome, ToolScope
+from switchboard.ports.tools import SHOWN, ToolOutcome, ToolScope
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status, Usage
 from tests.asking import spec
@@ -233,3 +233,47 @@ async def test_what_is_lowered_holds_for_plans_that_begin_later(changed: dict[st
 async def test_what_another_release_has_recorded_is_said_to_be_unreadable(path: str, record: Any, why: str) -> None:
     with pytest.raises(EngineFailure, match=f"this release cannot read what is on record of the plan: .*{why}"):
         await after_a_crash(9, lambda records, *_: records.ended.__setitem__(path, record))
+
+
+# What others can do to a worker ---------------------------------------------------------------------------------------
+
+
+async def test_thirty_two_results_of_a_megabyte_are_kept_short() -> None:
+    async def act(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
+        return ToolOutcome(f"{arguments['text']} " + "漢" * 1_000_000)
+
+    steps = [tool(f"s{n}", "look", text=f"page {n}") for n in range(1, 32)]
+    given, journal = Given(plan(*steps, writes("s32", " ".join(step.id for step in steps)))), MemoryJournal()
+    async with ScriptedLlm([Reply(text="Read.")]) as llm, a_trio(llm, given, [Noting("look", act=act)]) as (engine, _):
+        assert await answered(engine, a_turn(MINE), journal) == "Read."
+        [request] = llm.requests
+    texts = [one.result["text"] for path, one in journal.on_record().items() if path in {step.id for step in steps}]
+    assert len(texts) == 31
+    assert max(map(len, texts)) <= SHOWN
+    assert len(request.prompt) < 9_000
+    assert all(f"page {n} " in request.prompt for n in range(1, 32)), "each is seen a little"
+
+
+async def test_a_router_that_hands_on_sideways_or_upwards_is_not_obeyed() -> None:
+    def script(request: Request) -> Reply:
+        upwards = '{"action": "subagent", "target": "System4/root", "confidence": 1}'
+        return Reply(text=upwards if "You plan" in request.system else "An answer.")
+
+    async with ScriptedLlm(script) as llm, a_trio(llm, None) as (engine, _):
+        journal = MemoryJournal()
+        assert await answered(engine, a_turn(MINE), journal) == "An answer."
+        route = journal.on_record()["plan:route"].result
+    assert route["source"] == "template"
+    assert any("there is no butler 'System4/root'" in note for note in route["notes"])
+
+
+async def test_a_stranger_makes_a_plan_use_no_tool() -> None:
+    def script(request: Request) -> Reply:
+        fetch = '{"action": "tool", "target": "look", "args": {"text": "x"}, "confidence": 1}'
+        return Reply(text=fetch if "You plan" in request.system else "An answer.")
+
+    look = Noting("look")
+    async with ScriptedLlm(script) as llm, a_trio(llm, None, [look]) as (engine, _):
+        assert await answered(engine, a_turn({"owners": ["api:somebody-else"]}), MemoryJournal()) == "An answer."
+        assert not any('"look"' in str(request.body.get("tools", "")) for request in llm.requests)
+    assert look.calls == []
