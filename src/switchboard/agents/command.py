@@ -51,7 +51,15 @@ from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import QUOTA
 from switchboard.sandbox.enclosure import ENVIRONMENT
 from switchboard.sandbox.run import NoSandbox, Sandbox
-from switchboard.transport.programs import Account, Ended, Program, account_of, death_guard, run_program
+from switchboard.transport.programs import (
+    Account,
+    Ended,
+    Program,
+    account_of,
+    death_guard,
+    environment_for,
+    run_program,
+)
 
 _NOT_EXECUTED: Final = (126, 127)
 _TAIL: Final = 500
@@ -219,11 +227,7 @@ async def _directory(
 
 
 def _environment(options: CommandOptions, run: _Run) -> dict[str, str]:
-    """Built from scratch: the program must not see the secrets in our own environment."""
-    account = run.account
     ours_alone = {"SWITCHBOARD_IDEMPOTENCY_KEY": str(run.key), "SWITCHBOARD_REPLY_FILES": str(run.directory.reply)}
     if options.sandbox:
         return {**options.env, **ours_alone}
-    ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    base = {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
-    return {**base, **options.env, **ours_alone}
+    return {**environment_for(run.account), **options.env, **ours_alone}

@@ -1,7 +1,7 @@
 """Text from outside as JSON that cannot be anything else: it closes no fence and hides nothing.
 
-Called by `core/classification/prompt.py` for all that goes into a prompt. In: a JSON value; out: one line of JSON that
-decodes to exactly that value.
+Called for what goes into a prompt, and for what models wrote that people are shown. In: a JSON value; out: one line of
+JSON that decodes to exactly that value.
 
 Letters of every script stay as they are: escaped, they would cost several times the tokens and be hard to understand.
 Escaped to `\\uXXXX` are characters that can end a block (angle brackets, backticks, line and paragraph separators) or

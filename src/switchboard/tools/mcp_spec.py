@@ -16,10 +16,9 @@ from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
 from switchboard.ports.tools import Risk
 from switchboard.transport.kept import LongProgram
-from switchboard.transport.programs import account_of
+from switchboard.transport.programs import account_of, environment_for
 
 ALL: Final = "*"
-_OURS: Final = ("PATH", "HOME", "LANG")
 _SHORTEST_SECRET: Final = 4
 
 
@@ -70,9 +69,8 @@ class ServerSpec:
             account = account_of(self.user) if self.user else None
         except ValueError as error:
             raise ConfigurationError(f"user: {error}") from error
-        ours = {name: os.environ[name] for name in _OURS if name in os.environ}
-        base = {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
-        return LongProgram(self.command, {**base, **self.env, **self.secrets()}, self.cwd, account)
+        env = {**environment_for(account), **self.env, **self.secrets()}
+        return LongProgram(self.command, env, self.cwd, account)
 
     def secrets(self) -> dict[str, str]:
         """The variables that are secret. Raises ConfigurationError for those that are not there."""

@@ -54,6 +54,12 @@ def account_of(user: str) -> Account | None:
     return Account(entry.pw_uid, entry.pw_gid, os.getgrouplist(user, entry.pw_gid), entry.pw_dir)
 
 
+def environment_for(account: Account | None) -> dict[str, str]:
+    """What a program gets of our own environment, whose other variables may be secrets: PATH, HOME, and LANG."""
+    ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
     """What to run: an argument vector, never a shell line; `env` is its whole environment; seconds, bytes.
