@@ -27,7 +27,7 @@ class Request:
 
 
 def form(name: str) -> Request:
-    """What GitHub or Stripe post, in the form that they document; not signed, as the secret is another here."""
+    """What GitHub or Stripe have posted; not signed, as the secret is another here."""
     head, _, body = (_FORMS / f"{name}.txt").read_text(encoding="utf-8").partition("\n\n")
     pairs = (line.partition(": ") for line in head.splitlines())
     return Request(body.encode(), {key.lower(): value for key, _, value in pairs if key != "Host"})

@@ -215,8 +215,8 @@ async def test_the_shop_of_the_page_posts_its_order(database_url: str, tmp_path:
     [posting] = [block.text for block in blocks(WEBHOOK) if block.language == "sh"]
     more = {"channels_dir": tmp_path / "channels.d"}
     async with open_server(database_url, tmp_path / "data", more=more) as server:
-        env = environment(tmp_path / "data") | {"URL": server.url}
-        told = []
+        env, told = environment(tmp_path / "data"), []
+        posting = posting.replace("http://127.0.0.1:8470", server.url)
         for line in (posting, posting, posting.replace("a-long-random-token", "another")):
             run = partial(subprocess.run, ["sh", "-c", line], env=env, cwd=tmp_path, capture_output=True, check=True)
             told.append(json.loads((await asyncio.to_thread(run)).stdout))

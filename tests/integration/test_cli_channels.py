@@ -14,7 +14,7 @@ from typer import BadParameter
 from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import EmailSettings, Settings
-from switchboard.cli.channels.adding import KeptSecret, settings_of, signed_in, write_account
+from switchboard.cli.channels.adding import KeptSecret, secrets_of, settings_of, signed_in, write_account
 from switchboard.cli.channels.connecting import Wanted, connect_new
 from switchboard.cli.channels.standing import print_next, standing
 from switchboard.cli.channels.tokens import AccountToken, token_file
@@ -236,8 +236,9 @@ def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch
     ("given", "why"),
     [
         (("address",), "write NAME=VALUE"),
-        (("address=desk@example.org",), "imap.* is missing"),
-        (("imap.host=a", "smtp.host=b"), "address is missing"),
+        (("address=desk@example.org",), "imap.host is missing: the help pages of your provider name it"),
+        (("address=d@example.org", "imap.host=a", "imap.port=1", "smtp.host=b"), "smtp.port is missing: as a rule 993"),
+        (("imap.host=a", "smtp.host=b"), "address is missing: of the mailbox"),
         (("address=d@example.org", "imap.host=a", "smtp.host=b", "imp=1"), "imp is no setting; there are: address, "),
         (("imap=x", "imap.host=y"), "imap is a value already"),
     ],
@@ -245,6 +246,16 @@ def test_what_was_typed_is_read_again_from_the_files(tmp_path: Path, monkeypatch
 def test_settings_that_are_wrong_are_named(given: tuple[str, ...], why: str) -> None:
     with pytest.raises(BadParameter, match=why):
         settings_of(manifest_of("email"), given, ask=False)
+
+
+def test_what_a_webhook_needs_is_said_and_its_only_needed_secret_needs_no_name(tmp_path: Path) -> None:
+    with pytest.raises(BadParameter, match="verify is missing: standard, github, stripe, bearer"):
+        settings_of(manifest_of("webhook"), (), ask=False)
+    for name in ("new", "old"):
+        (tmp_path / name).write_text(f"{name} one")
+    given = (str(tmp_path / "new"), f"second={tmp_path / 'old'}")
+    found = secrets_of(manifest_of("webhook"), given, (), ask=False)
+    assert {name: one.value for name, one in found.items()} == {"secret": "new one", "second": "old one"}
 
 
 def test_the_servers_of_usual_providers_are_known_and_what_is_given_goes_first() -> None:

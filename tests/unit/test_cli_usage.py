@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import pytest
+from rich.markup import render
 from typer import Abort, Context
 from typer.core import TyperCommand, TyperGroup
 
@@ -54,6 +55,17 @@ def test_every_value_has_a_name_in_capitals(noun: str) -> None:
         names = {str(parameter.metavar) for parameter in command.get_params(context)}
         assert [name for name in names if not _NAME.fullmatch(name)] == []
         assert not set("<{") & set(context.get_usage())
+
+
+@pytest.mark.parametrize("noun", [entry.name for entry in COMMANDS])
+def test_help_is_shown_as_it_is_written(noun: str) -> None:
+    """Words in brackets would be taken as markup, and left out."""
+    for context, command in commands(command_line([noun]).commands[noun], (noun,)):
+        told = [
+            command.help or "",
+            *(getattr(parameter, "help", "") or "" for parameter in command.get_params(context)),
+        ]
+        assert [text for text in told if render(text).plain != text] == []
 
 
 @pytest.mark.parametrize(

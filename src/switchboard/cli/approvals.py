@@ -81,7 +81,7 @@ def refuse(
     reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Refuse the call, or to answer the question; the model goes on without it."""
+    """Refuse the call, or leave the question without an answer; the model goes on without it."""
     path, body = "/v1/approvals/{}/refuse", {"reason": reason}
     found = ask_about("approval", approval_id, lambda client, one: client.post(path.format(one), body))
     show(found, _decided(found), as_json=as_json)

@@ -14,7 +14,7 @@ from switchboard.cli.output import FAILED, AsJson, Json, clean, done, out, show,
 
 app = typer.Typer(help="MCP servers: which tools they have; accept what changes.", no_args_is_help=True)
 
-Server = Annotated[str, typer.Argument(help="The server's name in `[[mcp_servers]]`.", metavar="SERVER")]
+Server = Annotated[str, typer.Argument(help="The server's name in the settings.", metavar="SERVER")]
 _WAITING: Final = frozenset({"new", "changed"})
 
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, get_args, get_origin
+from typing import Final
 
 import typer
 from pydantic import BaseModel, ValidationError, create_model
@@ -21,7 +21,7 @@ from pydantic.fields import FieldInfo
 
 from switchboard.cli.channels.tokens import write_private
 from switchboard.cli.output import errors
-from switchboard.connectors.kernel.accounts import Configured, Declared, wrong_setting
+from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.domain.json_values import JsonObject
@@ -177,8 +177,7 @@ def _with_usual(manifest: Manifest, values: JsonObject) -> JsonObject:
 def _asked_setting(path: Sequence[str], field: FieldInfo) -> object:
     """What is typed, asked for until it can be one."""
     right = create_model("Typed", value=(field.annotation or str, field))
-    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    hint = field.description or ", ".join(map(str, choices))
+    hint = hint_of(field)
     question = f"{'.'.join(path)} ({hint})" if hint else ".".join(path)
 
     def checked(typed: str) -> object:
@@ -204,14 +203,15 @@ def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterato
 
 
 def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
-    """Secret and place of each; the only secret of a channel needs no name."""
+    """Secret and place of each; the only one that a channel has, or needs, may be without its name."""
     known = [secret.name for secret in manifest.secrets]
+    needed = [secret.name for secret in manifest.secrets if not secret.optional or len(known) == 1]
     for one in given:
         name, is_named, place = one.partition("=")
         if is_named and name in known:
             yield name, place
-        elif len(known) == 1:
-            yield known[0], one
+        elif len(needed) == 1:
+            yield needed[0], one
         else:
             raise typer.BadParameter(f"write NAME={one}; its secrets: {', '.join(known) or 'none'}", param_hint=option)
 

@@ -41,7 +41,7 @@ _BEATEN: Final[Mapping[str, str]] = {
     "older": "but it is newer",
     "id": "but its id is higher",
 }
-_OUTCOMES = {"answered": "green", "declined": "yellow", "fenced": "yellow", "lost": "yellow"}
+_OUTCOMES = {"answered": "green", **dict.fromkeys(("declined", "fenced", "lost", "parked"), "yellow")}
 
 
 def explain(

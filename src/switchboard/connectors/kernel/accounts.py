@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.core.strangers import Policy
@@ -190,6 +191,24 @@ def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
         known = f"; there are: {', '.join(sorted(model.model_fields))}" if len(path) == 1 else ""
         return f"{name} is no setting{known}"
     if first["type"] == "missing":
-        return f"{name} is missing"
+        return _missing(path, model)
     said = first["msg"].removeprefix("Value error, ")
     return f"{name}: {said}" if name else said
+
+
+def hint_of(field: FieldInfo) -> str:
+    """What a setting may be, in words or as its choices; empty if neither is known."""
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return field.description or ", ".join(map(str, choices))
+
+
+def _missing(path: Sequence[str], model: type[BaseModel]) -> str:
+    """That a setting is missing, and what it may be; of a group, the first setting that it needs."""
+    name, *below = path
+    field = model.model_fields.get(name)
+    group = field.annotation if field is not None else None
+    if isinstance(group, type) and issubclass(group, BaseModel):
+        needed = [name for name, one in group.model_fields.items() if one.is_required()]
+        return f"{name}.{_missing(below or needed[:1], group)}" if below or needed else f"{name} is missing"
+    hint = hint_of(field) if field is not None else ""
+    return f"{'.'.join(path)} is missing" + (f": {hint}" if hint else "")
