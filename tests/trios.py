@@ -44,6 +44,8 @@ class Given:
     reviews: Sequence[Review] = ()
     tokens: int = 30
     unsure: bool = False
+    notes: tuple[str, ...] = ()
+    """Of its reviews."""
     asked: list[Question] = field(default_factory=list)
     reviewed: list[tuple[Plan, Mapping[str, str]]] = field(default_factory=list)
 
@@ -54,7 +56,7 @@ class Given:
     async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         self.asked.append(question)
         self.reviewed.append((plan, texts))
-        return Reviewed(self.reviews[len(self.reviewed) - 1], (ModelUsage("router", 10, self.tokens),))
+        return Reviewed(self.reviews[len(self.reviewed) - 1], (ModelUsage("router", 10, self.tokens),), self.notes)
 
 
 def plan(*steps: PipelineStep, **more: Any) -> Pipeline:

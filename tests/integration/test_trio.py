@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -258,13 +259,36 @@ async def test_a_plan_of_which_nothing_is_done_is_no_answer() -> None:
     assert not failed.value.retryable
 
 
+_NO_ROOM = r"s3: of its input the model was shown [\d,]+ characters: there was no room for more"
+
+
+async def test_what_a_writer_was_not_shown_for_lack_of_room_is_told_to_the_operator() -> None:
+    pages = plan(tool("s1", "look", text="漢" * 3_900), tool("s2", "look", text="short"), writes("s3", "s1 s2"))
+    async with ScriptedLlm(says("Much is missing.")) as llm:
+        small = [spec("openai", llm.url, "m", timeout=20.0, context=4_096)]
+        done = await ran(Given(pages), [Noting("look")], specs=small)
+    assert re.fullmatch(_NO_ROOM, done.answer.warning)
+
+
+async def test_a_writer_that_is_shown_all_that_it_may_see_is_no_matter() -> None:
+    long = plan(tool("s1", "look", text="a" * 3_000), writes("s2", "s1", most=1_000))
+    assert (await ran(Given(long), [Noting("look")], says("Short."))).answer.warning == ""
+
+
+async def test_an_empty_answer_has_been_paid_for_as_well() -> None:
+    given = Given(plan(tool("s1", "look", text="a"), writes("s2", "s1")))
+    done = await ran(given, [Noting("look")], [Reply(text=" ", usage=Usage(70, 30))])
+    assert done.why("s2") == "the model wrote nothing"
+    assert {used.model: used.output_tokens for used in done.answer.usage} == {"router": 30, "m": 30}
+
+
 # Reviews --------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_review_sees_texts_of_specialists_only_and_may_add_steps() -> None:
     first = plan(tool("s1", "look", text="secret of a page"), writes("s2", "s1"), review("s3", "s2"))
     more = Review("extend", (tool("s4", "look", text="b"), writes("s5", "s2 s4", "Again.")))
-    given = Given(first, [more])
+    given = Given(first, [more], notes=("of its input the router was shown 9 characters",))
     done = await ran(given, [Noting("look")], says("First.", "Second."))
     assert done.answer.text == "Second."
     [(seen, texts)] = given.reviewed
@@ -272,6 +296,7 @@ async def test_a_review_sees_texts_of_specialists_only_and_may_add_steps() -> No
     assert [seen.state(step) for step in ("s1", "s2")] == ["done", "done"]
     assert given.asked[1].menu.urls == ()
     assert [done.state(step) for step in ("s4", "s5")] == ["done", "done"]
+    assert done.answer.warning == "s3: of its input the router was shown 9 characters"
 
 
 async def test_after_a_tool_was_read_a_review_is_offered_tools_that_only_read() -> None:

@@ -33,7 +33,7 @@ from switchboard.core.planning.machine import HaltReason, Plan
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
 from switchboard.core.planning.prompts import THINKING_TOKENS
 from switchboard.core.planning.read import steps_of
-from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, step_of, text_of
+from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, notes_of, step_of, text_of
 from switchboard.core.planning.routed import Routed, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates
@@ -222,7 +222,8 @@ class PlannedTurn:
         more = f"Not fetched, because there were too many: {', '.join(urls)}" if urls else ""
         unsure = _UNSURE if routed.unsure else ""
         parts = [part for part in (lead, text, unsure, missing, more) if part]
-        warning = "; ".join(filter(None, (routed.warning, *plan.notes, *self._warnings())))
+        notes = notes_of(self._journal.on_record(), [step.id for step in plan.steps])
+        warning = "; ".join((*routed.notes, *plan.notes, *notes))
         return self._result("\n\n".join(parts), reason, calls=self._calls(plan), warning=warning)
 
     async def _lead(self, text: str, carrier: Carrier) -> str:
@@ -252,7 +253,7 @@ class PlannedTurn:
     def _usage(self) -> tuple[ModelUsage, ...]:
         """What models were used for, in all attempts, as far as it is on record."""
         account = Account()
-        for result in self._results().values():
+        for result in (mapping(one.result) for one in self._journal.on_record().values()):
             if "reply" in result:
                 account.book(msgspec.convert(result["reply"], Reply))
             for used in msgspec.convert(result.get("usage", ()), tuple[ModelUsage, ...]):
@@ -280,9 +281,6 @@ class PlannedTurn:
                 found.append(EntryCall(step.id, step.target, arguments, text[:MAX_CALL], end.state == "done"))
             found += msgspec.convert(result.get("calls", ()), tuple[EntryCall, ...])
         return found
-
-    def _warnings(self) -> list[str]:
-        return [str(result["warning"]) for result in self._results().values() if result.get("warning")]
 
 
 def _decided(planned: Planned, start: Start) -> Routed:

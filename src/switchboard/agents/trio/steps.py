@@ -30,7 +30,7 @@ from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import Ended, Plan
 from switchboard.core.planning.menu import Menu
-from switchboard.core.planning.prompts import lead_of, lead_request, specialist_request
+from switchboard.core.planning.prompts import Asked, lead_of, lead_request, specialist_request
 from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
 from switchboard.core.turns.frozen import Frozen, FrozenTool
@@ -165,8 +165,8 @@ class Carrier:
             costed = await self._asked(name, asked.request, step.id)
             text = costed.result["reply"]["text"].strip()
             if not text:
-                raise StepFailed(replace(costed, result={"why": "the model wrote nothing"}))
-            return replace(costed, result={**costed.result, "text": text, "cut_to": asked.cut_to})
+                raise StepFailed(replace(costed, result={**costed.result, "why": "the model wrote nothing"}))
+            return replace(costed, result={**costed.result, "text": text, "notes": _room_notes(asked, step)})
 
         await self.journal.step(step.id, act, reserve=tokens)
 
@@ -199,7 +199,7 @@ class Carrier:
         branch = Branch(self.journal, step.id)
         spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
         turn = replace(self.caller.turn, stop=None, on_delta=None)
-        frozen = self._talked(plan, step, spent + tokens)
+        frozen, asked = self._talked(plan, step, spent + tokens)
         result = await Talk(turn, branch, frozen, replace(self.caller.around, asker=ASKER)).run()
 
         async def act(_: UUID) -> JsonObject:
@@ -207,22 +207,23 @@ class Carrier:
                 raise StepFailed({"why": "the model gave no answer"})
             files = msgspec.to_builtins(result.attachments)
             calls = [msgspec.to_builtins(call) for entry in result.entries for call in entry.calls]
-            return {"text": result.text, "files": files, "calls": calls, "warning": result.warning}
+            notes = [*_room_notes(asked, step), *([result.warning] if result.warning else [])]
+            return {"text": result.text, "files": files, "calls": calls, "notes": notes}
 
         await self.journal.step(step.id, act)
 
-    def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> Frozen:
+    def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> tuple[Frozen, Asked]:
         """What a loop begins with: the task, and tools that change nothing once something from outside was read."""
         start, outside = self.start, plan.read_outside
         name = start.roles.specialist
         menu, window = self._menu(plan), start.windows[name]
         most = min(generated, window // 4)
-        request = specialist_request(plan, step, self._texts(step.needs), (most, window)).request
+        asked = specialist_request(plan, step, self._texts(step.needs), (most, window))
         limits = Limits(start.calls + 2, start.calls, UNBOUNDED, self._seconds, generated=generated)
-        return replace(
+        frozen = replace(
             start.frozen,
-            system=request.system,
-            opening=request.messages[-1].text,
+            system=asked.request.system,
+            opening=asked.request.messages[-1].text,
             models=(name,),
             tools=menu.tools[:MOST_TOOLS],
             limits=limits,
@@ -234,6 +235,7 @@ class Carrier:
             own=start.own,
             outside=outside,
         )
+        return frozen, asked
 
     def _menu(self, plan: Plan) -> Menu:
         menu = self.start.menu
@@ -309,6 +311,13 @@ def costed_for(record: JsonObject, usage: Sequence[ModelUsage]) -> Costed:
 def call_of(step: PipelineStep) -> Call:
     """A step that calls a tool, as people are asked about it."""
     return Call(step.id, ToolCall(step.target, step.args, id=step.id))
+
+
+def _room_notes(asked: Asked, step: PipelineStep) -> list[str]:
+    """That a model could not be shown as much as its step allows."""
+    if asked.cut_to is None or asked.cut_to >= step.max_chars:
+        return []
+    return [f"of its input the model was shown {asked.cut_to:,} characters: there was no room for more"]
 
 
 def _short(why: str) -> str:

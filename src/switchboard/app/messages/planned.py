@@ -15,7 +15,7 @@ import msgspec
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.machine import Plan, resume
-from switchboard.core.planning.records import APPROVAL, ROUTE, START, recorded_of, tokens_of
+from switchboard.core.planning.records import APPROVAL, ROUTE, START, notes_of, recorded_of, tokens_of
 from switchboard.core.planning.routed import Routed, read_routed
 from switchboard.core.planning.start import read_start
 from switchboard.domain.errors import NotFound
@@ -105,7 +105,7 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
         shown,
         token_budget=routed.pipeline.token_budget,
         deadline_at=start.deadline,
-        notes=(*routed.notes, *plan.notes),
+        notes=(*routed.notes, *plan.notes, *notes_of(records, [one.id for one in plan.steps])),
         steps=[_step(one, plan, records, by_path) for one in plan.steps],
     )
 

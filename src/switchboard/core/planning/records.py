@@ -8,7 +8,7 @@ turn records has a colon in its path, which no id has. Next: `machine.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -74,6 +74,12 @@ def ended_of(step_id: str, records: Records, tokens: int) -> Ended:
     result = mapping(one.result)
     review = msgspec.convert(result["review"], Review) if "review" in result else None
     return Ended(End(step_id, "done", size=len(text_of(result)), tokens=tokens), review)
+
+
+def notes_of(records: Records, ids: Iterable[str]) -> tuple[str, ...]:
+    """What operators are told of these steps, a sentence each, with the id of its step in front."""
+    found = ((one, mapping(records[one].result).get("notes")) for one in ids if one in records)
+    return tuple(f"{one}: {note}" for one, notes in found if isinstance(notes, list) for note in notes)
 
 
 def text_of(result: JsonMapping) -> str:
