@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
-from tests.processes import Server, environment, running, told, write_teams
+from tests.processes import Server, environment, running, told, until, write_teams
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no Linux")]
 AS_ROOT = os.geteuid() == 0
@@ -41,7 +42,11 @@ def place() -> Iterator[Path]:
 
 
 def spied(server: Server) -> list[str]:
-    """What the program has found out."""
+    """What the program has found out, when both workers have started: before, Python has not come to our code."""
+    token = (Path(server.environment["SWITCHBOARD_DATA_DIR"]) / "operator.token").read_text().strip()
+    metrics, headers = f"{server.environment['SWITCHBOARD_URL']}/metrics", {"authorization": f"Bearer {token}"}
+    with httpx2.Client(headers=headers, trust_env=False) as http:
+        until(lambda: "switchboard_workers_alive 2.0" in http.get(metrics).text)
     [reply] = told(server.environment, "send", "look around", "--channel", "cli", "--wait", "30")["replies"]
     found: str = reply["text"]
     return found.splitlines()
