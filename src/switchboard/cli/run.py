@@ -84,7 +84,7 @@ def run(settings: Settings, parts: Parts) -> None:
 def _close_to_other_programs() -> None:
     """Close our memory, environment and descriptors to the programs of butlers that run as the same user.
 
-    The kernel opens them again in what we start, with exec. Root can always look.
+    The kernel opens them again in what we start, with exec, until that comes here too. Root can always look.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
