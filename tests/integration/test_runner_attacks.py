@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,42 @@ async def test_a_tool_that_is_not_granted_is_not_there(tmp_path: Path) -> None:
         result = await engine.run(a_turn({**MINE, "tools": ["look"]}), MemoryJournal())
     assert isinstance(result, Answer), result
     assert (result.text, pay.calls, look.calls) == ("Nothing there.", [], [])
+
+
+async def test_what_is_called_after_the_stop_is_not_carried_out(tmp_path: Path) -> None:
+    """A program that is asked to end has a moment left."""
+    pay = Noting("pay", "effectful")
+    body = """
+    import socket
+    direct = socket.socket(socket.AF_UNIX)
+    os.chdir(os.path.dirname(at["args"][-1]))
+    direct.connect("mcp")
+    def pay(text):
+        params = {"name": "pay", "arguments": {"text": text}}
+        asked = {"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": params}
+        direct.sendall(json.dumps(asked).encode() + b"\\n")
+        direct.recv(1000)
+    def late(*_):
+        mark("asked")
+        pay("late")
+    signal.signal(signal.SIGTERM, late)
+    pay("in time")
+    say("I am at it.")
+    mark("ready")
+    signal.pause()
+    """
+    stop = asyncio.Event()
+
+    async def ready() -> bool:
+        return (tmp_path / "ready").exists()
+
+    async with turns_by(tmp_path, body, [pay]) as engine:
+        running = asyncio.create_task(engine.run(replace(a_turn(MINE), stop=stop), MemoryJournal()))
+        await eventually(ready)
+        stop.set()
+        await running
+    assert (tmp_path / "asked").exists()
+    assert [arguments for _, arguments in pay.calls] == [{"text": "in time"}]
 
 
 ARGUMENTS = {

@@ -77,6 +77,7 @@ class RunnerSession:
         except ModelFailure as failure:
             raise run.blamed(failure, request) from failure
         finally:
+            tools.shut()  # it has a moment to end, and may use it to call something
             await run.end()
         reply = run.judged(request)
         reply = self._unpaid(reply) if asked.login is not None else reply

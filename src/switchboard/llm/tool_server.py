@@ -99,9 +99,13 @@ class ToolServing:
             left.set()
             del self._connections[writer]
 
+    def shut(self) -> None:
+        """No call begins any more; those that have begun go on."""
+        self._over = True
+
     async def aclose(self) -> None:
         """Nothing is answered any more."""
-        self._over = True
+        self.shut()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,6 +119,8 @@ class ToolServing:
     async def _take(self, value: object, writer: asyncio.StreamWriter) -> None:
         message = mapping(value)
         method, params = string(message.get("method")), mapping(message.get("params"))
+        if self._over:
+            return
         if value is None:
             await _answer(writer, None, _error(_NO_JSON, "this is not JSON"))
         elif "id" not in message or not method:
