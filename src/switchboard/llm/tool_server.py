@@ -72,7 +72,7 @@ class ToolServing:
         self._tasks: set[asyncio.Task[None]] = set()
         self._connections: dict[asyncio.StreamWriter, asyncio.Event] = {}
         self._room = asyncio.Semaphore(_MOST_CALLS)
-        self._over = False
+        self._over = asyncio.Event()
         self._calls = 0
         self._active_at = self._loop.time()
         self.listed = False
@@ -92,7 +92,7 @@ class ToolServing:
         left = self._connections[writer] = asyncio.Event()
         try:
             with suppress(ConnectionError, ValueError):  # gone, or a line that is too long
-                while not self._over and (line := await reader.readline()):
+                while not self._over.is_set() and (line := await reader.readline()):
                     await self._take(json_value(line.decode("utf-8", "replace")), writer)
         finally:
             writer.close()
@@ -101,7 +101,7 @@ class ToolServing:
 
     def shut(self) -> None:
         """No call begins any more; those that have begun go on."""
-        self._over = True
+        self._over.set()
 
     async def aclose(self) -> None:
         """Nothing is answered any more."""
@@ -119,7 +119,7 @@ class ToolServing:
     async def _take(self, value: object, writer: asyncio.StreamWriter) -> None:
         message = mapping(value)
         method, params = string(message.get("method")), mapping(message.get("params"))
-        if self._over:
+        if self._over.is_set():
             return
         if value is None:
             await _answer(writer, None, _error(_NO_JSON, "this is not JSON"))
@@ -127,7 +127,7 @@ class ToolServing:
             return  # a notification, or an answer to nothing
         elif method == "tools/call":
             await self._room.acquire()
-            if self._over:
+            if self._over.is_set():
                 return
             task = asyncio.create_task(self._answer_call(message.get("id"), params, writer))
             self._tasks.add(task)
