@@ -184,6 +184,7 @@ def test_a_router_that_is_unsure(confidence: float, matching: Pipeline | None, s
     assert isinstance(found, Settled)
     assert (found.source, found.unsure) == (source, unsure)
     assert (found.decision == matching) == (source == "template")
+    assert found.faults == (("the router was not sure of it (0.40)",) if source == "template" else ())
 
 
 def test_the_second_answer_counts_and_there_is_no_third() -> None:

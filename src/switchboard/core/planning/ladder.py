@@ -85,7 +85,8 @@ def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: 
 def _taken(decision: RouteDecision, rung: Rung, tries: int, templates: Templates) -> Settled:
     unsure = decision.confidence < UNSURE
     if unsure and templates.matching is not None:
-        return Settled(templates.matching, "template", tries)
+        why = f"the router was not sure of it ({decision.confidence:.2f})"
+        return Settled(templates.matching, "template", tries, faults=(why,))
     return Settled(decision, rung, tries, unsure)
 
 
