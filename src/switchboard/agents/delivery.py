@@ -192,6 +192,8 @@ def _to_record(result: TurnResult) -> JsonObject:
             return {"no_reply": True, "reason": reason}
         case Refusal(reason):
             return {"refuse": reason}
+        case _:
+            raise TypeError(f"a program cannot end a turn with {result!r}")
 
 
 def _from_record(record: JsonMapping) -> TurnResult:

@@ -186,6 +186,7 @@ StepReason = Literal[
     "pin_unreachable",
     "reroute",
     "correction",
+    "handed_on",
     "rule",
     "classified",
     "classification_failed",
@@ -200,7 +201,8 @@ StepReason = Literal[
 """`command`: the message is for Switchboard itself. `history`: it is kept, and goes to nobody.
 
 `reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
-model had chosen another butler, and a person named the right one.
+model had chosen another butler, and a person named the right one; `handed_on`: the butler that had it named
+another one, or a team, below its own team.
 
 `classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.
 `undecided`: only in simulations: here a model would be asked. `copy`: a rule that copies; it decided nothing.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,6 +29,7 @@ from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import DeadLetterCategory, Member, SystemId
 from switchboard.journey.approving import ChatDecisions, Conversations, tell
 from switchboard.journey.deltas import Deltas
+from switchboard.journey.handing_on import below, decided
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.stopping import STOP, StopEngine, built_in, watched
 from switchboard.lanes.batch import Batch
@@ -41,6 +42,7 @@ from switchboard.ports.engine import (
     Engine,
     EngineFailure,
     Fenced,
+    HandedOn,
     NoReply,
     Outage,
     OutcomeUnknown,
@@ -153,11 +155,16 @@ class TurnLeg:
     async def _save(self, settlement: Settlement, claim: Claim) -> Item | None:
         """Write the end of a turn; returns the next item of the lane if this worker keeps the lane."""
         point("before_complete")
-        settled = await self._settle_batch(claim.worker).put(replace(settlement, hand_on=claim.keeps()))
+        settled = await self._settled(replace(settlement, hand_on=claim.keeps()), claim.worker)
         point("after_complete")
         if not settled.ok:
             raise Fenced
         return None if settled.next_seq is None else replace(settlement.item, seq=settled.next_seq, attempts=1)
+
+    async def _settled(self, settlement: Settlement, worker: int) -> store.Settled:
+        if settlement.handed_on is not None:
+            return await store.hand_on(self._database, worker, settlement, settlement.handed_on)
+        return await self._settle_batch(worker).put(settlement)
 
     def _unreadable(self, item: Item, error: Exception) -> Settlement:
         """The end of an item whose message this release cannot read; nobody is notified, as nobody could read it."""
@@ -199,7 +206,8 @@ class TurnLeg:
         """The result of the engine, or how the attempt has ended without one."""
         item = draft.item
         journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
-        turn = replace(turn_of(work, member, item.attempts), keeps=partial(claim.steps.keep, item))
+        turn = turn_of(work, member, item.attempts)
+        turn = replace(turn, keeps=partial(claim.steps.keep, item), below=self._below(member))
         try:
             async with journal, asyncio.timeout(self._patience(member, engine)):
                 return await self._ran(item, work, turn, engine, journal)
@@ -226,6 +234,10 @@ class TurnLeg:
             return Answer(STOPPED, stop_reason="aborted")
         return await engine.run(turn, journal)
 
+    def _below(self, member: Member) -> Callable[[], Mapping[str, str]]:
+        book = self._rule_book
+        return lambda: below(book.rules, book.remote_agents, member.team_id)
+
     def _can_stop(self, system_id: SystemId) -> bool:
         member = self._rule_book.rules.members.get(system_id)
         return member is not None and _is_stoppable(self._engines.get(member.engine))
@@ -243,6 +255,8 @@ class TurnLeg:
         draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said, error=warning)
         if isinstance(result, Refusal):
             return self._dead_letter(replace(draft, outcome="refused"), work, "refused", result.reason)
+        if isinstance(result, HandedOn):
+            return await self._handed_on(draft, work, member, result)
         if isinstance(result, NoReply):
             return replace(draft, outcome="declined", error=storable_text(result.reason) or None)
         if work.dead_letter is not None:
@@ -255,6 +269,22 @@ class TurnLeg:
             return replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
         sent = replace(draft, outbox_id=new_uuid7(), text=text, files=files.files)
         return replace(sent, outcome="answered", pool=self._replies.pool(work))
+
+    async def _handed_on(self, draft: Settlement, work: Work, member: Member, result: HandedOn) -> Settlement:
+        """The message goes on with the write that ends this turn. If nobody takes it, it is a dead letter here."""
+        to = storable_text(result.to)[:200]
+        if work.dead_letter is not None:
+            return replace(draft, outcome="refused", error="a dead letter is sent on by rerouting it")
+        known = await store.facts_of(self._database, draft.item)
+        found = decided(self._rule_book.rules, member, to, storable_text(result.reason)[:1000], known)
+        if found is None:
+            reason = f"{to} is no butler or team below {member.team_id}, so the message cannot be handed on"
+            return self._dead_letter(draft, work, "target_unavailable", reason)
+        if not found.chosen:
+            lost = found.unrouted[0]
+            return self._dead_letter(draft, work, lost.category, f"handed on to {to}: {lost.reason}")
+        error = "; ".join(filter(None, (f"handed on to {to}", draft.error)))[:2000]
+        return replace(draft, outcome="declined", error=error, handed_on=found)
 
     async def _files(self, work: Work, answer: Answer) -> Chosen:
         """Those that the answer may have: a hash that a butler has learned somewhere opens nothing."""
@@ -343,7 +373,7 @@ class TurnLeg:
     def _announce(self, work: Work, settlement: Settlement) -> None:
         self._notifier.notify(settled_topic(work.request_id))
         self._announce_reply(settlement.pool)
-        if settlement.dead_letter is not None:
+        if settlement.dead_letter is not None or settlement.handed_on is not None:
             self._notifier.notify(WORK)
 
     def _announce_reply(self, pool: str | None) -> None:

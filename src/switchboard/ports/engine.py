@@ -107,6 +107,8 @@ class Turn:
     """Where to send the reply while it is being written, from an engine that is `Stoppable`; None: nobody listens."""
     stop: Stop | None = field(default=None, compare=False, repr=False)
     """For an engine that can stop in the middle, see `Stoppable`; else None."""
+    below: Callable[[], Mapping[str, str]] = field(default=dict, compare=False, repr=False)
+    """Names the teams and butlers below its own team, to which it may hand the message on, and what is said of each."""
     keeps: Keeps | None = field(default=None, compare=False, repr=False)
     """For what lives in this process from one turn of the conversation to the next; None: there is no other process."""
 
@@ -385,7 +387,15 @@ class Refusal(_Result):
     reason: str
 
 
-TurnResult = Answer | NoReply | Refusal
+@dataclass(frozen=True, slots=True)
+class HandedOn(_Result):
+    """One of `Turn.below` is to answer: the message goes there, by a further decision. `reason`: why."""
+
+    to: str
+    reason: str = ""
+
+
+TurnResult = Answer | NoReply | Refusal | HandedOn
 
 
 class EngineFailure(Exception):

@@ -16,14 +16,16 @@ import asyncpg
 from msgspec import structs
 
 from switchboard.core.envelope.stored import stored_envelope
+from switchboard.core.storable import to_storable_json
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import Flow, Item, LaneKey, ReplyFile, TurnOutcome
 from switchboard.domain.message import Conversation, RequestId
-from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId
+from switchboard.domain.routing import DeadLetterCategory, Decision, SystemId, TeamId
 from switchboard.ports.engine import ModelUsage, StopReason
 from switchboard.ports.tools import Kept
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
+from switchboard.store.dead_letters import branch_columns
 from switchboard.store.history import Said, entry_rows
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import known_schema
@@ -91,6 +93,8 @@ class Settlement:
     said: Said | None = None
     """What is kept of the turn for those that follow."""
     retry_in: float | None = None
+    handed_on: Decision | None = None
+    """Who gets the message instead of an answer of this turn."""
     files: Sequence[ReplyFile] = ()
     """Of the reply, each of which `blobs.sendable` has found."""
 
@@ -215,6 +219,19 @@ def _settle_row(s: Settlement) -> tuple[object, ...]:
         *(s.hand_on, s.pause, s.outbox_id, s.text, s.pool, *died),
         to_json(s.files) if s.files else None,
     )
+
+
+async def hand_on(database: Database, worker: int, settlement: Settlement, decision: Decision) -> Settled:
+    """End a turn, and deliver what it was about to the butlers of `decision`; both or, when fenced, neither."""
+    trail, branches = to_storable_json(decision.trail), branch_columns(decision)
+    given = [_settle_row(settlement)]
+    [row] = await database.rows(query("lanes.hand_on"), worker, given, decision.version, trail, *branches)
+    return Settled(row["ok"], row["next_seq"])
+
+
+async def facts_of(database: Database, item: Item) -> Mapping[str, str]:
+    """What was known of the message of a delivery when it was decided first."""
+    return await database.value(query("lanes.facts"), item.lane, item.seq) or {}
 
 
 async def keep(database: Database, worker: int, item: Item, within: float) -> Kept | None:

@@ -40,7 +40,6 @@ from switchboard.ports.engine import (
     Engine,
     EngineFailure,
     Fenced,
-    NoReply,
     OnRecord,
     OutcomeUnknown,
     Parked,
@@ -420,7 +419,7 @@ async def _run(subject: Subject, turn: Turn, journal: MemoryJournal | None = Non
     """The result of a turn, which must be one that can be stored. Raises what the engine raises."""
     async with asyncio.timeout(_PATIENCE_S):
         result = await subject.engine.run(turn, journal or MemoryJournal())
-    assert isinstance(result, Answer | NoReply | Refusal), f"{result!r} is no result of a turn"
+    assert isinstance(result, TurnResult), f"{result!r} is no result of a turn"
     text = result.text if isinstance(result, Answer) else result.reason
     assert isinstance(text, str), f"{text!r} is no text"
     assert storable_text(text) == text, "the text has NUL or lone surrogates in it, which cannot be stored"

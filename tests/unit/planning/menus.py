@@ -36,7 +36,7 @@ ARXIV: Final = "https://arxiv.org/abs/2512.24601"
 CRATE: Final = "https://crates.io/crates/rlm-cli"
 MENU: Final = Menu(
     (FETCH, READ, SEARCH, NOW, DELETE, SEND),
-    subagents=("System1/health",),
+    subagents={"System1/health": "Looks after health."},
     urls=(ARXIV, CRATE),
     paths=("notes/a.md",),
 )

@@ -235,7 +235,7 @@ def test_forms_fit_our_own_tools() -> None:
 def test_reviews_and_tool_loops_only_read_what_the_person_named() -> None:
     menu = replace(MENU, more_urls=("https://docs.example/",), more_paths=("b.md",)).after_outside()
     assert [one.name for one in menu.tools] == ["web_fetch", "read_file", "web_search", "now"]
-    assert (menu.all_urls, menu.all_paths, menu.subagents) == ((ARXIV, CRATE), ("notes/a.md",), ())
+    assert (menu.all_urls, menu.all_paths, menu.subagents) == ((ARXIV, CRATE), ("notes/a.md",), {})
     assert "docs.example" not in json.dumps(review_tool(menu).parameters)
 
 

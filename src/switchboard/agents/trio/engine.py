@@ -92,8 +92,10 @@ class TrioEngine:
         except msgspec.ValidationError as error:  # another release began it; a worker of that one may still be there
             raise EngineFailure(f"this release cannot read what is on record of the plan: {error}") from error
 
-    async def question(self, member: Member, text: str) -> Question:
+    async def question(self, member: Member, text: str, below: Mapping[str, str]) -> Question:
         """What the router is asked if an owner of the butler writes this, and nothing was said before.
+
+        `below`: as in a turn.
 
         Raises `EngineFailure`.
         """
@@ -105,6 +107,7 @@ class TrioEngine:
         builds = None if options.builds is None else options.builds.builds
         menu = Menu(
             tuple(tool for tool in tools if tool.name != ASK_USER),
+            subagents=below,
             urls=written_urls(own),
             paths=paths_in(own),
             more_paths=options.paths,
@@ -152,6 +155,7 @@ class TrioEngine:
             paths=tuple(dict.fromkeys((*attached, *paths_in(own)))),
             more_paths=(*options.paths, *paths_in("\n".join(map(own_words, person)))),
             own=options.own,
+            subagents=turn.below(),
             builds=None if options.builds is None else options.builds.builds,
             tries=plan.tries,
             calls=plan.calls,

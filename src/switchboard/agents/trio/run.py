@@ -48,9 +48,9 @@ from switchboard.ports.engine import (
     Answer,
     Costed,
     EngineFailure,
+    HandedOn,
     Journal,
     ModelUsage,
-    NoReply,
     Outage,
     Parked,
     StopReason,
@@ -101,7 +101,7 @@ class PlannedTurn:
             case "ask_user":
                 return self._result(str(routed.args.get("question", "")), "end", warning=routed.warning)
             case "subagent":
-                return NoReply(f"{routed.target} is to answer")
+                return self._handed_on(routed)
             case _:
                 return await self._planned(routed, carrier)
 
@@ -233,6 +233,13 @@ class PlannedTurn:
         if start.roles.main == start.roles.specialist or (left < start.limits.least and not known):
             return ""
         return await self._until_stopped(carrier.lead(text)) or ""
+
+    # Somebody else ----------------------------------------------------------------------------------------------------
+
+    def _handed_on(self, routed: Routed) -> TurnResult:
+        """The answer is that of another butler: nothing was said here, so nothing is kept."""
+        reason = f"its router decided so{', but was not sure' if routed.unsure else ''}"
+        return HandedOn(routed.target, reason, usage=self._usage(), warning=routed.warning)
 
     # The result -------------------------------------------------------------------------------------------------------
 

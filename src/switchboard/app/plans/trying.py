@@ -25,6 +25,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ModelFailure
 from switchboard.domain.planning import Pipeline, PipelineStep, RouteAction, RouteDecision
 from switchboard.domain.routing import Member
+from switchboard.journey.handing_on import below
 from switchboard.ports.engine import EngineFailure, ModelUsage
 from switchboard.store.mcp_tools import StoredPins
 from switchboard.tools.mcp_servers import McpServers
@@ -68,9 +69,9 @@ class PlanTrials:
 
     async def try_plan(self, text: str, butler: str | None = None) -> PlanTrial:
         """Ask the router of a butler, by default of the only one that plans. Raises NotFound, InvalidInput."""
-        member = self._member(butler)
+        member, book = self._member(butler), self._runtime.rule_book
         try:
-            question = await self._engine.question(member, text)
+            question = await self._engine.question(member, text, below(book.rules, book.remote_agents, member.team_id))
         except EngineFailure as failure:
             raise InvalidInput(str(failure), field="butler") from failure
         try:

@@ -36,7 +36,10 @@ def route_tool(menu: Menu) -> Tool:
     properties: JsonObject = {
         "action": {"type": "string", "enum": list(_actions(menu))},
         "steps": _steps(menu),
-        "target": {"type": "string", "enum": [*_names(offered(menu)), *menu.specialists, *menu.subagents, ""]},
+        "target": {
+            "type": "string",
+            "enum": _different(*_names(offered(menu)), *menu.specialists, *menu.subagents, ""),
+        },
         "args": {"type": "object"},
         "confidence": {"type": "number"},
     }
@@ -56,6 +59,11 @@ def _actions(menu: Menu) -> Iterator[str]:
     yield from ("respond", "pipeline", "specialist", "ask_user")
     yield from (("tool",) if offered(menu) else ())
     yield from (("subagent",) if menu.subagents else ())
+
+
+def _different(*names: str) -> list[str]:
+    """Each once, as the values of an enum must be: a team may have the name of a tool."""
+    return list(dict.fromkeys(names))
 
 
 def _steps(menu: Menu) -> JsonObject:

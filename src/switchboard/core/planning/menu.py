@@ -6,7 +6,8 @@ plans to it. Next: `form.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from switchboard.core.planning.guard import Guard, guard_of, is_read_only
@@ -19,12 +20,13 @@ SPECIALIST_TASKS: Final = ("synthesize", "analyze", "write")
 class Menu:
     """`urls` and `paths` are those of the message, `more_urls` and `more_paths` of earlier turns and the settings.
 
-    `own`: names of tools whose results hold nothing from outside.
+    `subagents`: butlers and teams that may answer instead, and what is said of them. `own`: names of tools whose
+    results hold nothing from outside.
     """
 
     tools: tuple[FrozenTool, ...] = ()
     specialists: tuple[str, ...] = SPECIALIST_TASKS
-    subagents: tuple[str, ...] = ()
+    subagents: Mapping[str, str] = field(default_factory=dict)
     urls: tuple[str, ...] = ()
     more_urls: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
@@ -55,4 +57,4 @@ class Menu:
         message's own URLs and paths; and nobody else is drawn in.
         """
         tools = tuple(tool for tool in self.tools if is_read_only(tool))
-        return replace(self, tools=tools, subagents=(), more_urls=(), more_paths=())
+        return replace(self, tools=tools, subagents={}, more_urls=(), more_paths=())

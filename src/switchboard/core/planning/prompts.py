@@ -47,7 +47,7 @@ You plan how a message is answered. You do not answer it yourself. Decide on one
 - tool: one call of a tool; `target` is its name;
 - pipeline: several `steps`, at most {MOST_STEPS};
 - ask_user: something is missing; `args.question` asks for it;
-- subagent: another butler answers it; `target` is its name.
+- subagent: another butler, or team, answers it instead of you; `target` is its name.
 `confidence` says how sure you are, from 0 to 1.
 A step has `action`, `target`, `args` and `needs`, the numbers of the steps that must end before it. Steps without
 needs run at the same time. Only specialists see the results of the steps that they need; arguments are constants.
@@ -163,10 +163,11 @@ def lead_of(said: str) -> str:
 
 def _told_of(menu: Menu) -> str:
     tools = [f"- {tool.name}: {' '.join(tool.description.split())[:_MOST_DESCRIPTION]}" for tool, _ in offered(menu)]
+    others = [f"- {name}: {' '.join(said.split())[:_MOST_DESCRIPTION]}" for name, said in menu.subagents.items()]
     parts = (
         ("Tools:\n" + "\n".join(tools)) if tools else "There are no tools.",
         f"Specialists: {', '.join(menu.specialists)}.",
-        f"Other butlers: {', '.join(menu.subagents)}." if menu.subagents else "",
+        ("Other butlers and teams:\n" + "\n".join(others)) if others else "",
         "URLs:\n" + "\n".join(menu.all_urls) if menu.all_urls else "",
         "Paths:\n" + "\n".join(menu.all_paths) if menu.all_paths else "",
     )

@@ -151,7 +151,7 @@ def _other_faults(decision: RouteDecision, menu: Menu) -> Iterator[str]:
     if decision.action == "ask_user" and not string(decision.args.get("question")).strip():
         yield "args.question must be the question to the person"
     elif decision.action == "subagent" and decision.target not in menu.subagents:
-        yield f"there is no butler {decision.target[:100]!r}; there are: {', '.join(menu.subagents) or 'none'}"
+        yield f"there is no butler or team {decision.target[:100]!r}; there are: {', '.join(menu.subagents) or 'none'}"
 
 
 def _single(decision: RouteDecision) -> PipelineStep:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -68,7 +68,7 @@ class Start:
     paths: tuple[str, ...] = ()
     more_paths: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    subagents: tuple[str, ...] = ()
+    subagents: Mapping[str, str] = field(default_factory=dict)
     builds: Builds | None = None
     tries: int = 3
     """Of a tool that may be repeated."""

@@ -156,3 +156,39 @@ begin
     end if;
     return query select true, _noted, _n;
 end $$;
+
+-- Hand on: the end of a turn without a reply, and a further decision about what its butler was given, or nothing at all
+-- (fenced). d_*, x_* as in decide_again. Those who have it already do not get it twice: they answer it.
+create or replace function hand_on(
+    _owner bigint, _given settlement[], _version bigint, _trail text,
+    d_system text[], d_team text[],
+    x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
+) returns table (lane uuid, ok boolean, next_seq bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _conversation uuid;
+    _tier smallint;
+    _request_id uuid;
+    _text text;
+    _ended record;
+begin
+    select l.conversation, l.tier, d.request_id, d.text into _conversation, _tier, _request_id, _text
+        from unnest(_given) i join lane l on l.key = i.lane join delivery d on d.lane = i.lane and d.seq = i.seq;
+    -- all lanes at once, as they are locked in one order everywhere
+    perform lock_lanes(array_agg(w.key), array_agg(w.kind), array_agg(w.system_id), array_agg(w.conversation), array_agg('work'::text))
+        from (
+            select l.key, l.kind, l.system_id, l.conversation from unnest(_given) i join lane l on l.key = i.lane
+            union select lane_key('turn', d.system_id, _conversation), 'turn', d.system_id, _conversation
+                from unnest(d_system) as d (system_id)
+            union select lane_key('notice', x.handler, _conversation), 'notice', x.handler, _conversation
+                from unnest(x_handler) as x (handler) where x.handler is not null
+        ) w;
+    perform hold_message(_request_id, _conversation, d_system, x_handler);
+    select s.lane, s.ok, s.next_seq into _ended from settle_turns(_owner, _given) s;
+    if _ended.ok then
+        perform decide_again(_request_id, _conversation, _version, _trail, _tier, d_system, d_team,
+                             x_id, x_team, x_category, x_reason, x_handler, _text);
+    end if;
+    return query select _ended.lane, _ended.ok, _ended.next_seq;
+end $$;

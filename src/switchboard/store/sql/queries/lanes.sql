@@ -81,6 +81,12 @@ select lane, ok, next_seq from settle_turns($1, $2::settlement[]);
 -- name: settle_with_entries
 select lane, ok, next_seq from settle_turns_with_entries($1, $2::settlement[], $3);
 
+-- name: hand_on
+select lane, ok, next_seq from hand_on($1, $2::settlement[], $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- name: facts
+select d.facts from delivery x join decision d on d.request_id = x.request_id and d.n = 1 where x.lane = $1 and x.seq = $2;
+
 -- name: list
 select key, lane_name(key) as lane, kind, pool, state, last_seq - done_seq as waiting, parked, attempts, owner, epoch, ready_at, lease_until
 from lane
