@@ -10,8 +10,9 @@ import pytest
 from switchboard.domain.planning import RouteDecision
 from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.journey.handing_on import MOST, below
-from switchboard.ports.engine import Answer, Engine, HandedOn, Journal, NoReply, Turn, TurnResult
+from switchboard.ports.engine import Answer, Engine, HandedOn, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.store import ledger
+from switchboard.store.inbox import get_message
 from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.hands import Scripted, all_dead_letters, assert_balanced, at_work, settled, turns
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
@@ -33,12 +34,15 @@ async def answers(turn: Turn, _: Journal) -> TurnResult:
     return NoReply() if turn.dead_letter is not None else Answer(f"{turn.member.name}: {turn.text}")
 
 
-async def after(parts: Lab, first: Engine, sent: Sequence[Any] = ()) -> Any:
+OTHER: Final = Scripted(answers)
+
+
+async def after(parts: Lab, first: Engine, sent: Sequence[Any] = (), other: Engine = OTHER) -> Any:
     """The request id of a message to the clerk, whose engine is `first`, when all is settled."""
     *earlier, last = sent or [submission("it hurts", channel="api")]
     await parts.accept.accept_all(earlier)
     accepted = await parts.accept.accept(last)
-    async with at_work(parts.worker({"first": first, "other": Scripted(answers)})):
+    async with at_work(parts.worker({"first": first, "other": other})):
         await eventually(lambda: settled(parts))
     await assert_balanced(parts)
     return accepted.request_id
@@ -86,6 +90,19 @@ async def test_a_team_where_no_rule_takes_it_makes_it_a_dead_letter_of_who_hande
         [letter] = await all_dead_letters(parts)
         assert (letter["category"], letter["team_id"], letter["system_id"]) == ("no_route", CARE, CLERK)
         assert letter["reason"].startswith("handed on to night: ")
+
+
+async def test_a_message_that_its_receiver_refuses_is_dead_and_not_declined(database_url: str) -> None:
+    async def refuses(turn: Turn, _: Journal) -> TurnResult:
+        return NoReply() if turn.dead_letter is not None else Refusal("not mine")
+
+    async with lab(database_url, TREE, RULES) as parts:
+        request_id = await after(parts, handing_on(OWL), other=Scripted(refuses))
+        stored = await get_message(parts.database, request_id)
+        assert stored is not None
+        assert stored.state == "dead"
+        [letter] = await all_dead_letters(parts)
+        assert (letter["category"], letter["team_id"], letter["system_id"]) == ("refused", NIGHT, OWL)
 
 
 async def test_who_has_the_message_already_answers_it_once(database_url: str) -> None:

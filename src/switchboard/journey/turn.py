@@ -284,7 +284,7 @@ class TurnLeg:
             lost = found.unrouted[0]
             return self._dead_letter(draft, work, lost.category, f"handed on to {to}: {lost.reason}")
         error = "; ".join(filter(None, (f"handed on to {to}", draft.error)))[:2000]
-        return replace(draft, outcome="declined", error=error, handed_on=found)
+        return replace(draft, outcome="declined", error_class="handed_on", error=error, handed_on=found)
 
     async def _files(self, work: Work, answer: Answer) -> Chosen:
         """Those that the answer may have: a hash that a butler has learned somewhere opens nothing."""

@@ -18,7 +18,8 @@ language sql stable as $$
         when exists (select from decision d where d.request_id = _request_id and d.branches = 0) then 'history'
         else 'missing' end
     from (
-        select d.state from delivery d where d.request_id = _request_id
+        -- what was handed on is in the hands of those who got it
+        select case when d.error_class = 'handed_on' then 'cancelled' else d.state end from delivery d where d.request_id = _request_id
         union all
         select 'dead' from dead_letter x where x.request_id = _request_id and x.lane is null
         union all

@@ -13,7 +13,8 @@ with state as (
                 when bool_or(s.state = 'held') then 'held'
                 else 'cancelled' end as state
     from (
-        select d.request_id, d.state from delivery d where d.request_id between $1 and $2
+        select d.request_id, case when d.error_class = 'handed_on' then 'cancelled' else d.state end as state
+            from delivery d where d.request_id between $1 and $2
         union all
         select x.request_id, 'dead' from dead_letter x where x.lane is null and x.request_id between $1 and $2
         union all
