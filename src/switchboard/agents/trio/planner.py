@@ -1,8 +1,8 @@
 """The planner: the router's model decides what is done with a message, and whether results answer it.
 
-The executor calls `ModelPlanner` through the protocol of `port.py`.
-Requests are made in `core/planning/prompts.py`, answers read in `core/planning/ladder.py`; here they are sent and
-counted. Next: `ports/models.py`, through which models are asked.
+`run.py` and `steps.py` call `ModelPlanner` through the protocol of `port.py`; `app/plans/trying.py` tries it. Requests
+are made in `core/planning/prompts.py`, answers read in `core/planning/ladder.py`; here they are sent and counted. Next:
+`ports/models.py`, through which models are asked.
 """
 
 from __future__ import annotations

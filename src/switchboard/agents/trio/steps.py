@@ -90,7 +90,7 @@ class Carrier:
         return self.ended(step, before)
 
     def ended(self, step: PipelineStep, before: int) -> Ended:
-        """The end of a step that is on record; `before` it began it had used so many tokens."""
+        """The end of a step that is on record; `before`: the tokens that it had used when it was started."""
         records = self.journal.on_record()
         return ended_of(step.id, records, tokens_of(records, step) - before)
 

@@ -1,7 +1,7 @@
 """What is wrong with a plan before anything of it runs: all of it at once, for a model to mend. Pure.
 
-`read.py` checks what models plan, the executor what else becomes a plan. In: a `Pipeline` and the `Menu`; out: a
-sentence for each fault. Next: `machine.py`.
+`read.py` checks what models plan, `agents/trio/run.py` every plan before it begins. In: a `Pipeline` and the `Menu`;
+out: a sentence for each fault. Next: `machine.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From the answers of a router to a decision: exact, stripped, repaired, one retry with the errors, a template. Pure.
 
-The executor asks the router and passes every answer so far to `settle`, which says whether to ask once more or what is
-decided. In: `Reply`s of the model layer, never their reasoning; out: `Retry` or `Settled`. Next: `read.py`.
+`agents/trio/planner.py` asks the router and passes every answer so far to `settle`, which says whether to ask once more
+or what is decided. In: `Reply`s of the model layer, never their reasoning; out: `Retry` or `Settled`. Next: `read.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a plan may use: tools, specialists, other butlers, and the URLs and paths that people wrote. Pure.
 
-The executor makes one per turn. Prompts and the form that a model fills in are made from it, and `check.py` holds
+`start.py` makes one per turn. Prompts and the form that a model fills in are made from it, and `check.py` holds
 plans to it. Next: `form.py`.
 """
 

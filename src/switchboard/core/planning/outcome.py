@@ -1,6 +1,7 @@
 """What a plan that has ended comes to: which text goes out, and what was not done. Decided by code, never by a model.
 
-The executor calls it after `Finish`. In: a `Plan`; out: the step whose text is the answer, and what is appended to it.
+`agents/trio/run.py` calls it when a plan has ended. In: a `Plan`; out: the step whose text is the answer, and what is
+appended to it.
 """
 
 from __future__ import annotations

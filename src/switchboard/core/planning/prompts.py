@@ -1,7 +1,8 @@
 """The requests of a plan: to the router, for a review, to a specialist, and for the few words before the result. Pure.
 
-The executor sends them. Each fits the context of its model: what is too large is cut, never the question itself, and
-the model is told. In: a message, a `Menu` and views; out: a `Request`. Next: `ladder.py`, which reads the answers.
+`agents/trio/planner.py` and `steps.py` send them. Each fits the context of its model: what is too large is cut, never
+the question itself, and the model is told. In: a message, a `Menu` and views; out: a `Request`. Next: `ladder.py`,
+which reads the answers.
 """
 
 from __future__ import annotations

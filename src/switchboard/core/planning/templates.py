@@ -1,7 +1,8 @@
 """Plans that need no router: for what people ask most, and for when a router fails. Pure.
 
-The executor passes them to `ladder.py`. In: the message, with the URLs and tools of its `Menu`; out: `Pipeline`s that
-are valid for that menu. What a person wrote is a task for a specialist and nothing else: it reaches no shell.
+`agents/trio/run.py` passes them to `ladder.py`. In: the message, with the URLs and tools of its `Menu`; out:
+`Pipeline`s that are valid for that menu. What a person wrote is a task for a specialist and nothing else: it reaches no
+shell.
 """
 
 from __future__ import annotations
