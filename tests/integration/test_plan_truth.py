@@ -264,7 +264,7 @@ async def test_a_router_that_hands_on_sideways_or_upwards_is_not_obeyed() -> Non
         assert await answered(engine, a_turn(MINE), journal) == "An answer."
         route = journal.on_record()["plan:route"].result
     assert route["source"] == "template"
-    assert any("there is no butler 'System4/root'" in note for note in route["notes"])
+    assert any("there is no butler or team 'System4/root'" in note for note in route["notes"])
 
 
 async def test_a_stranger_makes_a_plan_use_no_tool() -> None:
