@@ -42,6 +42,8 @@ TTL: Final = 2.0
 BUDGET: Final = 8_000
 CONVERSATIONS: Final = 60
 TOOLS: Final = ("look", "pay", "ask")
+LOOP: Final = "/loop"
+"""How the label of a call ends that a specialist makes itself."""
 TEAM: Final = Team(
     ROOT,
     None,
@@ -102,7 +104,7 @@ def brain(request: Request) -> Reply:
     """Specialists with tools call one; all of them write a word."""
     if request.tools and not request.results:
         label = request.prompt.rpartition("Write ")[2].rstrip(".")
-        return Reply(calls=(Call("look", {"text": f"{label}/loop"}),))
+        return Reply(calls=(Call("look", {"text": f"{label}{LOOP}"}),))
     return Reply(text="Written.")
 
 
