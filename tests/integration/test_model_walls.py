@@ -232,6 +232,9 @@ QUOTES: Final = {
 """What Ann passes on: which of many addresses a model asks for says something, too."""
 
 
+REFUSED: Final = re.compile("the page was not fetched|web_fetch was not called: it needs an approval")
+
+
 async def test_what_a_model_has_seen_leaves_by_no_address(database_url: str, tmp_path: Path) -> None:
     async with a_web() as web:
         places = [f"{name}.example:{web.port}" for name in ("good", "docs", "evil")]
@@ -245,7 +248,7 @@ async def test_what_a_model_has_seen_leaves_by_no_address(database_url: str, tmp
         async with stage(database_url, tmp_path, [keeper], web) as on:
             replies = await leaking(on, web)
             sent_to = await on.parts.database.rows("select distinct recipient from outbox")
-            refused = sum(body.count("the page was not fetched") for body in map(str, replies.values()))
+            refused = sum(bool(REFUSED.search(body)) for body in replies.values())
     assert {name: seen_in(reply) for name, reply in replies.items()} == dict.fromkeys(replies, CANARIES)
     assert len(replies) >= 40
     assert [row["recipient"] for row in sent_to] == ["ann"]

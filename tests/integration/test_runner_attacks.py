@@ -78,6 +78,7 @@ async def test_calls_at_once_ask_people_no_more_than_they_may(tmp_path: Path, ef
     body = """
     for n in range(30):
         send("tools/call", name="pay", arguments={"text": str(n)})
+    server.stdout.readline()  # what is read after it has ended is not carried out
     end("I wait.")
     """
     pay, journal = Noting("pay", effect), MemoryJournal()

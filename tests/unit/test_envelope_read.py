@@ -326,7 +326,9 @@ def test_the_schema_names_every_limit_and_every_default() -> None:
     assert parts["Event"]["observed_at"] == {"format": "date-time", "title": "Observed At", "type": "string"}
     assert (parts["Payload"]["attachments"]["default"], parts["Payload"]["attachments"]["maxItems"]) == ([], 100)
     assert parts["Payload"]["normalized_text"]["maxLength"] == MAX_TEXT
-    assert [part["default"] for part in parts["Control"].values()] == [None, None, "default", "full", False, None]
+    assert [part["default"] for part in parts["Control"].values()] == [
+        *(None, None, "default", "full", False, None, None)
+    ]
     assert SCHEMA["properties"]["schema_version"]["const"] == "ingest.v1"
 
 

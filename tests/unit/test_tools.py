@@ -99,7 +99,7 @@ def test_limits_and_defaults_in_the_manual() -> None:
         f"may take {rules.memory // 1024**3} GiB of memory (`sandbox.memory`), be {rules.processes}"
         f" (`sandbox.processes`; threads count), and write {rules.tmpfs // mib} MiB to",
         f"looks every {PERIOD_S * 1000:.0f} ms",
-        f"for half an hour after its last command; a worker keeps {MOST_SESSIONS}.",
+        f"for half an hour after its last command, and ends with it; a worker keeps {MOST_SESSIONS}.",
         f"at most {workspace.MOST_WRITTEN // mib} MiB, a workspace",
         f"Redirects**, at most {('zero', 'one', 'two', 'three', 'four', 'five')[MOST_REDIRECTS]}.",
         f"At most {MOST_BODY // mib} MiB are read, in {WebOptions().seconds:.0f} seconds",
