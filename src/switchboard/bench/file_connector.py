@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import httpx2
 
+from switchboard.app.logs import set_up_logs
 from switchboard.bench import lab
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.ports.connector import Identity
@@ -59,4 +60,5 @@ async def serve(url: str, token: str, sizes: Sequence[int]) -> None:
 
 
 if __name__ == "__main__":
+    set_up_logs("error")
     asyncio.run(serve(sys.argv[1], os.environ[TOKEN], [int(size) for size in sys.argv[2:]]))
