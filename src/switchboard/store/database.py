@@ -140,22 +140,33 @@ class _Connection(asyncpg.Connection):
     The driver has no public way to do so. Where it calls its method otherwise, each connection asks for itself.
     """
 
+    ours: _OurTypes = ()
+
+    async def learn(self) -> bool:
+        """What it needs to know of types; whether there are any of ours."""
+        rows = await self.fetch(query("types.ours"))
+        self.ours = tuple((row[0], row[1], row[2], row[3]) for row in rows)
+        return bool(rows)
+
     async def _introspect_types(self, typeoids: Iterable[int], timeout: float | None) -> Any:
         asked = frozenset(typeoids)
-        made = {oid for oid in asked if oid >= _FIRST_MADE_OID}
-        ours = tuple((row[0], row[1], row[2], row[3]) for row in await self.fetch(query("types.ours"))) if made else ()
-        if (told := _told.get((asked, ours))) is None:
+        if (told := _told.get((asked, self.ours))) is None:
             told = await vars(asyncpg.Connection)["_introspect_types"](self, asked, timeout)
-            if made <= {array for array, *_ in ours} and all(part < _FIRST_MADE_OID for *_, part in ours):
-                _told[asked, ours] = told
+            if all(self._is_known(oid) for oid in asked):
+                _told[asked, self.ours] = told
         return told
 
+    def _is_known(self, oid: int) -> bool:
+        """Whether another type with this number would not be the same for `ours`."""
+        parts = [part for array, _, _, part in self.ours if array == oid]
+        return oid < _FIRST_MADE_OID or (bool(parts) and max(parts) < _FIRST_MADE_OID)
 
-async def _prepare(connection: asyncpg.Connection) -> None:
+
+async def _prepare(connection: Any) -> None:
+    """A `_Connection`, as the pool shows it."""
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, schema="pg_catalog", encoder=to_json, decoder=from_json, format="text")
-    migrated = await connection.fetchval("select to_regtype('settlement') is not null")
-    kinds = _ARRAYS + (_OUR_ARRAYS if migrated else ())
+    kinds = _ARRAYS + (_OUR_ARRAYS if await connection.learn() else ())
     await connection.prepare("select " + ", ".join(f"null::{kind}[]" for kind in kinds))
 
 
