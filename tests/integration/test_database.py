@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from importlib.resources import files
 from uuid import uuid4
 
@@ -96,6 +97,14 @@ async def test_types_are_asked_for_once_in_a_process(database_url: str) -> None:
     async with lab(database_url) as parts, parts.database.connection() as connection:
         await connection.prepare(query("lanes.settle"))
         assert await connection.fetchval(asked) == 0
+
+
+async def test_a_new_connection_is_in_no_transaction(database_url: str) -> None:
+    async with lab(database_url) as parts, AsyncExitStack() as stack:
+        for _ in range(4):  # the later ones are told of types by the earlier ones
+            connection = await stack.enter_async_context(parts.database.connection())
+            async with connection.transaction(isolation="serializable"):
+                assert await connection.fetchval("show transaction_isolation") == "serializable"
 
 
 async def test_connections_forget_the_types_of_a_schema_that_was_made_anew(database_url: str) -> None:

@@ -167,7 +167,8 @@ async def _prepare(connection: Any) -> None:
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, schema="pg_catalog", encoder=to_json, decoder=from_json, format="text")
     kinds = _ARRAYS + (_OUR_ARRAYS if await connection.learn() else ())
-    await connection.prepare("select " + ", ".join(f"null::{kind}[]" for kind in kinds))
+    # Not `prepare`: where no question about types follows it, it leaves the session in a transaction.
+    await connection.fetch("select " + ", ".join(f"null::{kind}[]" for kind in kinds))
 
 
 async def _keep(_: asyncpg.Connection) -> None:
