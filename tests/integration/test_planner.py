@@ -63,7 +63,7 @@ def form(value: object) -> str:
 
 def steps(planned: Planned) -> Sequence[str]:
     decision = planned.settled.decision
-    found = decision.steps if isinstance(decision, Pipeline) else steps_of(decision)
+    found = decision.steps if isinstance(decision, Pipeline) else steps_of(decision, LIMITS)
     return [step.target for step in found]
 
 

@@ -508,6 +508,27 @@ async def test_tokens_are_reserved_and_what_there_are_none_for_is_skipped() -> N
     assert "the token budget was used up" in done.answer.text
 
 
+async def test_the_limits_of_a_butler_hold_for_all_of_its_plan() -> None:
+    async def long_page(_: JsonMapping, __: ToolScope) -> ToolOutcome:
+        return ToolOutcome("p" * 5_000)
+
+    def script(request: Request) -> Reply:
+        return Reply(text='{"action": "respond", "confidence": 0.9}' if "You plan" in request.system else "Both are.")
+
+    limits = {"unsure_below": 0.95, "router_tokens": 500, "specialist_tokens": 600}
+    sizes = {"tool_chars": 300, "specialist_chars": 900, "template_budget": 2_000}
+    turn = a_turn({**MINE, "plan": {**limits, **sizes}}, COMPARE)
+    done = await ran(None, [Fetch("web_fetch", act=long_page)], script, turn=turn)
+    routing, writing = done.requests
+    assert [int(one.body["max_completion_tokens"]) for one in (routing, writing)] == [500, 600]
+    assert writing.prompt.count("p") < 2 * 300, "of each page what others may see of it"
+    assert len(writing.prompt) <= 900
+    routed, start = (done.journal.on_record()[path].result for path in ("plan:route", "plan:start"))
+    assert (routed["source"], routed["pipeline"]["token_budget"]) == ("template", 2_000)
+    assert start["limits"]["reserve"]["specialist"] == 600
+    assert done.answer.text == "Both are."
+
+
 async def test_a_model_that_is_away_is_waited_for_while_the_others_go_on() -> None:
     away = [True]
 

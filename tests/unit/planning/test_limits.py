@@ -7,33 +7,31 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from switchboard.agents.trio.options import PlanOptions, TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT
 from switchboard.core.planning.check import MOST_ARGS
 from switchboard.core.planning.form import MOST_STEPS, MOST_TOOLS
-from switchboard.core.planning.ladder import UNSURE
+from switchboard.core.planning.guard import Guard
+from switchboard.core.planning.ladder import Settled, settle
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.prompts import LEAD_WORDS, PLAN_TOKENS, THINKING_TOKENS
-from switchboard.domain.planning import SPECIALIST_CHARS, TOOL_CHARS
+from switchboard.core.planning.machine import End, Ended, Recorded, resume
+from switchboard.core.planning.prompts import LEAD_WORDS, review_request
+from switchboard.core.planning.read import read_decision, read_review, steps_of
+from switchboard.core.planning.templates import templates
+from switchboard.domain.llm import Reply
+from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep, Review, RouteDecision
+from tests.unit.planning.answers import SEED
+from tests.unit.planning.menus import ARXIV, CRATE, MENU
 
 PAGE = (Path(__file__).parents[3] / "docs" / "plans.md").read_text(encoding="utf-8")
 LIMITS = PlanLimits()
 FIXED = {
     "steps of one form that the router fills in": MOST_STEPS,
     "tools that it is told of": MOST_TOOLS,
-    "characters of the result of a tool that others see": TOOL_CHARS,
-    "characters of all input of a specialist": SPECIALIST_CHARS,
     "characters of the arguments of a step": MOST_ARGS,
-    "tokens reserved for a specialist": LIMITS.reserve["specialist"],
-    "tokens reserved for a specialist with tools": LIMITS.reserve["specialist_with_tools"],
-    "tokens reserved for a review": LIMITS.reserve["router_review"],
-    "tokens kept for the end of a plan": LIMITS.kept,
-    "tokens below which nothing is asked": LIMITS.least,
-    "tokens of the answer of a router": PLAN_TOKENS,
-    "tokens of the answer of a router that thinks": THINKING_TOKENS,
     "tokens of context that a router has, where nobody says": UNKNOWN_CONTEXT,
-    "confidence below which a template goes first": UNSURE,
     "words of a lead": LEAD_WORDS,
 }
 
@@ -53,3 +51,80 @@ def test_the_page_names_every_limit_with_its_value(head: str, limits: Mapping[st
 def test_a_call_of_a_tool_has_half_a_minute_as_the_page_says() -> None:
     assert f"| `tool_timeout` | {TrioOptions().tool_timeout:g} | seconds for one call of a tool |" in PAGE
     assert PlanOptions().limits == LIMITS
+
+
+# What each option changes ---------------------------------------------------------------------------------------------
+
+RESERVED: Mapping[str, PipelineAction] = {
+    "specialist_tokens": "specialist",
+    "with_tools_tokens": "specialist_with_tools",
+    "review_tokens": "router_review",
+}
+OTHERWISE = {"kept_tokens": "kept", "least_tokens": "least"}
+OF_TURNS = {"max_rounds", "token_budget", "deadline", "attempts", "tries", "calls"}
+
+
+def options(**given: float) -> PlanOptions:
+    return PlanOptions.model_validate(given)
+
+
+@pytest.mark.parametrize("name", sorted(PlanOptions.model_fields.keys() - OF_TURNS))
+def test_an_option_is_a_limit_of_its_plans(name: str) -> None:
+    value = {"unsure_below": 0.25, "thinking_tokens": 1_234, "template_budget": 2_345, "least_tokens": 123}.get(
+        name, 456
+    )
+    limits = options(**{name: value}).limits
+    found = limits.reserve[RESERVED[name]] if name in RESERVED else getattr(limits, OTHERWISE.get(name, name))
+    assert found == value
+
+
+@pytest.mark.parametrize(
+    ("given", "wrong"),
+    [
+        ({"tool_chars": 199}, "tool_chars"),
+        ({"specialist_chars": 100_001}, "specialist_chars"),
+        ({"unsure_below": 1.5}, "unsure_below"),
+        ({"least_tokens": 0}, "least_tokens"),
+        ({"token_budget": 599}, "token_budget must be at least 600 (kept_tokens and least_tokens together)"),
+        ({"kept_tokens": 3_900}, "template_budget must be at least 4100 (kept_tokens and least_tokens together)"),
+        ({"review_tokens": 100}, "review_tokens must be at least 200 (least_tokens)"),
+        ({"router_tokens": 100}, "router_tokens must be at least 200 (least_tokens)"),
+        ({"router_tokens": 3_000}, "thinking_tokens must be at least 3000 (router_tokens)"),
+    ],
+)
+def test_options_that_no_plan_can_keep_to_are_named(given: Mapping[str, float], wrong: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(wrong)):
+        options(**given)
+
+
+def test_what_models_and_templates_plan_has_the_sizes_of_the_options() -> None:
+    limits = options(tool_chars=300, specialist_chars=900, template_budget=1_000).limits
+    decided = read_decision(SEED, MENU, limits)
+    assert isinstance(decided, RouteDecision)
+    added = read_review({"verdict": "extend", "steps": SEED["steps"]}, MENU, limits, ())
+    assert isinstance(added, Review)
+    single = read_decision({"action": "specialist", "target": "write", "args": {"task": "Write."}}, MENU, limits)
+    assert isinstance(single, RouteDecision)
+    found = templates(f"compare {ARXIV} {CRATE}", MENU, limits)
+    assert found.matching is not None
+    for steps in (steps_of(decided, limits), added.steps, found.matching.steps):
+        assert [step.max_chars for step in steps] == [300, 300, 900]
+    assert [step.max_chars for step in (*steps_of(single, limits), *found.plain.steps)] == [900, 900]
+    assert {found.matching.token_budget, found.plain.token_budget} == {1_000}
+
+
+@pytest.mark.parametrize(("below", "source"), [(0.0, "exact"), (0.5, "template"), (0.3, "exact")])
+def test_how_sure_a_router_must_be_is_an_option(below: float, source: str) -> None:
+    limits = options(unsure_below=below).limits
+    found = settle(
+        [Reply('{"action": "respond", "confidence": 0.3}')], MENU, limits, templates("compare", MENU, limits)
+    )
+    assert isinstance(found, Settled)
+    assert found.source == source
+
+
+def test_a_review_sees_twice_what_a_specialist_does() -> None:
+    limits = options(specialist_chars=500).limits
+    steps = (PipelineStep("s1", "specialist", "write", {"task": "Write."}),)
+    one, _ = resume(Pipeline(steps), limits, Guard(), Recorded([Ended(End("s1", "done"))]))
+    assert review_request(one, "x" * 9_000, {"s1": "y" * 9_000}, MENU, 800, 32_768).cut_to == 1_000

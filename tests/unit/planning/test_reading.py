@@ -44,7 +44,7 @@ def test_a_valid_answer_is_taken_as_it_stands(value: JsonObject) -> None:
     assert isinstance(found, Settled), found
     assert (found.source, found.tries) == ("exact", 1)
     assert isinstance(found.decision, RouteDecision)
-    steps = steps_of(found.decision)
+    steps = steps_of(found.decision, LIMITS)
     assert not steps or not steps_faults(steps, MENU, LIMITS.steps)
 
 
@@ -128,7 +128,7 @@ def test_spoiled_answers_become_a_valid_plan_or_nothing(random: Random) -> None:
     found = decision(text)
     if found is None:
         return
-    steps = steps_of(found)
+    steps = steps_of(found, LIMITS)
     assert not steps_faults(steps, MENU, LIMITS.steps) if steps else found.action not in {"pipeline", "tool"}
     assert all(step.target in text for step in steps if step.action != "router_review")
 

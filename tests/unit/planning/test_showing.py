@@ -19,8 +19,6 @@ from switchboard.core.planning.machine import End, Ended, EndState, HaltReason, 
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
 from switchboard.core.planning.prompts import (
-    PLAN_TOKENS,
-    THINKING_TOKENS,
     Asked,
     asked_again,
     lead_of,
@@ -175,9 +173,9 @@ def test_every_request_fits_the_context_of_its_model(text: str, page: str, windo
     small = Menu((FETCH,), urls=(ARXIV,))
     requests = [
         specialist_request(one, RESEARCH[2], texts, (500, window)),
-        lead_request(text, page, window),
-        route_request(text, small, max(window, 4_096)),
-        review_request(one, text, texts, (small, max(window, 4_096))),
+        lead_request(text, page, LIMITS.specialist_chars, window),
+        route_request(text, small, 800, max(window, 4_096)),
+        review_request(one, text, texts, small, 800, max(window, 4_096)),
     ]
     for asked, room in zip(requests, (window, window, max(window, 4_096), max(window, 4_096)), strict=True):
         assert fitting(asked, room)
@@ -207,23 +205,23 @@ def test_all_of_the_input_is_within_max_chars() -> None:
 
 
 def test_the_router_is_told_what_there_is_and_fills_in_its_form() -> None:
-    request = route_request("Compare both", MENU, 8_192).request
+    request = route_request("Compare both", MENU, 700, 8_192).request
     assert (request.force, [one.name for one in request.tools]) == ("route_decision", ["route_decision"])
     assert ARXIV in request.said
     assert "web_search" in request.said
     assert request.said.endswith("The message:\nCompare both")
-    assert request.max_tokens == 800
+    assert request.max_tokens == 700
 
 
 @pytest.mark.parametrize("window", [4_096, 8_192, 32_768])
-@pytest.mark.parametrize("tokens", [300, PLAN_TOKENS, THINKING_TOKENS])
+@pytest.mark.parametrize("tokens", [300, LIMITS.router_tokens, LIMITS.thinking_tokens])
 @pytest.mark.parametrize("size", [0, 50_000])
 def test_what_is_asked_again_fits_with_its_answer(window: int, tokens: int, size: int) -> None:
     text, answer = f"Compare {'x ' * size}", f"I would {'y ' * size}"
     make = partial(route_request, text, MENU)
     again = partial(asked_again, make, answer, "Wrong. " * size)
     for one, roles in ((make, ["user"]), (again, ["user", "assistant", "user"])):
-        asked = with_room(one, window, tokens)
+        asked = with_room(one, tokens, window)
         assert fitting(asked, window)
         assert 200 <= asked.request.max_tokens <= tokens
         assert asked.request.max_tokens == tokens or window == 4_096, "a small context leaves less"
@@ -238,7 +236,7 @@ def test_with_a_small_context_the_router_is_told_less_and_what_the_message_is_ab
     many = (*OURS, *(tool(f"tool_{n}", {"query": {"type": "string"}, "language": {}}) for n in range(20)))
     menu = Menu(many, urls=tuple(f"https://en.example.org/wiki/Some_Long_Article_{n}" for n in range(urls)))
     text = "Please compare what these pages say about dams. " * 40
-    small, large = route_request(text, menu, 4_096), route_request(text, menu, 32_768)
+    small, large = route_request(text, menu, 800, 4_096), route_request(text, menu, 800, 32_768)
     assert fitting(small, 4_096)
     assert small.cut_to is None or small.cut_to >= 1_000
     assert "web_fetch" in str(small.request.tools[0].parameters)
@@ -249,7 +247,7 @@ def test_with_a_small_context_the_router_is_told_less_and_what_the_message_is_ab
 
 def test_a_review_is_told_no_page() -> None:
     one = plan(RESEARCH, s1="done", s2="done", s3="done")
-    request = review_request(one, "Compare", {"s1": "PAGE", "s2": "PAGE", "s3": "REPORT"}, (MENU, 8_192)).request
+    request = review_request(one, "Compare", {"s1": "PAGE", "s2": "PAGE", "s3": "REPORT"}, MENU, 800, 8_192).request
     assert "REPORT" in request.said
     assert "PAGE" not in request.said
     assert request.force == "review"

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.templates import Builds
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.planning import MAX_ROUNDS, ROUNDS, TOKEN_BUDGET
+from switchboard.domain.planning import MAX_CHARS, MAX_ROUNDS, ROUNDS, TOKEN_BUDGET
 
 _DEFAULT: Final = PlanLimits()
+Chars = Annotated[int, Field(ge=200, le=MAX_CHARS)]
 
 
 class PlanOptions(BaseModel):
     """What one plan may use at most; see `core/planning/limits.py`.
 
-    `token_budget` of generated tokens; seconds until the `deadline`; `attempts` that come to nothing; `tries` of a tool
-    that may be repeated; `calls` of tools in the loop of one specialist.
+    `token_budget` of generated tokens, `template_budget` that of a template; seconds until the `deadline`; `attempts`
+    that come to nothing; `tries` of a tool that may be repeated; `calls` of tools in the loop of one specialist. Of the
+    tokens, `specialist_tokens`, `with_tools_tokens` and `review_tokens` are reserved for a step.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -27,16 +29,58 @@ class PlanOptions(BaseModel):
     steps: PositiveInt = _DEFAULT.steps
     at_once: PositiveInt = _DEFAULT.at_once
     max_rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = ROUNDS
-    token_budget: Annotated[int, Field(ge=_DEFAULT.smallest_budget)] = TOKEN_BUDGET
+    token_budget: PositiveInt = TOKEN_BUDGET
+    template_budget: PositiveInt = _DEFAULT.template_budget
     deadline: PositiveFloat = 600.0
     attempts: PositiveInt = 5
     tries: PositiveInt = 3
     calls: Annotated[int, Field(ge=0)] = 6
+    tool_chars: Chars = _DEFAULT.tool_chars
+    specialist_chars: Chars = _DEFAULT.specialist_chars
+    specialist_tokens: PositiveInt = _DEFAULT.reserve["specialist"]
+    with_tools_tokens: PositiveInt = _DEFAULT.reserve["specialist_with_tools"]
+    review_tokens: PositiveInt = _DEFAULT.reserve["router_review"]
+    router_tokens: PositiveInt = _DEFAULT.router_tokens
+    thinking_tokens: PositiveInt = _DEFAULT.thinking_tokens
+    kept_tokens: Annotated[int, Field(ge=0)] = _DEFAULT.kept
+    least_tokens: PositiveInt = _DEFAULT.least
+    unsure_below: Annotated[float, Field(ge=0, le=1)] = _DEFAULT.unsure_below
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        least, smallest = self.least_tokens, self.limits.smallest_budget
+        lowest = {
+            "token_budget": (smallest, "kept_tokens and least_tokens together"),
+            "template_budget": (smallest, "kept_tokens and least_tokens together"),
+            **dict.fromkeys(("specialist_tokens", "with_tools_tokens", "review_tokens"), (least, "least_tokens")),
+            "router_tokens": (least, "least_tokens"),
+            "thinking_tokens": (self.router_tokens, "router_tokens"),
+        }
+        wrong = [f"{name} must be at least {n} ({of})" for name, (n, of) in lowest.items() if getattr(self, name) < n]
+        if wrong:
+            raise ValueError("; ".join(wrong))
+        return self
 
     @property
     def limits(self) -> PlanLimits:
         """The same, as the machine takes it."""
-        return PlanLimits(self.steps, self.at_once)
+        return PlanLimits(
+            steps=self.steps,
+            at_once=self.at_once,
+            tool_chars=self.tool_chars,
+            specialist_chars=self.specialist_chars,
+            reserve={
+                "specialist": self.specialist_tokens,
+                "specialist_with_tools": self.with_tools_tokens,
+                "router_review": self.review_tokens,
+            },
+            kept=self.kept_tokens,
+            least=self.least_tokens,
+            router_tokens=self.router_tokens,
+            thinking_tokens=self.thinking_tokens,
+            template_budget=self.template_budget,
+            unsure_below=self.unsure_below,
+        )
 
 
 class BuildOptions(BaseModel):

@@ -19,8 +19,6 @@ from switchboard.agents.trio.port import Planned, Question, Reviewed
 from switchboard.core.planning.ladder import Retry, Settled, settle, settle_review
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.prompts import (
-    PLAN_TOKENS,
-    THINKING_TOKENS,
     Asked,
     Make,
     asked_again,
@@ -101,13 +99,10 @@ class ModelPlanner:
     async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         """As in the protocol."""
 
-        def make(window: int) -> Asked:
-            return review_request(plan, question.text, texts, (question.menu, window))
-
         def read(answers: Sequence[Reply]) -> Review | Retry:
             return settle_review(answers, question.menu, question.limits, plan.steps)
 
-        climb = await self._climb(question, make)
+        climb = await self._climb(question, partial(review_request, plan, question.text, texts, question.menu))
         found = await self._settled(climb, read)
         return Reviewed(Review("complete") if isinstance(found, Retry) else found, climb.usage, tuple(climb.notes))
 
@@ -134,9 +129,9 @@ class ModelPlanner:
 
     def _sized(self, make: Make, climb: _Climb, window: int | None = None) -> Asked:
         """A request with room for its answer: what it may generate is what the context leaves, if that is less."""
-        thinks = climb.question.models[0] in self._thinkers
-        wanted = min(THINKING_TOKENS if thinks else PLAN_TOKENS, climb.tokens)
-        return with_room(make, climb.window if window is None else window, wanted)
+        limits, thinks = climb.question.limits, climb.question.models[0] in self._thinkers
+        wanted = min(limits.thinking_tokens if thinks else limits.router_tokens, climb.tokens)
+        return with_room(make, wanted, climb.window if window is None else window)
 
     async def _reply(self, request: Request, make: Make, climb: _Climb) -> Reply:
         """The answer to a request. Where a model takes no schema, it is asked once more, without, and always so."""

@@ -31,7 +31,6 @@ from switchboard.core.planning.ladder import Settled, settle
 from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import HaltReason, Plan
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
-from switchboard.core.planning.prompts import THINKING_TOKENS
 from switchboard.core.planning.read import steps_of
 from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, notes_of, step_of, text_of
 from switchboard.core.planning.routed import Routed, read_routed
@@ -148,7 +147,7 @@ class PlannedTurn:
 
     async def _routed(self, carrier: Carrier) -> Routed:
         start, spent = self._start, all_tokens(self._journal.on_record())
-        tokens = min(2 * THINKING_TOKENS, start.token_budget - spent - start.limits.smallest_budget)
+        tokens = min(2 * start.limits.thinking_tokens, start.token_budget - spent - start.limits.smallest_budget)
 
         async def act(_: UUID) -> Costed:
             await self._journal.flush()
@@ -299,7 +298,7 @@ def _decided(planned: Planned, start: Start) -> Routed:
     decision = settled.decision
     pipeline = None
     if decision.action in {"pipeline", "tool", "specialist"}:
-        pipeline = Pipeline(steps_of(decision), start.max_rounds, start.token_budget)
+        pipeline = Pipeline(steps_of(decision, start.limits), start.max_rounds, start.token_budget)
     return Routed(
         decision.action, settled.source, pipeline, decision.target, dict(decision.args), settled.unsure, notes
     )

@@ -272,7 +272,7 @@ class Carrier:
     async def lead(self, final: str) -> str:
         """A few words to begin with, from the main model; none if that is the specialist's, or it has no answer."""
         start = self.start
-        asked = lead_request(start.text, final, start.windows[start.roles.main])
+        asked = lead_request(start.text, final, start.limits.specialist_chars, start.windows[start.roles.main])
 
         async def act(_: UUID) -> Costed:
             try:

@@ -135,7 +135,7 @@ def _trial(member: Member, question: Question, planned: Planned, why: str) -> Pl
         action=decided.action,
         target=decided.target,
         args=decided.args,
-        steps=steps_of(decided),
+        steps=steps_of(decided, question.limits),
         faults=settled.faults,
         notes=planned.notes,
         failure=why,

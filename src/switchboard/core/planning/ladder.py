@@ -7,7 +7,7 @@ or what is decided. In: `Reply`s of the model layer, never their reasoning; out:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from switchboard.core.model_json import NotFound, Rung, read_object
@@ -19,8 +19,6 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Reply
 from switchboard.domain.planning import Pipeline, PipelineStep, Review, RouteDecision
 
-UNSURE: Final = 0.5
-"""Below this confidence a template that matches goes first."""
 _TRIES: Final = 2
 _MOST_FAULTS: Final = 10
 
@@ -77,17 +75,18 @@ def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: 
         value, rung = found
         decision = read_decision(value, menu, limits)
         if isinstance(decision, RouteDecision):
-            return _taken(decision, rung, tries, templates)
+            return _taken(Settled(decision, rung, tries), decision.confidence, limits, templates)
         faults = decision.faults
     return Retry(faults) if tries < _TRIES else Settled(templates.best, "template", tries, faults=faults)
 
 
-def _taken(decision: RouteDecision, rung: Rung, tries: int, templates: Templates) -> Settled:
-    unsure = decision.confidence < UNSURE
+def _taken(settled: Settled, confidence: float, limits: PlanLimits, templates: Templates) -> Settled:
+    """What was decided; unsure, a template that matches goes first."""
+    unsure = confidence < limits.unsure_below
     if unsure and templates.matching is not None:
-        why = f"the router was not sure of it ({decision.confidence:.2f})"
-        return Settled(templates.matching, "template", tries, faults=(why,))
-    return Settled(decision, rung, tries, unsure)
+        why = f"the router was not sure of it ({confidence:.2f})"
+        return Settled(templates.matching, "template", settled.tries, faults=(why,))
+    return replace(settled, unsure=unsure)
 
 
 def settle_review(

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from switchboard.domain.planning import PipelineAction
+from switchboard.domain.planning import SPECIALIST_CHARS, SPECIALISTS, TOOL_CHARS, PipelineAction, PipelineStep
 
 
 def _reserved() -> Mapping[PipelineAction, int]:
@@ -20,21 +20,34 @@ def _reserved() -> Mapping[PipelineAction, int]:
 class PlanLimits:
     """The most that one plan may use.
 
-    `steps` over all rounds, `at_once` side by side. `reserve`: generated tokens that a step with a model may use, by
-    its action; actions that are not there use none. `kept` tokens are for the end of the plan, and a step with fewer
-    than `least` is not worth starting.
+    `steps` over all rounds, `at_once` side by side. `tool_chars` and `specialist_chars`: the `max_chars` of steps that
+    models and templates plan. `reserve`: generated tokens that a step with a model may use, by its action; actions that
+    are not there use none. `kept` tokens are for the end of the plan, and a step with fewer than `least` is not worth
+    starting. An answer of the router has `router_tokens`, or `thinking_tokens` if it thinks; a plan of a template has
+    `template_budget`. A decision with a confidence `unsure_below` this gives way to a template.
     """
 
     steps: int = 32
     at_once: int = 8
+    tool_chars: int = TOOL_CHARS
+    specialist_chars: int = SPECIALIST_CHARS
     reserve: Mapping[PipelineAction, int] = field(default_factory=_reserved)
     kept: int = 400
     least: int = 200
+    router_tokens: int = 800
+    thinking_tokens: int = 2_500
+    template_budget: int = 4_000
+    unsure_below: float = 0.5
 
     @property
     def smallest_budget(self) -> int:
         """The budget of tokens with which one step with a model can run."""
         return self.kept + self.least
+
+    def sized(self, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
+        """The steps with their `max_chars`."""
+        most = dict.fromkeys(SPECIALISTS, self.specialist_chars)
+        return tuple(replace(step, max_chars=most.get(step.action, self.tool_chars)) for step in steps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,8 @@ from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.views import fair_shares, review_view, router_view, rule_for, specialist_view
 from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.domain.llm import ChatMessage, Request, Tool
-from switchboard.domain.planning import SPECIALIST_CHARS, PipelineStep
+from switchboard.domain.planning import PipelineStep
 
-PLAN_TOKENS: Final = 800
-THINKING_TOKENS: Final = 2_500
-"""The same for models that think, which counts."""
 LEAST_TOKENS: Final = 200
 """Fewer than these hold no decision."""
 LEAD_WORDS: Final = 60
@@ -86,46 +83,45 @@ class Asked:
     left_out: tuple[str, ...] = ()
 
 
-Make = Callable[[int], Asked]
-"""Makes a request for a context of so many tokens."""
+Make = Callable[[int, int], Asked]
+"""Makes a request for an answer of so many tokens, in a context of so many."""
 
 
-def route_request(text: str, menu: Menu, window: int) -> Asked:
-    """What the router is asked first: `window` is the context of its model in tokens."""
+def route_request(text: str, menu: Menu, tokens: int, window: int) -> Asked:
+    """What the router is asked first, for an answer of so many `tokens`; `window` is the context of its model."""
 
     def request(shorter: Menu, most: int) -> Request:
         said = f"{_told_of(shorter)}\n\nThe message:\n{cut(text, most)}"
-        return _request(_ROUTER, said, PLAN_TOKENS, route_tool(shorter))
+        return _request(_ROUTER, said, tokens, route_tool(shorter))
 
     return _with_menu(menu, request, _Room(_MOST_MESSAGE, window, len(text)))
 
 
-def asked_again(make: Make, answer: str, told: str, window: int) -> Asked:
+def asked_again(make: Make, answer: str, told: str, tokens: int, window: int) -> Asked:
     """A request with the `answer` to it that cannot be used, and why not. Of both as much as is of use."""
     more = (ChatMessage("assistant", cut(answer, _MOST_REPEATED)), ChatMessage("user", cut(told, _MOST_FAULTS)))
-    asked = make(window - _JOINT - sum(estimate_tokens(message.text) for message in more))
+    asked = make(tokens, window - _JOINT - sum(estimate_tokens(message.text) for message in more))
     return replace(asked, request=replace(asked.request, messages=(*asked.request.messages, *more)))
 
 
-def with_room(make: Make, window: int, tokens: int) -> Asked:
+def with_room(make: Make, tokens: int, window: int) -> Asked:
     """A request to the router with room for an answer of `tokens`; if there is less, for what there is."""
-    asked = make(window - max(tokens - PLAN_TOKENS, 0))
+    asked = make(tokens, window)
     left = max(window - asked_tokens(asked.request), LEAST_TOKENS)
     return replace(asked, request=replace(asked.request, max_tokens=min(tokens, left)))
 
 
-def review_request(plan: Plan, text: str, texts: Mapping[str, str], around: tuple[Menu, int]) -> Asked:
-    """What the router is asked in a review; `around` are the menu and the context of its model in tokens."""
-    menu, window = around
+def review_request(plan: Plan, text: str, texts: Mapping[str, str], menu: Menu, tokens: int, window: int) -> Asked:
+    """What the router is asked in a review of so many `tokens`; `window` is the context of its model."""
     size = len(review_view(plan, texts, _ALL))
 
     def request(shorter: Menu, most: int) -> Request:
         said, seen = fair_shares((len(text), size), most)
         steps = f"The steps so far:\n{router_view(plan)}\n\n{review_view(plan, texts, seen)}"
         asked = f"{_told_of(shorter)}\n\nThe message:\n{cut(text, said)}\n\n{steps}"
-        return _request(_REVIEW, asked, PLAN_TOKENS, review_tool(shorter))
+        return _request(_REVIEW, asked, tokens, review_tool(shorter))
 
-    return _with_menu(menu, request, _Room(2 * SPECIALIST_CHARS, window, len(text) + size))
+    return _with_menu(menu, request, _Room(2 * plan.limits.specialist_chars, window, len(text) + size))
 
 
 def specialist_request(plan: Plan, step: PipelineStep, texts: Mapping[str, str], around: tuple[int, int]) -> Asked:
@@ -144,16 +140,16 @@ def specialist_request(plan: Plan, step: PipelineStep, texts: Mapping[str, str],
     return _fitting(request, _Room(step.max_chars, window, len(task) + size + len(_TASK) + 2))
 
 
-def lead_request(text: str, final: str, window: int) -> Asked:
-    """What the main model is asked: a lead to the final text, of which it sees as much as fits."""
+def lead_request(text: str, final: str, most: int, window: int) -> Asked:
+    """What the main model is asked: a lead to the final text, of which it sees at most `most` characters."""
     rule = rule_for((final,))
 
-    def request(most: int) -> Request:
-        said, seen = fair_shares((len(text), len(final)), most)
+    def request(chars: int) -> Request:
+        said, seen = fair_shares((len(text), len(final)), chars)
         asked = f"The message:\n{cut(text, said)}\n\n{rule} answer\n{cut(final, seen)}\n{rule} end"
         return _request(_LEAD, asked, _LEAD_TOKENS)
 
-    return _fitting(request, _Room(SPECIALIST_CHARS, window, len(text) + len(final)))
+    return _fitting(request, _Room(most, window, len(text) + len(final)))
 
 
 def lead_of(said: str) -> str:

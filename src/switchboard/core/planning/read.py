@@ -18,9 +18,6 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.replies import ARGUMENT_KEYS
 from switchboard.domain.planning import (
-    SPECIALIST_CHARS,
-    SPECIALISTS,
-    TOOL_CHARS,
     PipelineAction,
     PipelineStep,
     Review,
@@ -72,7 +69,7 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
     action = _ACTIONS.get(name)
     if action is None:
         faults.add(f"action must be one of {', '.join(_ACTIONS)}, not {name[:50]!r}")
-    steps = _steps(listed, (), menu, faults) if action == "pipeline" else ()
+    steps = limits.sized(_steps(listed, (), menu, faults)) if action == "pipeline" else ()
     if listed and action not in {"pipeline", None}:
         faults.add(f"steps are for the action pipeline, not for {action}")
     decision = RouteDecision(
@@ -106,7 +103,7 @@ def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[
         if listed and verdict is not None:
             faults.add(f"steps are for the verdict extend, not for {verdict}")
         return Faulty(tuple(faults.found)) if faults.found or verdict is None else Review(verdict)
-    steps = _steps(listed, before, menu, faults)
+    steps = limits.sized(_steps(listed, before, menu, faults))
     if not faults.found and steps:
         faults.found += _of_form(steps, menu, limits, before)
     return Faulty(tuple(faults.found)) if faults.found else Review("extend" if steps else "complete", steps)
@@ -156,12 +153,12 @@ def _other_faults(decision: RouteDecision, menu: Menu) -> Iterator[str]:
 
 def _single(decision: RouteDecision) -> PipelineStep:
     action: Literal["tool", "specialist"] = "tool" if decision.action == "tool" else "specialist"
-    return PipelineStep("s1", action, decision.target, decision.args, (), _chars(action))
+    return PipelineStep("s1", action, decision.target, decision.args)
 
 
-def steps_of(decision: RouteDecision) -> tuple[PipelineStep, ...]:
+def steps_of(decision: RouteDecision, limits: PlanLimits) -> tuple[PipelineStep, ...]:
     """The steps of a decision: those of its plan, or one for a single tool or specialist; none for other actions."""
-    return (_single(decision),) if decision.action in {"tool", "specialist"} else decision.steps
+    return limits.sized((_single(decision),)) if decision.action in {"tool", "specialist"} else decision.steps
 
 
 # Steps ----------------------------------------------------------------------------------------------------------------
@@ -210,11 +207,7 @@ def _step(one: Object, name: str, names: Mapping[str, str], faults: _Faults) -> 
         return None
     if action == "router_review":
         return PipelineStep(name, action, "review", {}, needs)
-    return PipelineStep(name, action, target, args, needs, _chars(action))
-
-
-def _chars(action: PipelineAction) -> int:
-    return SPECIALIST_CHARS if action in SPECIALISTS else TOOL_CHARS
+    return PipelineStep(name, action, target, args, needs)
 
 
 def _needs(value: object, name: str, names: Mapping[str, str], faults: _Faults) -> Iterator[str]:

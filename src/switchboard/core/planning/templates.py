@@ -18,10 +18,9 @@ from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.planning import SPECIALIST_CHARS, TOOL_CHARS, Pipeline, PipelineStep
+from switchboard.domain.planning import Pipeline, PipelineStep
 
 FETCH: Final = "web_fetch"
-BUDGET: Final = 4_000
 MOST_TASK: Final = 4_000
 """Characters of a message that a task repeats."""
 _RESEARCH: Final = re.compile(
@@ -52,8 +51,9 @@ class Builds:
 
 def templates(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None = None) -> Templates:
     """The templates for a message."""
-    usable = (_plan(steps) for steps in _matching(text, menu, limits, builds) if not _faults(steps, menu, limits))
-    return Templates(_plan((_write("s1", text, _QUESTION, menu),)), next(usable, None))
+    found = _matching(text, menu, limits, builds)
+    usable = (_plan(steps, limits) for steps in found if not _faults(steps, menu, limits))
+    return Templates(_plan((_write("s1", text, _QUESTION, menu),), limits), next(usable, None))
 
 
 def left_out(menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
@@ -71,7 +71,7 @@ def _matching(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None) 
 
 def _research(text: str, task: str, menu: Menu, limits: PlanLimits) -> tuple[PipelineStep, ...]:
     urls = menu.urls[: limits.steps - 1]
-    fetches = [PipelineStep(f"s{n}", "tool", FETCH, {"url": url}, (), TOOL_CHARS) for n, url in enumerate(urls, 1)]
+    fetches = [PipelineStep(f"s{n}", "tool", FETCH, {"url": url}) for n, url in enumerate(urls, 1)]
     last = replace(_write(f"s{len(urls) + 1}", text, task, menu), needs=tuple(step.id for step in fetches))
     return (*fetches, last)
 
@@ -87,11 +87,11 @@ def _build_cycle(text: str, menu: Menu, builds: Builds) -> tuple[PipelineStep, .
 def _write(step_id: str, text: str, task: str, menu: Menu) -> PipelineStep:
     said = cut(text.strip(), MOST_TASK)
     args = {"task": f"{task}\n\nThe message:\n{said}"}
-    return PipelineStep(step_id, "specialist", menu.specialists[0], args, (), SPECIALIST_CHARS)
+    return PipelineStep(step_id, "specialist", menu.specialists[0], args)
 
 
-def _plan(steps: tuple[PipelineStep, ...]) -> Pipeline:
-    return Pipeline(steps, max_rounds=1, token_budget=BUDGET)
+def _plan(steps: tuple[PipelineStep, ...], limits: PlanLimits) -> Pipeline:
+    return Pipeline(limits.sized(steps), max_rounds=1, token_budget=limits.template_budget)
 
 
 def _faults(steps: tuple[PipelineStep, ...], menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
