@@ -117,10 +117,10 @@ async def test_a_model_that_thinks_at_length_gets_room_for_it_and_its_thoughts_a
     thought = f"Two pages. {TEXT} "
     thinking = Reply(form(SEED), thinking=thought * 10)
     async with planner([thinking, thinking, thinking], context=8_192) as (one, llm):
-        llm_context = await one.plan(question())
-        again = await one.plan(question())
-    assert [asked.body["max_tokens"] for asked in llm.requests] == [800, 2_500, 2_500]
-    assert [planned.settled.tries for planned in (llm_context, again)] == [2, 1]
+        limits = replace(LIMITS, router_tokens=700, thinking_tokens=2_400)
+        first, again = [await one.plan(question(limits=limits)) for _ in range(2)]
+    assert [asked.body["max_tokens"] for asked in llm.requests] == [700, 2_400, 2_400]
+    assert [planned.settled.tries for planned in (first, again)] == [2, 1]
 
 
 async def test_reasoning_is_never_read_for_a_plan() -> None:
