@@ -60,6 +60,7 @@ from switchboard.transport.programs import (
     environment_for,
     run_program,
 )
+from switchboard.transport.scratch import sweep
 
 _NOT_EXECUTED: Final = (126, 127)
 _TAIL: Final = 500
@@ -80,6 +81,7 @@ class CommandOptions(EngineOptions):
 
 def engine(context: EngineContext) -> Engine:
     """The entry point `command` of `switchboard.engines`."""
+    sweep()
     user, files = context.program_user, context.files
     return CommandEngine(death_guard(), user=user, files=files, sandbox=context.sandbox)
 

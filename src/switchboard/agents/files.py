@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,8 +22,8 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.ports.engine import Files, Turn
 from switchboard.tools.workspace import Refused, meaning, pieces_of, regular_file
 from switchboard.transport.programs import Account
+from switchboard.transport.scratch import scratch
 
-PREFIX: Final = "switchboard-turn-"
 _REPLY: Final = "reply"
 _MOST_LEFT: Final = 1000
 """Names that are looked at; a reply has far fewer files."""
@@ -58,8 +56,7 @@ class TurnDirectory:
 async def turn_directory(files: Files | None, turn: Turn, account: Account | None) -> AsyncIterator[TurnDirectory]:
     """The directory of a program, which is removed with the turn."""
     stored = _stored(turn) if files is not None else ()
-    root = Path(tempfile.mkdtemp(prefix=PREFIX))
-    try:
+    async with scratch("turn") as root:
         paths = [await _copied(files, one, root / f"{n}-{safe_name(one)}", account) for n, one in stored if files]
         reply = root / _REPLY
         reply.mkdir(0o700)
@@ -71,8 +68,6 @@ async def turn_directory(files: Files | None, turn: Turn, account: Account | Non
             yield TurnDirectory(told, reply, root, opened)
         finally:
             os.close(opened)
-    finally:
-        await asyncio.to_thread(shutil.rmtree, root, ignore_errors=True)
 
 
 async def left_in(directory: TurnDirectory, files: Files | None, turn: Turn) -> tuple[Attachment, ...]:

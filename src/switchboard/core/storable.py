@@ -6,9 +6,11 @@ Called by `store/`, by `journey/turn.py` and by engines with text from programs,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+_NUL: Final = rb"\u0000"
 
 
 def storable_text(text: str) -> str:
@@ -18,7 +20,13 @@ def storable_text(text: str) -> str:
 
 def to_storable_json(value: object) -> str:
     """JSON text in which every text, names included, can be stored."""
-    return msgspec.json.encode(_clean(msgspec.to_builtins(value, str_keys=True))).decode()
+    try:
+        encoded = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # a lone surrogate
+        encoded = _NUL
+    if _NUL in encoded:
+        encoded = msgspec.json.encode(_clean(msgspec.to_builtins(value, str_keys=True)))
+    return encoded.decode()
 
 
 def storable_json(value: object) -> Any:

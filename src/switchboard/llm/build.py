@@ -19,10 +19,10 @@ from switchboard.llm.context import Contexts
 from switchboard.llm.login import login_of, not_logged_in
 from switchboard.llm.port import ApiKind, CliKind, Kind, Session
 from switchboard.llm.running import RunnerSession
-from switchboard.llm.scratch import sweep
 from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, ModelSpec
 from switchboard.llm.web import open_client
 from switchboard.transport.programs import death_guard
+from switchboard.transport.scratch import sweep
 from switchboard.transport.signed_post import check_url, read_secret
 
 _PACKAGES: Final[Mapping[Kind, str]] = {"openai": "openai", "openai-responses": "openai", "anthropic": "anthropic"}

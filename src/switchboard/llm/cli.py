@@ -28,10 +28,10 @@ from switchboard.domain.llm import FailureKind, ModelFailure, OnDelta, Reply, Re
 from switchboard.llm.commands import PROGRAMS, Command, Way, command_for, headers_of
 from switchboard.llm.outputs import read_output
 from switchboard.llm.port import CliKind, tell, with_usage
-from switchboard.llm.scratch import scratch
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.web import broken_failure
 from switchboard.transport.programs import Ended, Program, run_program
+from switchboard.transport.scratch import scratch
 
 _SHORTEST_SECRET: Final = 6
 """What is shorter also stands elsewhere in a message."""
@@ -103,7 +103,7 @@ class CliSession:
     async def _run(self, request: Request, on_delta: OnDelta | None) -> Reply:
         began = asyncio.get_running_loop().time()
         server = await self._offered(request)
-        async with scratch() as place:
+        async with scratch("session") as place:
             command = command_for(self.kind, request, server, Way(self.spec, self.key, place, self.login))
             lay_out(place, command)
             left = max(0.0, request.deadline - (asyncio.get_running_loop().time() - began))

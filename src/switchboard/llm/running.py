@@ -20,10 +20,10 @@ from switchboard.llm.cli import short as shortened
 from switchboard.llm.commands import Command, Way, run_command_for
 from switchboard.llm.outputs import Transcript
 from switchboard.llm.port import CliKind, tell, with_usage
-from switchboard.llm.scratch import scratch
 from switchboard.llm.tool_server import ToolServing, relay_to, serving
 from switchboard.transport.kept import Kept, LongProgram, start
 from switchboard.transport.programs import Ended
+from switchboard.transport.scratch import scratch
 
 _MOST_LINE: Final = 8_388_608
 _MOST_OUTPUT: Final = 67_108_864
@@ -60,7 +60,7 @@ class RunnerSession:
             return await self._alone(request, request.carrying(), on_delta)
 
     async def _alone(self, request: Request, carry_out: CarryOut, on_delta: OnDelta | None) -> Reply:
-        async with scratch() as place, serving(place, request.tools, carry_out) as tools:
+        async with scratch("session") as place, serving(place, request.tools, carry_out) as tools:
             return await self._whole(request, place, tools, on_delta)
 
     async def _whole(self, request: Request, place: Path, tools: ToolServing, on_delta: OnDelta | None) -> Reply:

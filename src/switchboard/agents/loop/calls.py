@@ -58,7 +58,7 @@ class Caller:
         present, workspace = self.around.tools.get(tool.name), self.around.workspace
         if present is None or workspace is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
-        scope = replace(self._scope(workspace, key), approved=approved)
+        scope = self._scope(workspace, key, approved=approved)
         begin = None if tool.effect == "idempotent" else self.journal.check
         return await call_tool(present, arguments, scope, CallLimits(self.around.options.tool_timeout, begin))
 
@@ -69,8 +69,8 @@ class Caller:
             return None
         return replace(self._scope(self.around.workspace, self.turn.request_id), hosts=frozenset(self.frozen.hosts))
 
-    def _scope(self, workspace: Path, key: UUID) -> ToolScope:
-        """What a call may touch that nobody has approved."""
+    def _scope(self, workspace: Path, key: UUID, *, approved: bool = False) -> ToolScope:
+        """What a call may touch."""
         return ToolScope(
             workspace,
             frozenset(self.frozen.urls),
@@ -83,6 +83,7 @@ class Caller:
             keep=self.around.keep,
             conversation=f"{self.turn.member.system_id} {self.turn.conversation}",
             keeps=self.turn.keeps,
+            approved=approved,
         )
 
 

@@ -101,7 +101,7 @@ class Executor:
                 pass  # `_next` finds nothing that runs; `run` sees that it has ended
 
     async def _ask(self, step: PipelineStep) -> None:
-        tool = self.carrier.start.menu.tool(step.target)
+        tool = self.carrier.menu.tool(step.target)
         why = OUTSIDE if tool is None else tool.approval or OUTSIDE
         decided = None if tool is None else await self.carrier.people.decision(call_of(step), why)
         if tool is None:

@@ -107,7 +107,8 @@ class PlannedTurn:
     async def _carrier(self) -> Carrier:
         clock = await self._clock()
         people = people_of(self._caller)
-        return Carrier(self._start, self._caller, self._journal, people, self._planner, self._templates, clock)
+        start, planner = self._start, self._planner
+        return Carrier(start, start.menu, self._caller, self._journal, people, planner, self._templates, clock)
 
     # Time -------------------------------------------------------------------------------------------------------------
 

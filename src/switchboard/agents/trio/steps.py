@@ -65,9 +65,10 @@ UNBOUNDED: Final = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """Carries out the steps of one plan. `clock` says how long it may still work."""
+    """Carries out the steps of one plan. `menu`: what it may use; `clock` says how long it may still work."""
 
     start: Start
+    menu: Menu
     caller: Caller
     journal: Journal
     people: People
@@ -121,7 +122,7 @@ class Carrier:
     # Tools ------------------------------------------------------------------------------------------------------------
 
     async def _tool(self, step: PipelineStep) -> None:
-        tool = self.start.menu.tool(step.target)
+        tool = self.menu.tool(step.target)
         if tool is None:
             raise EngineFailure(f"there is no tool {step.target}")
         decided = self._decided(step)
@@ -238,8 +239,7 @@ class Carrier:
         return frozen, asked
 
     def _menu(self, plan: Plan) -> Menu:
-        menu = self.start.menu
-        return menu.after_outside() if plan.read_outside else menu
+        return self.menu.after_outside() if plan.read_outside else self.menu
 
     async def _review(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         question = self.question(tokens, self._menu(plan))

@@ -17,9 +17,11 @@ The laws, proven in `tests/unit/planning/`:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from heapq import heapify, heappop, heappush
 from itertools import takewhile
 from typing import Final, Literal
 
@@ -140,6 +142,29 @@ Command = Start | Ask | Record | Stop | Park | Finish
 
 
 @dataclass(frozen=True, slots=True)
+class Index:
+    """Of the steps of a plan: the place of each, the places of those that need it, and the places of reviews."""
+
+    place: Mapping[str, int]
+    users: Mapping[str, Sequence[int]]
+    reviews: Sequence[int]
+
+    @classmethod
+    def of(cls, steps: Sequence[PipelineStep]) -> Index:
+        """The index of these steps."""
+        users: dict[str, list[int]] = defaultdict(list)
+        for n, step in enumerate(steps):
+            for need in step.needs:
+                users[need].append(n)
+        place = {step.id: n for n, step in enumerate(steps)}
+        return cls(place, users, [n for n, step in enumerate(steps) if step.action == "router_review"])
+
+    def concerned(self, step_id: str) -> AbstractSet[int]:
+        """The places of the steps to which the end of this one may matter; a review may wait for another one, too."""
+        return {*self.users.get(step_id, ()), *self.reviews}
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """How far a plan has come. `steps` of all rounds, each after those that it needs.
 
@@ -148,8 +173,8 @@ class Plan:
     whose end nobody saw. `notes` are for the operator.
 
     `used` and `read_outside` follow from the ends: the tokens of all, and whether a step that has run, however it
-    ended, has read something from outside. `ready` and `blocked` are the places in `steps` of those that are pending:
-    all that they need has ended, or has not. Each event looks at few steps because of these four.
+    ended, has read something from outside. `ready` are the places in `steps` of those that could start if there were
+    room, `index` tells where steps are. Each event looks at few steps because of these four.
     """
 
     steps: tuple[PipelineStep, ...]
@@ -157,6 +182,7 @@ class Plan:
     token_budget: int
     limits: PlanLimits
     guard: Guard
+    index: Index
     rounds: int = 1
     ends: Mapping[str, End] = field(default_factory=dict)
     running: Mapping[str, int] = field(default_factory=dict)
@@ -169,7 +195,6 @@ class Plan:
     used: int = 0
     read_outside: bool = False
     ready: tuple[int, ...] = ()
-    blocked: tuple[int, ...] = ()
 
     @property
     def spent(self) -> int:
@@ -178,7 +203,7 @@ class Plan:
 
     def step(self, step_id: str) -> PipelineStep:
         """The step with this id."""
-        return next(one for one in self.steps if one.id == step_id)
+        return self.steps[self.index.place[step_id]]
 
     @property
     def ended(self) -> bool:
@@ -254,7 +279,8 @@ def resume(pipeline: Pipeline, limits: PlanLimits, guard: Guard, recorded: Recor
 def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
     if faults := list(graph_faults(pipeline.steps, limits.steps)):
         raise ValueError("; ".join(faults))
-    return Plan(in_order(pipeline.steps), pipeline.max_rounds, pipeline.token_budget, limits, guard)
+    steps = in_order(pipeline.steps)
+    return Plan(steps, pipeline.max_rounds, pipeline.token_budget, limits, guard, Index.of(steps))
 
 
 def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
@@ -285,7 +311,10 @@ def _reviewed(plan: Plan, review: Review) -> Plan:
     if faults:
         note = f"what a review wanted to add was left out: {'; '.join(faults)}"
         return replace(plan, notes=(*plan.notes, note))
-    return replace(plan, steps=(*plan.steps, *added), rounds=plan.rounds + 1) if added else plan
+    if not added:
+        return plan
+    steps = (*plan.steps, *added)
+    return replace(plan, steps=steps, index=Index.of(steps), rounds=plan.rounds + 1)
 
 
 def _added(plan: Plan, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
@@ -343,22 +372,25 @@ def _go_on(plan: Plan, before: tuple[Command, ...], ended: str | None = None) ->
 
 def _without_hopeless(plan: Plan, ended: str | None) -> tuple[Plan, list[End], list[int]]:
     """The plan in which what can never run has ended, with these ends; and the places of the steps to be begun now."""
-    gone, ends = {ended}, list[End]()
-    fresh, blocked = list[int](), list[int]()
-    for n in range(len(plan.steps)) if ended is None else plan.blocked:
+    ready = () if ended is None else plan.ready
+    places = [*range(len(plan.steps))] if ended is None else [*plan.index.concerned(ended)]
+    heapify(places)
+    seen, ends, fresh = {*places, *ready}, list[End](), list[int]()
+    while places:
+        n = heappop(places)
         step = plan.steps[n]
-        if ended is not None and gone.isdisjoint(step.needs) and step.action != "router_review":
-            blocked.append(n)  # a review may wait for another one, too
-        elif plan.state(step.id) in {"pending", "waiting"}:
-            end = _halted(plan, step) or _hopeless(plan, step)
-            if end is not None:
-                plan = _with_end(plan, end)
-                gone.add(end.id)
-                ends.append(end)
-            elif step.id not in plan.asked:
-                (fresh if _may_run(plan, step) else blocked).append(n)
-    ready = fresh if ended is None else sorted((*plan.ready, *fresh))
-    return replace(plan, ready=tuple(ready), blocked=tuple(blocked)), ends, fresh
+        if n in ready or plan.state(step.id) not in {"pending", "waiting"}:
+            continue
+        end = _halted(plan, step) or _hopeless(plan, step)
+        if end is not None:
+            plan = _with_end(plan, end)
+            ends.append(end)
+            for later in plan.index.concerned(end.id) - seen:
+                seen.add(later)
+                heappush(places, later)
+        elif step.id not in plan.asked and _may_run(plan, step):
+            fresh.append(n)
+    return replace(plan, ready=tuple(sorted((*ready, *fresh)))), ends, fresh
 
 
 def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:

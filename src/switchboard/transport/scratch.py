@@ -1,0 +1,63 @@
+"""The directory of one turn or of one run of a program, removed when that is over.
+
+`llm/cli.py` writes the files of a command to it, `agents/files.py` the files of a message. A worker that is killed
+leaves it behind, with what people sent or a provider's key in it; so every process that may make such directories
+first removes those that are no longer locked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, Literal
+
+_NEW: Final = "switchboard-new-"
+
+
+@contextlib.asynccontextmanager
+async def scratch(kind: Literal["session", "turn"]) -> AsyncIterator[Path]:
+    """A directory that only we can read. It is locked while in use: the kernel releases the lock if we die."""
+    place, held = _made(kind)
+    try:
+        yield place
+    finally:
+        await asyncio.shield(asyncio.to_thread(shutil.rmtree, place, ignore_errors=True))
+        os.close(held)
+
+
+def sweep() -> None:
+    """Remove what killed workers have left behind; as root also what was given to another user."""
+    for kind in ("session", "turn"):
+        for place in Path(tempfile.gettempdir()).glob(f"switchboard-{kind}-*"):
+            with contextlib.suppress(OSError):  # removed by another process in between
+                if os.geteuid() in (0, place.stat(follow_symlinks=False).st_uid) and not _is_held(place):
+                    shutil.rmtree(place)
+
+
+def _made(kind: str) -> tuple[Path, int]:
+    # It gets the name by which it is swept only when it is locked: no sweep can find it in between.
+    place = Path(tempfile.mkdtemp(prefix=_NEW))
+    held = _opened(place)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    return place.rename(place.with_name(place.name.replace(_NEW, f"switchboard-{kind}-", 1))), held
+
+
+def _is_held(place: Path) -> bool:
+    held = _opened(place)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(held)
+    return False
+
+
+def _opened(place: Path) -> int:
+    return os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
