@@ -12,7 +12,8 @@ import pytest
 
 from switchboard.agents.command import engine
 from switchboard.ports.engine import EngineContext
-from tests.turning import Book, NoMemos
+from tests.engines import Book
+from tests.turning import NoMemos
 
 HOLDS: Final = """
 import asyncio, sys

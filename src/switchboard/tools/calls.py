@@ -54,7 +54,7 @@ async def call_tool(
     text = storable_text(outcome.text[:MOST_WRITTEN])
     name, most = tool.spec.name, tool.spec.most
     if len(text) <= most:
-        return replace(outcome, text=text)
+        return outcome if text == outcome.text else replace(outcome, text=text)
     return replace(outcome, text=await in_thread(lambda stop: shorten(text, scope, name, stop, most)))
 
 

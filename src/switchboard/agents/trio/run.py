@@ -263,16 +263,17 @@ class PlannedTurn:
         for result in (mapping(one.result) for one in self._journal.on_record().values()):
             if "reply" in result:
                 account.book(msgspec.convert(result["reply"], Reply))
-            for used in msgspec.convert(result.get("usage", ()), tuple[ModelUsage, ...]):
-                account.add(used)
+            if "usage" in result:
+                for used in msgspec.convert(result["usage"], tuple[ModelUsage, ...]):
+                    account.add(used)
         return account.usage
 
     def _files(self) -> dict[str, Attachment]:
         """What steps have made, by name; a later one takes the place of an earlier."""
         found: dict[str, Attachment] = {}
-        for path, result in self._results().items():
-            made = result.get("files", ()) if step_of(path) == path else ()
-            for one in msgspec.convert(made, tuple[Attachment, ...]):
+        results = {path: one for path, one in self._results().items() if "files" in one and step_of(path) == path}
+        for result in results.values():
+            for one in msgspec.convert(result["files"], tuple[Attachment, ...]):
                 found.pop(one.filename or "", None)
                 found[one.filename or ""] = one
         return found
@@ -286,7 +287,8 @@ class PlannedTurn:
                 arguments = msgspec.json.encode(dict(step.args)).decode()[:MAX_CALL]
                 text = text_of(result) or end.why
                 found.append(EntryCall(step.id, step.target, arguments, text[:MAX_CALL], end.state == "done"))
-            found += msgspec.convert(result.get("calls", ()), tuple[EntryCall, ...])
+            if "calls" in result:
+                found += msgspec.convert(result["calls"], tuple[EntryCall, ...])
         return found
 
 

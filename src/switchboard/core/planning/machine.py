@@ -285,10 +285,12 @@ def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
 
 def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
     has_run = end.state in {"done", "failed"}
+    running = dict(plan.running)
+    running.pop(end.id, None)
     after = replace(
         plan,
         ends={**plan.ends, end.id: end},
-        running={one: tokens for one, tokens in plan.running.items() if one != end.id},
+        running=running,
         asked=plan.asked - {end.id},
         used=plan.used + end.tokens,
         read_outside=plan.read_outside or (has_run and plan.guard.reads(plan.step(end.id))),
@@ -375,11 +377,11 @@ def _without_hopeless(plan: Plan, ended: str | None) -> tuple[Plan, list[End], l
     ready = () if ended is None else plan.ready
     places = [*range(len(plan.steps))] if ended is None else [*plan.index.concerned(ended)]
     heapify(places)
-    seen, ends, fresh = {*places, *ready}, list[End](), list[int]()
+    seen, ends, fresh = {*places}, list[End](), list[int]()
     while places:
         n = heappop(places)
         step = plan.steps[n]
-        if n in ready or plan.state(step.id) not in {"pending", "waiting"}:
+        if plan.state(step.id) not in {"pending", "waiting"} or n in ready:
             continue
         end = _halted(plan, step) or _hopeless(plan, step)
         if end is not None:
@@ -390,7 +392,8 @@ def _without_hopeless(plan: Plan, ended: str | None) -> tuple[Plan, list[End], l
                 heappush(places, later)
         elif step.id not in plan.asked and _may_run(plan, step):
             fresh.append(n)
-    return replace(plan, ready=tuple(sorted((*ready, *fresh)))), ends, fresh
+    now = tuple(sorted((*ready, *fresh))) if fresh else ready
+    return plan if now is plan.ready else replace(plan, ready=now), ends, fresh
 
 
 def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
@@ -406,19 +409,22 @@ def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
 def _started(plan: Plan) -> tuple[Plan, list[Command]]:
     """Start what is ready, in its order, as far as there is room; first what had begun before."""
     running, free = dict(plan.running), _unspent(plan) - sum(plan.running.values())
-    starts: dict[int, Start] = {}
+    starts, waiting = list[Command](), list[int]()
     order = sorted(plan.ready, key=lambda n: plan.steps[n].id not in plan.begun) if plan.begun else plan.ready
-    for n in order:
+    for at, n in enumerate(order):
         if len(running) >= plan.limits.at_once:
+            waiting += order[at:]
             break
         step = plan.steps[n]
         tokens = _reservation(plan, step, free, alone=free == _unspent(plan))
-        if tokens is not None:
+        if tokens is None:
+            waiting.append(n)
+        else:
             running[step.id], free = tokens, free - tokens
-            starts[n] = Start(step, tokens)
+            starts.append(Start(step, tokens))
     if not starts:
         return plan, []
-    return replace(plan, running=running, ready=tuple(n for n in plan.ready if n not in starts)), [*starts.values()]
+    return replace(plan, running=running, ready=tuple(sorted(waiting))), starts
 
 
 def _halted(plan: Plan, step: PipelineStep) -> End | None:
