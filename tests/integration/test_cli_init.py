@@ -25,6 +25,16 @@ NOTE = {"name": "write_file", "arguments": {"path": "notes.txt", "content": "buy
 SCRIPT: dict[str, Any] = {
     "rules": [
         {"when": {"model": "good"}, "replies": [{"calls": [CALL]}], "again": True},
+        {
+            "when": {"model": "worker", "prompt": "In this session there is no tool to call"},
+            "replies": [{"fault": {"kind": "status", "status": 400, "message": "failed to parse grammar"}}],
+            "again": True,
+        },
+        {
+            "when": {"model": "worker", "system": "You plan"},
+            "replies": [{"thinking": "Ada, then.", "text": "{}"}],
+            "again": True,
+        },
         {"when": {"model": "worker", "tool": "look_up_number"}, "replies": [{"calls": [CALL]}], "again": True},
         {"when": {"model": "worker", "results": False}, "replies": [{"calls": [NOTE]}], "again": True},
         {"when": {"model": "worker", "results": True}, "replies": [{"text": "It is in notes.txt."}], "again": True},
@@ -58,6 +68,7 @@ def test_a_model_that_calls_tools_is_written_down(tmp_path: Path, url: str) -> N
     settings, team = read(tmp_path)
     [model] = settings["models"]
     assert (model["model"], model["base_url"], model["profile"]) == ("good", url, "local")
+    assert (model["schemas"], model["thinks"]) == (True, False)
     [butler, boss] = team["systems"]
     assert butler["engine"] == "model"
     assert butler["config"]["models"] == ["own"]
@@ -69,7 +80,11 @@ def test_a_model_that_calls_tools_is_written_down(tmp_path: Path, url: str) -> N
 
 
 def test_from_nothing_to_a_butler_that_writes_files(tmp_path: Path, url: str, database_url: str) -> None:
-    init(tmp_path, "--yes", "--url", url, "--model", "worker", "--name", "jeeves")
+    _, told = init(tmp_path, "--yes", "--url", url, "--model", "worker", "--name", "jeeves")
+    assert "takes no JSON Schema" in told
+    assert "thinks before it answers" in told
+    [model] = read(tmp_path)[0]["models"]
+    assert (model["schemas"], model["thinks"]) == (False, True)
     env = environment(tmp_path / "data", DATABASE_URL=database_url, LOG_LEVEL="error")
     with running(env, "up", cwd=tmp_path) as server:
         answer = switchboard(server.environment, "chat", "--once", "Note that I must buy milk", cwd=tmp_path)

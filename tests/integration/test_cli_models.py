@@ -134,7 +134,7 @@ def test_models_that_answer(cli: Cli, provider: Provider, monkeypatch: pytest.Mo
         one = said[kind]
         assert (one["ok"], one["outcome"], one["detail"]) == (True, "answered", "chose System1/weather")
         assert one["tokens_in"] > 0
-        assert one["remedy"] == ""
+        assert (one["schemas"], one["thinks"], one["remedy"]) == (True, False, "")
     spent = sum(one["tokens_in"] + one["tokens_out"] for one in said.values())
     assert cli.json("models", "list")["tokens"] == before + spent, "what it costs goes to the account of the day"
     text = cli.says("models", "test", "anthropic")

@@ -27,7 +27,7 @@ from switchboard.journey.accept import Submission
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
-from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.store import compaction, facts, history
 from switchboard.store import lanes as lane_store
 from switchboard.store.database import query
@@ -63,6 +63,9 @@ class OneModel:
 
     def flaw(self, _: str) -> str | None:
         return None
+
+    def habits(self, _: str) -> Habits:
+        return USUAL
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         assert (asking.asker, asking.butler.startswith("System1/")) == ("compaction", True)

@@ -25,7 +25,7 @@ from switchboard.lanes.kinds import NOTICE, TURN
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
-from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.store.facts import StoredFacts
 from switchboard.store.history import Readers, StoredHistory
 from tests.hands import at_work, settled
@@ -109,6 +109,9 @@ class Gullible:
 
     def flaw(self, _: str) -> str | None:
         return None
+
+    def habits(self, _: str) -> Habits:
+        return USUAL
 
     async def ask(self, request: Request, _: Asking) -> Report:
         read = json.loads(request.messages[0].text)["conversation"]

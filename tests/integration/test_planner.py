@@ -150,6 +150,18 @@ async def test_a_model_that_takes_no_schema_is_asked_without_from_then_on(fault:
     assert first.usage[0].output_tokens == 800, "a refusal generates nothing"
 
 
+async def test_what_the_settings_say_of_a_model_need_not_be_found_out() -> None:
+    def brain(asked: Request) -> Reply:
+        refused = Reply(fault=Status(400, message="JSON schema conversion failed"))
+        return refused if "response_format" in asked.body else Reply(TEXT, thinking="Two pages. " * 400)
+
+    async with planner(brain, schemas=False, thinks=True) as (one, llm):
+        planned = await one.plan(question())
+    assert (planned.settled.source, planned.settled.tries, planned.notes) == ("exact", 1, ())
+    [asked] = llm.requests
+    assert ("response_format" in asked.body, asked.body["max_tokens"]) == (False, 2_500)
+
+
 async def test_hosted_models_call_a_tool() -> None:
     async with ScriptedLlm([Reply(calls=(Call("route_decision", SEED),))], strict=True) as llm:
         models = Asked([spec("openai", llm.url, "router")])

@@ -528,6 +528,15 @@ async def test_the_limits_of_a_butler_hold_for_all_of_its_plan() -> None:
     assert done.answer.text == "Both are."
 
 
+async def test_a_router_that_thinks_has_room_for_it_in_reviews_too() -> None:
+    async with ScriptedLlm(lambda _: Reply("Hello.")) as llm:
+        models = [spec("openai", llm.url, "r", thinks=True), spec("openai", llm.url, "m")]
+        for router, most in (("r", 2_500), ("m", 800)):
+            turn = a_turn({**MINE, "router": router, "main": "m", "specialist": "m"})
+            done = await ran(Given(RouteDecision("respond")), turn=turn, specs=models)
+            assert done.journal.on_record()["plan:start"].result["limits"]["reserve"]["router_review"] == most
+
+
 async def test_a_model_that_is_away_is_waited_for_while_the_others_go_on() -> None:
     away = [True]
 

@@ -16,7 +16,7 @@ from switchboard.domain.llm import Report, Request
 from switchboard.domain.routing import Member
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import API_KINDS, RUNNERS
-from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.store.database import Database
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ class ProcessModels:
         from switchboard.app.models import flaw_of
 
         return flaw_of(self._known[name])
+
+    def habits(self, name: str) -> Habits:
+        """As in the port."""
+        return self._known[name].spec.habits if name in self._known else USUAL
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered."""

@@ -224,6 +224,8 @@ class ModelSettings(_Group):
     price_out: Price = None
     profile: Literal["local"] | None = None
     vision: bool = False
+    schemas: bool = True
+    thinks: bool = False
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
     login: bool = False

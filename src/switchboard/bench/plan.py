@@ -37,7 +37,7 @@ from switchboard.journey.accept import AcceptLeg
 from switchboard.lanes.journal import StepLog, StoredJournal
 from switchboard.lanes.kinds import KINDS, WORK_POOL
 from switchboard.ports.engine import Answer, EngineContext, Journal
-from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.store import lanes
 from switchboard.store.database import Database
@@ -228,6 +228,9 @@ class _NoModels:
 
     def flaw(self, _: str) -> str | None:
         return None
+
+    def habits(self, _: str) -> Habits:
+        return USUAL
 
     async def ask(self, request: Request, asking: Asking) -> Report:  # noqa: ARG002
         raise ValueError("these plans ask no model")

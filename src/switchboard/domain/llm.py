@@ -206,7 +206,8 @@ class Reply:
 
     `stop_reason`: `end`, `tool_calls`, `length`, `refused`, `context_too_long`, else what the source said; None: the
     end was never seen. `by_program`: the calls went from a program to the request's tool server, whose record is the
-    truth; otherwise they have not been carried out yet. `blocks` and `origin` as in `ChatMessage`.
+    truth; otherwise they have not been carried out yet. `thought`: it is known to have thought before it answered.
+    `blocks` and `origin` as in `ChatMessage`.
     """
 
     text: str = ""
@@ -216,6 +217,7 @@ class Reply:
     errors: tuple[str, ...] = ()
     stop_reason: str | None = None
     by_program: bool = False
+    thought: bool = False
     blocks: tuple[Mapping[str, object], ...] = field(default=(), repr=False)
     origin: str = ""
 

@@ -60,8 +60,10 @@ def read_document(kind: ApiKind, document: Document, request: Request, *, local:
     if document.get("error"):
         raise told_in_the_body(document, json.dumps(document))
     reply, refusal = _READERS[kind](document)
+    said = spoken(reply.text)
+    reply = replace(reply, thought=reply.thought or said != reply.text)
     if local:
-        reply = replace(reply, text=spoken(reply.text))
+        reply = replace(reply, text=said)
         reply = reply if reply.calls else replace(reply, calls=described(reply.text, request))
     stop = _STOPS.get(reply.stop_reason or "", reply.stop_reason)
     reply = replace(reply, stop_reason="tool_calls" if reply.calls and stop == "end" else stop)
@@ -117,6 +119,7 @@ def _chat(document: Document) -> tuple[Reply, str]:
         usage=_openai_usage(mapping(document.get("usage")), "prompt", "completion"),
         model=string(document.get("model")) or None,
         stop_reason=string(choice.get("finish_reason")) or None,
+        thought=bool(message.get("reasoning_content") or message.get("reasoning")) or _reasoned(document, "completion"),
     )
     return reply, string(message.get("refusal"))
 
@@ -133,9 +136,16 @@ def _responses(document: Document) -> tuple[Reply, str]:
         usage=_openai_usage(mapping(document.get("usage")), "input", "output"),
         model=string(document.get("model")) or None,
         stop_reason=why or string(document.get("status")) or None,
+        thought=any(item.get("type") == "reasoning" for item in output) or _reasoned(document, "output"),
         blocks=tuple(output),
     )
     return reply, "".join(string(block.get("refusal")) for block in blocks)
+
+
+def _reasoned(document: Document, said: str) -> bool:
+    """Whether tokens of reasoning are reported."""
+    details = mapping(mapping(document.get("usage")).get(f"{said}_tokens_details"))
+    return count(details.get("reasoning_tokens")) > 0
 
 
 def _openai_usage(usage: Document, asked: str, said: str) -> Usage:
@@ -155,6 +165,7 @@ def _anthropic(document: Document) -> tuple[Reply, str]:
         usage=anthropic_usage(mapping(document.get("usage"))),
         model=string(document.get("model")) or None,
         stop_reason=string(document.get("stop_reason")) or None,
+        thought=any("thinking" in string(block.get("type")) for block in blocks),
         blocks=tuple(map(_returnable, blocks)),
     )
     return reply, ""

@@ -57,7 +57,7 @@ def chat(request: Request, spec: ModelSpec) -> Body:
 
 
 def local_chat(request: Request, spec: ModelSpec) -> Body:
-    """The same for a self-hosted server; a forced tool is asked for as JSON.
+    """The same for a self-hosted server; a forced tool is asked for as JSON, without a schema if it takes none.
 
     Tools that may not be called are left out: not every server obeys `tool_choice`.
     """
@@ -67,6 +67,8 @@ def local_chat(request: Request, spec: ModelSpec) -> Body:
         tools = {} if request.no_calls else _chat_tools(_for_grammars(request))
         return body | {"messages": _chat_messages(request, spec), **tools}
     asked, schema = json_form(request, tool)
+    if not spec.schemas:
+        return body | {"messages": _chat_messages(asked, spec)}
     form = {"type": "json_schema", "json_schema": {"name": "calls", "schema": schema}}
     return body | {"messages": _chat_messages(asked, spec), "response_format": form}
 

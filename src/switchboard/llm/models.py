@@ -11,7 +11,7 @@ from switchboard.domain.llm import Report, Request
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, Terms
 from switchboard.llm.spec import API_KINDS, RUNNERS
-from switchboard.ports.models import NO_CONTEXT, Asking
+from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 
 
 class OpenModels:
@@ -40,6 +40,10 @@ class OpenModels:
     def flaw(self, name: str) -> str | None:
         """What is missing on this machine to ask it; None: nothing, as far as is known without asking."""
         return flaw(self._specs[name])
+
+    def habits(self, name: str) -> Habits:
+        """As in the port."""
+        return self._specs[name].habits if name in self._specs else USUAL
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""

@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 
 from switchboard.core.policy.budget import Price
 from switchboard.llm.port import ApiKind, CliKind, Kind
+from switchboard.ports.models import Habits
 
 API_KINDS: Final[tuple[ApiKind, ...]] = get_args(ApiKind)
 CLI_KINDS: Final[tuple[CliKind, ...]] = get_args(CliKind)
@@ -43,8 +44,9 @@ class ModelSpec:
     either none is sent. `profile` "local" is for servers on your own machine (LM Studio, Ollama, llama.cpp, vLLM).
     `concurrency`: how many sessions at once; None: 1 of a local server, for all of its models together, else 4.
     `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `vision`: it can
-    see images. `program` is that of the command line, if it does not have its usual name; `pass_env` names our
-    variables that it gets, by default none. `login`: it has no key, but the login of the user that runs us.
+    see images. `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thinks before it answers.
+    `program` is that of the command line, if it does not have its usual name; `pass_env` names our variables that it
+    gets, by default none. `login`: it has no key, but the login of the user that runs us.
     """
 
     name: str
@@ -61,6 +63,8 @@ class ModelSpec:
     price_out: float | None = None
     profile: Literal["local"] | None = None
     vision: bool = False
+    schemas: bool = True
+    thinks: bool = False
     program: str | None = None
     pass_env: tuple[Passed, ...] = ()
     login: bool = False
@@ -69,6 +73,11 @@ class ModelSpec:
     def origin(self) -> str:
         """Identifies the model that may get its own blocks back: the same model at the same place."""
         return f"{self.kind} {self.base_url or ''} {self.model}"
+
+    @property
+    def habits(self) -> Habits:
+        """As a planner is told them."""
+        return Habits(self.schemas, self.thinks)
 
     @property
     def sessions(self) -> int:

@@ -56,6 +56,7 @@ class ChatFold(Fold):
         super().__init__()
         self._head: JsonObject = {}
         self._text: list[str] = []
+        self._reasoning = ""
         self._refusal: list[str] = []
         self._calls: list[_Call] = []
         self._finish: object = None
@@ -64,6 +65,7 @@ class ChatFold(Fold):
     def document(self) -> JsonObject:
         message = {
             "content": "".join(self._text),
+            "reasoning_content": self._reasoning,
             "refusal": "".join(self._refusal),
             "tool_calls": [call.document for call in self._calls],
         }
@@ -75,6 +77,8 @@ class ChatFold(Fold):
         self._finish = choice.get("finish_reason") or self._finish
         delta = mapping(choice.get("delta"))
         self._refusal.append(string(delta.get("refusal")))
+        # How it begins is enough: nobody reads what was thought.
+        self._reasoning = self._reasoning or string(delta.get("reasoning_content") or delta.get("reasoning"))
         for call in items(delta.get("tool_calls")):
             self._take_call(call)
         self._text.append(text := block_text(delta.get("content")))

@@ -8,13 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 from switchboard.domain.llm import Delta, Report, Request
 
 NO_CONTEXT = 8192
 """The context size in tokens that is assumed where none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What the settings say of a model. `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thinks
+    before it answers, and so needs more tokens.
+    """
+
+    schemas: bool = True
+    thinks: bool = False
+
+
+USUAL: Final = Habits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +70,10 @@ class Models(Protocol):
 
     def flaw(self, name: str) -> str | None:
         """What is missing on this machine to ask a model, with the fix; None: nothing, as far as is known."""
+        ...
+
+    def habits(self, name: str) -> Habits:
+        """What the settings say of a model; the usual of one that is not there."""
         ...
 
     async def ask(self, request: Request, asking: Asking) -> Report:

@@ -146,7 +146,7 @@ class TrioEngine:
             text=said_in(turn),
             roles=roles,
             windows={name: await models.context(name, UNKNOWN_CONTEXT) for name in roles.names},
-            limits=plan.limits,
+            limits=plan.limits.thinking if models.habits(roles.router).thinks else plan.limits,
             max_rounds=plan.max_rounds,
             token_budget=plan.token_budget,
             deadline=self._clock() + timedelta(seconds=plan.deadline),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,21 +21,22 @@ from switchboard.core.planning.prompts import (
     Asked,
     Make,
     asked_again,
+    refused_schema,
     review_request,
     route_request,
     with_room,
+    without_schema,
 )
 from switchboard.core.tokens import fits
 from switchboard.domain.llm import Attempt, ModelFailure, Reply, Report, Request, Usage
 from switchboard.domain.planning import Review
 from switchboard.ports.engine import ModelUsage
-from switchboard.ports.models import Asking, Models
+from switchboard.ports.models import Asking, Habits, Models
 
 ASKER: Final = "plan"
 """What models are asked for, in the rows of usage."""
 UNKNOWN_CONTEXT: Final = 4_096
 """Tokens that a router's model is taken to read where nobody says: routers are small, and a cut plan is none."""
-_GRAMMAR: Final = re.compile(r"status (?:400|422|500)\b.*(?:schema|grammar|response_format)", re.IGNORECASE | re.DOTALL)
 
 T = TypeVar("T")
 
@@ -77,12 +77,14 @@ class _Climb:
 
 
 class ModelPlanner:
-    """Plans by asking models. Of each it remembers whether it takes schemas, and whether it thinks at length."""
+    """Plans by asking models. Of each it remembers what the settings do not say: it takes no schemas, or thinks."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
-        self._no_schemas: set[str] = set()
-        self._thinkers: set[str] = set()
+        self._learned: dict[str, Habits] = {}
+
+    def _habits(self, name: str) -> Habits:
+        return self._learned.get(name) or self._models.habits(name)
 
     async def plan(self, question: Question) -> Planned:
         """As in the protocol."""
@@ -129,24 +131,25 @@ class ModelPlanner:
 
     def _sized(self, make: Make, climb: _Climb, window: int | None = None) -> Asked:
         """A request with room for its answer: what it may generate is what the context leaves, if that is less."""
-        limits, thinks = climb.question.limits, climb.question.models[0] in self._thinkers
+        limits, thinks = climb.question.limits, self._habits(climb.question.models[0]).thinks
         wanted = min(limits.thinking_tokens if thinks else limits.router_tokens, climb.tokens)
         return with_room(make, wanted, climb.window if window is None else window)
 
     async def _reply(self, request: Request, make: Make, climb: _Climb) -> Reply:
         """The answer to a request. Where a model takes no schema, it is asked once more, without, and always so."""
-        if climb.question.models[0] in self._no_schemas:
-            request = _bare(request)
+        if not self._habits(climb.question.models[0]).schemas:
+            request = without_schema(request)
         report = await self._asked(request, make, climb)
-        refused = {one.name for one in report.attempts if one.asked and _GRAMMAR.match(one.message)}
+        refused = refused_schema(report)
         if report.reply is None and request.tools and refused:
-            self._no_schemas |= refused
+            self._learned |= {name: replace(self._habits(name), schemas=False) for name in refused}
             climb.notes.append(f"{', '.join(sorted(refused))} takes no schema, and was asked without")
-            report = await self._asked(_bare(request), make, climb)
+            report = await self._asked(without_schema(request), make, climb)
         if report.reply is None:
             raise _failed(report, climb)
-        if report.reply.stop_reason == "length" and report.reply.model:
-            self._thinkers.add(report.reply.model)
+        name = report.reply.model
+        if report.reply.stop_reason == "length" and name:
+            self._learned[name] = replace(self._habits(name), thinks=True)
         return report.reply
 
     async def _asked(self, request: Request, make: Make, climb: _Climb) -> Report:
@@ -155,7 +158,7 @@ class ModelPlanner:
             if fits(whole, tokens):
                 return whole
             smaller = self._sized(make, climb, tokens + whole.max_tokens).request
-            return smaller if whole.tools else _bare(smaller)
+            return smaller if whole.tools else without_schema(smaller)
 
         question = climb.question
         left = climb.ends - asyncio.get_running_loop().time()
@@ -172,11 +175,6 @@ class ModelPlanner:
 def _said(reply: Reply) -> str:
     """An answer as text."""
     return reply.text or "\n".join(one.malformed or json.dumps(dict(one.arguments)) for one in reply.calls)
-
-
-def _bare(request: Request) -> Request:
-    """Without a schema; the prompt says what is wanted, too."""
-    return replace(request, tools=(), force="")
 
 
 def _failed(report: Report, climb: _Climb) -> ModelFailure:

@@ -24,7 +24,11 @@ from switchboard.app.process_models import butlers_of
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.classification.judge import accepted, parse_calls, unfit
 from switchboard.core.classification.prompt import Asked, route_tool, routing_prompt
+from switchboard.core.planning.limits import PlanLimits
+from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.prompts import refused_schema, route_request, without_schema
 from switchboard.core.policy.budget import Cap
+from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import NotFound, SwitchboardError
 from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolCall, ToolResult, ToolServer
@@ -32,7 +36,7 @@ from switchboard.domain.routing import Team
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_head, sentinel
 from switchboard.llm.dispatch import Dispatcher, Limits, Terms
-from switchboard.llm.spec import CLI_KINDS, RUNNERS
+from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS
 from switchboard.llm.spending import DayBook, Spending
 from switchboard.store import classification, model_usage
 from switchboard.store.checkup import schema_facts
@@ -64,11 +68,23 @@ _SECRET: Final = Request(
     "You answer questions about secret numbers. You do not know them: look them up with your tool, and never guess.",
     (_LOOK_UP,),
 )
+_ANSWER: Final = PlanLimits().router_tokens
+_FORM: Final = route_request(
+    "What is the secret number of Ada?",
+    Menu((FrozenTool(_LOOK_UP.name, _LOOK_UP.description, _LOOK_UP.parameters, "idempotent"),)),
+    _ANSWER,
+    4_096,
+).request
+"""What a router of plans is asked, with the schema of its form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What came of one model. `outcome` is `answered` or what failed; `remedy` what to do about it."""
+    """What came of one model. `outcome` is `answered` or what failed; `remedy` what to do about it.
+
+    `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thought before it answered, or could not end
+    in the tokens that a router has. None: it was not asked, or gave no answer.
+    """
 
     name: str
     kind: str
@@ -81,6 +97,8 @@ class Tried:
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float = 0.0
+    schemas: bool | None = None
+    thinks: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +142,14 @@ def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
 
 
 async def try_use(settings: Settings, model: ModelSettings, place: Place, *, in_turns: bool) -> Tried:
-    """Ask what it is used for: to choose a butler, to call a tool as in a turn, or one after the other."""
+    """Ask what it is used for: to choose a butler, to call a tool as in a turn, or one after the other; and then how
+    it fills in a form, as a router of plans must.
+    """
+    tried = await with_habits(settings, model, place, await _try_use(settings, model, place, in_turns=in_turns))
+    return replace(tried, remedy=tried.remedy or _to_set(model, tried))
+
+
+async def _try_use(settings: Settings, model: ModelSettings, place: Place, *, in_turns: bool) -> Tried:
     if not in_turns:
         return await try_model(settings, model, place)
     classifies = model.name in settings.classify.models
@@ -182,6 +207,45 @@ async def try_tools(settings: Settings, model: ModelSettings, place: Place) -> T
     tried = _told(model, report.attempts[-1], None, place)
     tried = replace(tried, detail="calls tools") if tried.ok else tried
     return await _with_context(settings, model, place, tried)
+
+
+async def with_habits(settings: Settings, model: ModelSettings, place: Place, tried: Tried) -> Tried:
+    """The same, with what can be told of a model that works: whether it takes schemas, and whether it thinks."""
+    if not tried.ok or model.kind not in API_KINDS:
+        return tried
+    asked = model.model_copy(update={"schemas": True})
+    request = replace(_FORM, deadline=model.timeout, whole=False)
+    report = await _asked(settings, asked, place, request, _fits)
+    tried = _spent(tried, report)
+    refused = report.reply is None and bool(refused_schema(report))
+    if refused:
+        report = await _asked(settings, asked, place, without_schema(request), _fits)
+        tried = _spent(tried, report)
+    if report.reply is None:
+        return replace(tried, schemas=False if refused else None)
+    cut = report.reply.stop_reason == "length" and model.max_tokens >= _ANSWER
+    return replace(tried, schemas=not refused, thinks=report.reply.thought or cut)
+
+
+def _to_set(model: ModelSettings, tried: Tried) -> str:
+    """What the settings should say of a model and do not; that it did not think this once proves nothing."""
+    found = {} if tried.schemas in {None, model.schemas} else {"schemas": tried.schemas}
+    found |= {"thinks": True} if tried.thinks and not model.thinks else {}
+    told = " and ".join(f"{name} = {str(value).lower()}" for name, value in found.items())
+    return f"set {told} in its [[models]], and plans need not find it out" if told else ""
+
+
+def _spent(tried: Tried, report: Report) -> Tried:
+    """The same with what these attempts have cost."""
+    for one in report.attempts:
+        tried = replace(
+            tried,
+            duration_ms=tried.duration_ms + one.ms,
+            tokens_in=tried.tokens_in + one.usage.input_tokens,
+            tokens_out=tried.tokens_out + one.usage.output_tokens,
+            cost_usd=tried.cost_usd + one.micros / 1_000_000,
+        )
+    return tried
 
 
 async def _with_context(settings: Settings, model: ModelSettings, place: Place, tried: Tried) -> Tried:
@@ -309,6 +373,8 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
     """What to do about a failure."""
     where = model.base_url or "the provider"
     by_cli = model.kind in CLI_KINDS
+    if model.profile == "local" and model.schemas and refused_schema(Report(None, (attempt,))):
+        return f"{where} refuses the JSON Schema of the answer: set schemas = false in its [[models]]"
     remedies = {
         "auth": f"{where} rejects {_key_of(model)}",
         "rate_limited": "wait, or ask the provider to raise the limit",

@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -105,6 +105,8 @@ def init(  # noqa: PLR0913 - the options of a command
     require_new(directory, (SETTINGS, TEAM.parent))
     choice = _choose(wanted)
     tried = _try(choice, wanted)
+    if tried is not None:
+        choice = replace(choice, schemas=tried["schemas"], thinks=tried["thinks"])
     written = _write(directory, files_of(choice))
     if not as_json:
         _say_what_was_written(written)
@@ -266,6 +268,8 @@ def _try(choice: Choice, wanted: _Wanted) -> JsonObject | None:
     tried = asyncio.run(_tried(choice.offer))
     if tried["ok"]:
         errors().print(f"it answers, and calls tools ({tried['duration_ms']} ms)", style="green")
+        for said in _habits(tried):
+            errors().print(said, style="dim", soft_wrap=True)
         return tried
     problem = f"{choice.offer.model} did not pass: {tried['detail']}; {tried['remedy']}".rstrip("; ")
     if not wanted.ask:
@@ -276,13 +280,22 @@ def _try(choice: Choice, wanted: _Wanted) -> JsonObject | None:
     return tried
 
 
+def _habits(tried: JsonObject) -> Iterator[str]:
+    """What is unusual about a model."""
+    if tried["schemas"] is False:
+        yield "its server takes no JSON Schema: butlers that plan ask it without"
+    if tried["thinks"]:
+        yield "it thinks before it answers: its answers take longer, and plans give it more tokens"
+
+
 async def _tried(offer: Offer) -> JsonObject:
     from switchboard.app.classification import model_tests as tests
 
     values = {key: value for key, value in asdict(offer).items() if key != "source" and value is not None}
     settings = Settings(models=({**values, "max_tokens": 4096},))
     place = tests.Place("", None, "no server runs yet")
-    return asdict(await tests.try_tools(settings, settings.models[0], place))
+    model = settings.models[0]
+    return asdict(await tests.with_habits(settings, model, place, await tests.try_tools(settings, model, place)))
 
 
 def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path]:

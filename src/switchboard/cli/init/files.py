@@ -23,7 +23,8 @@ _PROMPT: Final = TEAM.with_name("prompt.md")
 class Choice:
     """What was asked for. `offer` None: no model for now; `context` in tokens, None where the server does not say.
 
-    `workspace` is the directory of the butler's files; `owner` the person who may use all of its tools.
+    `schemas` and `thinks` as `models test` finds them, None where that is not known. `workspace` is the directory of
+    the butler's files; `owner` the person who may use all of its tools.
     """
 
     butler: str
@@ -31,6 +32,8 @@ class Choice:
     workspace: str
     owner: str
     context: int | None = None
+    schemas: bool | None = None
+    thinks: bool | None = None
 
 
 def files_of(choice: Choice) -> Mapping[PurePosixPath, str]:
@@ -60,6 +63,8 @@ def _settings(choice: Choice) -> str:
         "profile": offer.profile,
         "context": choice.context,
         "max_tokens": 4096,
+        "schemas": choice.schemas,
+        "thinks": choice.thinks,
     }
     lines += [
         "",

@@ -6,7 +6,7 @@ enters; tables and sentences for `rich` leave, cleaned of whatever strangers and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from rich.console import RenderableType
@@ -15,6 +15,8 @@ from rich.text import Text
 from switchboard.cli.output import Json, clean, details, one_line, out, table, when
 
 _NO_MODELS: Final = "no models are configured, so no message is classified; see docs/models.md"
+
+_SAID: Final[Mapping[bool | None, str]] = {True: "yes", False: "no", None: ""}
 
 
 def dollars(cost_usd: float | None) -> str:
@@ -100,11 +102,12 @@ def _cap(cap: Json) -> Text:
 
 def print_tried(tried: Sequence[Json]) -> None:
     """What came of each model, and below what to do about those that failed."""
-    names = ("name", "kind", "result", "ms", "tokens", "cost", "says")
+    names = ("name", "kind", "result", "schemas", "thinks", "ms", "tokens", "cost", "says")
     rows = (
         (
             *(one["name"], one["kind"]),
             Text("ok", style="green") if one["ok"] else Text(clean(one["outcome"]), style="bold red"),
+            *(_SAID[one[name]] for name in ("schemas", "thinks")),
             one["duration_ms"] or "",
             *(f"{one['tokens_in']}+{one['tokens_out']}", dollars(one["cost_usd"] or None)),
             one_line(one["detail"], 300),

@@ -44,6 +44,12 @@ class PlanLimits:
         """The budget of tokens with which one step with a model can run."""
         return self.kept + self.least
 
+    @property
+    def thinking(self) -> PlanLimits:
+        """The same for a router that thinks: its reviews need room for it as well."""
+        review = max(self.reserve.get("router_review", 0), self.thinking_tokens)
+        return replace(self, reserve={**self.reserve, "router_review": review})
+
     def sized(self, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
         """The steps with their `max_chars`."""
         most = dict.fromkeys(SPECIALISTS, self.specialist_chars)
