@@ -199,6 +199,15 @@ async def test_usage_that_nobody_told_is_estimated_and_marked(kind: ApiKind) -> 
     assert 0 < usage.output_tokens < 100
 
 
+@every_kind
+@pytest.mark.parametrize("told", [0, -40, 2**60])
+async def test_an_answer_that_is_said_to_have_no_tokens_or_absurdly_many_is_estimated(kind: ApiKind, told: int) -> None:
+    async with session(kind, Reply(calls=(HEALTH,), usage=Told(900, told))) as (one, _):
+        usage = (await one.run(request())).usage
+    assert (usage.estimated, usage.input_tokens) == (True, 900)
+    assert 0 < usage.output_tokens < 100
+
+
 @pytest.mark.parametrize(
     ("text", "butlers"),
     [

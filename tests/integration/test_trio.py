@@ -39,6 +39,8 @@ class Ran:
     answer: Answer
     journal: MemoryJournal
     requests: Sequence[Request]
+    askers: frozenset[str]
+    """What models were asked for."""
 
     def state(self, step: str) -> str:
         return self.journal.on_record()[step].state
@@ -57,10 +59,10 @@ async def ran(
     **context: Any,
 ) -> Ran:
     journal = MemoryJournal(record)
-    async with ScriptedLlm(script) as llm, a_trio(llm, planner, tools, **context) as (engine, _):
+    async with ScriptedLlm(script) as llm, a_trio(llm, planner, tools, **context) as (engine, models):
         answer = await engine.run(turn or a_turn(MINE), journal)
         assert isinstance(answer, Answer)
-        return Ran(answer, journal, llm.requests)
+        return Ran(answer, journal, llm.requests, frozenset(asking.asker for asking in models.askings))
 
 
 def meeting(count: int) -> Act:
@@ -219,6 +221,7 @@ async def test_single_actions_stay_what_they_are(decision: RouteDecision, text: 
     done = await ran(Given(decision), [Noting("look")], says("Hello yourself."))
     assert (done.answer.text, done.answer.stop_reason) == (text, "end")
     assert len(done.answer.entries) == 2
+    assert done.askers <= {"plan"}
 
 
 async def test_a_reply_is_told_whole_to_who_listens() -> None:
@@ -404,6 +407,7 @@ async def test_what_is_refused_or_not_decided_in_time_is_not_done_and_said_so(de
     done = await ran(Given(APPROVALS), [look, send], turn=TURN, record=record, approvals=Asks())
     assert send.calls == []
     assert done.answer.text.startswith("Written.\n\nNot done:\n- send it (failed: ")
+    assert not [word for word in ("Do not", "Tell the person", "ask again") if word in done.answer.text], "for models"
 
 
 async def test_where_nobody_can_be_asked_the_step_fails_at_once() -> None:

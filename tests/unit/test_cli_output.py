@@ -178,6 +178,17 @@ def test_tables_go_on_in_a_second_line_where_one_is_too_short(
     assert max(map(len, said)) <= 80
 
 
+def test_the_first_line_of_a_row_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    rows = [("s1", "tool", "https://a.example/a/very/long/address/of/a/page", "r" * 30, "404 " * 20)]
+    out().print(table("step", "action", "input", "result", "why", rows=rows, keep=("step",), wrap=True))
+    said = capsys.readouterr().out.splitlines()
+    assert [len(line) - len(line.lstrip()) for line in said] == [0, 4, 0, 4, 4]
+    assert max(map(len, said)) <= 60
+
+
 def test_no_name_makes_a_row_of_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     name = "Ann\n0199f3c2 approved  Boss\r\n"
     out().print(table("id", "name", "state", rows=[("1", name, "stranger")]))

@@ -7,17 +7,19 @@ here. Next: `journey/turn.py`, which settles the result.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, get_args
 from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
+from pydantic_core import ErrorDetails
 
 from switchboard.core.blobs import PREFIX, UNKNOWN
 from switchboard.core.envelope.stored import stored_json
 from switchboard.core.reply_files import reply_name
 from switchboard.core.storable import storable_text
+from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member
@@ -81,9 +83,28 @@ def read_options(model: type[Options], member: Member) -> Options:
     try:
         return model.model_validate(dict(member.options))
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_url=False))
+        problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {_said(model, p)}" for p in error.errors())
         message = f"the options of {member.system_id} are wrong: {problems}"
         raise EngineFailure(message, error_class="validation", retryable=False) from error
+
+
+def _said(model: type[BaseModel], problem: ErrorDetails) -> str:
+    """What is wrong with an option, and what would be right."""
+    *outer, name = map(str, problem["loc"]) if problem["loc"] else ("",)
+    if problem["type"] != "extra_forbidden":
+        return problem["msg"]
+    there = _options_of(model, outer)
+    meant = near(name, there)
+    return f"unknown option; {f'did you mean {or_list(meant)}?' if meant else 'there are: ' + ', '.join(there)}"
+
+
+def _options_of(model: type[BaseModel], outer: Sequence[str]) -> Sequence[str]:
+    """The options that there are within these."""
+    for name in outer:
+        kind = model.model_fields[name].annotation if name in model.model_fields else None
+        inner = (one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, BaseModel))
+        model = next(inner, BaseModel)
+    return list(model.model_fields)
 
 
 def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping] = (), upload_url: str = "") -> bytes:

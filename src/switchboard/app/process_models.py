@@ -7,11 +7,12 @@ breakers, slots and spending. Settings enter; a report per request leaves. Next:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from switchboard.app.settings import ModelSettings, Settings
+from switchboard.core.planning.start import ROLES, cast
 from switchboard.domain.llm import Report, Request
 from switchboard.domain.routing import Member
 from switchboard.llm.port import Kind
@@ -90,16 +91,24 @@ def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]
 
 
 def butlers_of(members: Iterable[Member], settings: Settings) -> Mapping[str, Sequence[str]]:
-    """Which butlers with the engine `model` may ask each model of the settings; one that names none may ask all of
-    those with an API. A command line must be named.
+    """Which butlers may ask each model of the settings. One with the engine `model` that names none may ask all of
+    those with an API; a command line must be named. One that plans asks those that play its roles.
     """
-    asking = [member for member in members if member.active and member.engine == "model"]
+    asking = [member for member in members if member.active and member.engine in {"model", "trio"}]
     butlers: dict[str, Sequence[str]] = {model.name: () for model in settings.models}
-    able = _of_kinds(settings, API_KINDS)
     return butlers | {
-        name: [one.system_id for one in asking if name in (one.options.get("models") or able)]
-        for name in (*able, *_of_kinds(settings, RUNNERS))
+        name: [one.system_id for one in asking if name in _asked_by(one, settings)]
+        for name in _of_kinds(settings, (*API_KINDS, *RUNNERS))
     }
+
+
+def _asked_by(member: Member, settings: Settings) -> Collection[str]:
+    able = _of_kinds(settings, API_KINDS)
+    if member.engine == "model":
+        named = member.options.get("models") or able
+        return named if isinstance(named, list | tuple) else ()
+    own = {role: name for role in ROLES if isinstance(name := member.options.get(role), str)}
+    return cast({**settings.trio.named, **own}, able[0]).names if able else ()
 
 
 def _of_kinds(settings: Settings, kinds: Sequence[Kind]) -> tuple[str, ...]:

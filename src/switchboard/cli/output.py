@@ -313,8 +313,9 @@ class _Fitting:
         line = Text()
         for at in columns:
             cell = row[at].copy()
+            if at != len(row) - 1:
+                cell.truncate(self.widths[at], overflow="ellipsis", pad=at != columns[-1])
             if at != columns[-1]:
-                cell.truncate(self.widths[at], overflow="ellipsis", pad=True)
                 cell.append(_GAP)
             line.append_text(cell)
         return line

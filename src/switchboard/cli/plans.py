@@ -51,7 +51,7 @@ def list_plans(
             _done(p),
             p["system_id"],
             _spent(p),
-            _SOURCES[p["source"]],
+            "template" if p["source"] == "template" else "router",
             one_line(p["message"]),
         )
         for p in found["plans"]
@@ -117,20 +117,22 @@ def _plan(plan: Json) -> Iterator[RenderableType]:
     yield head.append(f"  ({_SOURCES[plan['source']]})", style="not bold dim")
     if plan["steps"]:
         rows = (
-            (s["id"], state(s["state"]), ", ".join(s["needs"]), s["action"], s["target"], _input(s), _came_of(s))
+            (s["id"], state(s["state"]), ", ".join(s["needs"]), s["action"], s["target"], _came_of(s), _input(s))
             for s in plan["steps"]
         )
-        columns = ("step", "state", "after", "action", "target", "input", "result")
-        yield table(*columns, rows=rows, keep=("step", "state", "after"), wrap=True)
+        columns = ("step", "state", "after", "action", "target", "result", "input")
+        yield table(*columns, rows=rows, keep=("step", "state", "after", "result"), wrap=True)
+    for step in plan["steps"]:
+        if step["why"]:
+            yield Text(f"{clean(step['id'])}: {one_line(step['why'], 400)}", style="yellow")
     for note in plan["notes"]:
         yield Text(one_line(note, 400), style="dim")
 
 
 def _came_of(step: Json) -> str:
-    if step["why"]:
-        return one_line(step["why"], 200)
-    tokens = f", {step['tokens']} tokens" if step["tokens"] else ""
-    return f"{step['size']:,} characters{tokens}" if step["state"] == "done" else ""
+    """How long its result is, and what models have generated for it, whatever came of it."""
+    size = f"{step['size']:,} characters" if step["state"] == "done" else ""
+    return ", ".join(filter(None, (size, f"{step['tokens']} tokens" if step["tokens"] else "")))
 
 
 def _done(plan: Json) -> str:

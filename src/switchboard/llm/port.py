@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from switchboard.core.tokens import asked_tokens, estimate_tokens
-from switchboard.domain.llm import Delta, OnDelta, Reply, Request, Usage
+from switchboard.domain.llm import Delta, OnDelta, Reply, Request
 
 ApiKind = Literal["openai", "openai-responses", "anthropic"]
 CliKind = Literal["claude-code", "codex", "gemini-cli", "opencode"]
@@ -38,12 +38,16 @@ class Session(Protocol):
 
 
 def with_usage(reply: Reply, request: Request) -> Reply:
-    """The reply with its usage; if none was reported, an estimate from the request and the reply."""
-    if reply.usage.tokens:
-        return reply
+    """The reply with its usage; what was not reported is an estimate from the request and the reply.
+
+    That something was said with no tokens at all is no report: a limit on them would hold nothing.
+    """
+    used = reply.usage
     said = reply.text + "".join(f"{call.name}{call.arguments}" for call in reply.calls)
-    usage = Usage(asked_tokens(request), estimate_tokens(said), reply.usage.cost_usd, estimated=True)
-    return replace(reply, usage=usage)
+    if used.output_tokens or (used.input_tokens and not said):
+        return reply
+    asked = used.input_tokens or asked_tokens(request)
+    return replace(reply, usage=replace(used, input_tokens=asked, output_tokens=estimate_tokens(said), estimated=True))
 
 
 def tell(reply: Reply, on_delta: OnDelta | None, *, text: bool = True) -> None:

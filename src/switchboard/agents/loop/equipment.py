@@ -104,12 +104,16 @@ class Equipment:
 
     def check_tools(self, member: Member, options: TurnOptions) -> None:
         """Raises `EngineFailure` if a tool is named that there is not."""
-        named = (*(options.tools or ()), *options.approve)
-        if unknown := [name for name in named if not self._may_have(member, name)]:
-            raise wrong(
-                member,
-                f"tools or approve: there is no tool {unknown[0]}; there are: {', '.join(self._tools) or 'none'}",
-            )
+        granted = tuple(name for names in options.grants.values() for name in names)
+        named = {"tools": options.tools or (), "approve": options.approve, "grants": granted, **options.tools_named}
+        there = ", ".join(self._tools) or "none"
+        if flaws := [
+            f"{option}: there is no tool {name}; there are: {there}"
+            for option, names in named.items()
+            for name in names
+            if not self._may_have(member, name)
+        ]:
+            raise wrong(member, flaws[0])
 
     def _may_have(self, member: Member, name: str) -> bool:
         toolset = self._context.toolset

@@ -5,6 +5,7 @@ Each engine adds its own. Next: `equipment.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -40,6 +41,11 @@ class TurnOptions(EngineOptions):
     workspace_quota: PositiveInt = QUOTA
     """Bytes on disk that the workspace may take."""
     tool_timeout: PositiveFloat = 60.0
+
+    @property
+    def tools_named(self) -> Mapping[str, Sequence[str]]:
+        """What options of this engine alone name of tools, by option."""
+        return {}
 
     @field_validator("zone")
     @classmethod

@@ -36,7 +36,7 @@ from switchboard.core.planning.machine import (
     resume,
 )
 from switchboard.core.planning.records import recorded_of, tokens_of
-from switchboard.core.turns.asking import not_called
+from switchboard.core.turns.asking import not_approved
 from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import Decided, Outage, Parked
 from switchboard.ports.engine import Stop as Stopping
@@ -159,5 +159,5 @@ class Executor:
 
 
 def _decision(step: PipelineStep, decided: Decided) -> Event:
-    why = not_called(step.target, decided)
-    return Approved(step.id) if why is None else Refused(step.id, why.partition(": ")[2] or why)
+    why = not_approved(decided)
+    return Approved(step.id) if why is None else Refused(step.id, why)

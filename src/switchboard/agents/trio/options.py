@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
@@ -115,3 +116,8 @@ class TrioOptions(TurnOptions):
     builds: BuildOptions | None = None
     """How code is built and tested; None: it is not."""
     tool_timeout: PositiveFloat = 30.0
+
+    @property
+    def tools_named(self) -> Mapping[str, Sequence[str]]:
+        """As for all engines with tools."""
+        return {"own": self.own, "builds": () if self.builds is None else (self.builds.tool,)}

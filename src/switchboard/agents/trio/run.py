@@ -23,6 +23,7 @@ from switchboard.agents.loop.talk import Talk, said_in
 from switchboard.agents.loop.telling import Telling
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
+from switchboard.agents.trio.planner import ASKER
 from switchboard.agents.trio.port import Planned, Planner
 from switchboard.agents.trio.steps import UNBOUNDED, Carrier, costed_for
 from switchboard.core.lenient import mapping
@@ -192,7 +193,8 @@ class PlannedTurn:
         limits = Limits(3, 1, UNBOUNDED, generated=max(left, start.limits.smallest_budget))
         name = start.roles.main
         frozen = replace(start.frozen, models=(name,), tools=(), limits=limits, window=start.windows[name])
-        result = await Talk(self._turn, Branch(self._journal, ANSWER), frozen, self._caller.around).run()
+        around = replace(self._caller.around, asker=ASKER)
+        result = await Talk(self._turn, Branch(self._journal, ANSWER), frozen, around).run()
         return replace(result, usage=self._usage())
 
     # A plan -----------------------------------------------------------------------------------------------------------

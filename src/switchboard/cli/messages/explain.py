@@ -276,7 +276,7 @@ def _used(used: Json) -> str:
 
 
 def _journal(step: Json) -> Text:
-    mark, style = ("✓", "green") if step["state"] == "done" else ("…", "yellow")
+    mark, style = {"done": ("✓", "green"), "started": ("…", "yellow")}.get(step["state"], ("✗", "red"))
     cost = f", {dollars(step['cost_usd'])}" if step["cost_usd"] is not None else ""
     spent = f"{step['tokens_in']}+{step['tokens_out']} tokens{cost}"
     return (

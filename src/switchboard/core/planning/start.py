@@ -25,6 +25,9 @@ _MOST_EARLIER: Final = 600
 """Characters of each."""
 
 
+ROLES: Final = ("main", "router", "specialist")
+
+
 @dataclass(frozen=True, slots=True)
 class Roles:
     """The models by what they do; one may play all."""

@@ -113,17 +113,28 @@ def _noted(value: object) -> str:
     return text if len(text) <= _MOST_NOTED else f"{text[:_MOST_NOTED]}…"
 
 
-def not_called(tool: str, decided: Decided) -> str | None:
-    """Why a call that people were to decide about is not made; None: it was approved."""
+def not_approved(decided: Decided) -> str | None:
+    """Why a call that people were to decide about is not made, in words for people; None: it was approved."""
     if decided.expired:
-        return f"{tool} was not called: nobody approved it in time. Tell the person; ask again only if they want it."
+        return "nobody approved it in time"
     said, decision = decided.value.get("text"), decided.value.get("decision")
     if decision == "approved":
         return None
     if decision == "unasked":
-        return f"{tool} was not called: it needs an approval ({decided.value.get('why')}), and {said}."
-    why = f", saying {outside_json(said)}" if said else ""
-    return f"{tool} was not called: a person refused it{why}. Do not try to get the same in another way."
+        return f"it needs an approval ({decided.value.get('why')}), and {said}"
+    return "a person refused it" + (f", saying {outside_json(said)}" if said else "")
+
+
+def not_called(tool: str, decided: Decided) -> str | None:
+    """The same for a model, with what it is to do."""
+    why = not_approved(decided)
+    if why is None:
+        return None
+    if decided.expired:
+        then = " Tell the person; ask again only if they want it."
+    else:
+        then = "" if decided.value.get("decision") == "unasked" else " Do not try to get the same in another way."
+    return f"{tool} was not called: {why}.{then}"
 
 
 def answer_of(decided: Decided) -> str | None:
