@@ -18,6 +18,7 @@ from switchboard.core.turns.images import MOST_IMAGE_BYTES
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, Request, Tool, ToolCall
 from switchboard.llm.answers import MALFORMED
+from switchboard.llm.control_words import without_control_words
 from switchboard.llm.json_form import for_grammars, forced_tool, json_form
 from switchboard.llm.pictures import Picture, pictures
 from switchboard.llm.port import ApiKind
@@ -65,12 +66,29 @@ def local_chat(request: Request, spec: ModelSpec) -> Body:
     tool = forced_tool(request)
     if tool is None:
         tools = {} if request.no_calls else _chat_tools(_for_grammars(request))
-        return body | {"messages": _chat_messages(request, spec), **tools}
+        return body | {"messages": _local_messages(request, spec), **tools}
     asked, schema = json_form(request, tool)
     if not spec.schemas:
-        return body | {"messages": _chat_messages(asked, spec)}
+        return body | {"messages": _local_messages(asked, spec)}
     form = {"type": "json_schema", "json_schema": {"name": "calls", "schema": schema}}
-    return body | {"messages": _chat_messages(asked, spec), "response_format": form}
+    return body | {"messages": _local_messages(asked, spec), "response_format": form}
+
+
+def _local_messages(request: Request, spec: ModelSpec) -> list[Body]:
+    """All but the system message may quote anybody."""
+    system, rest = (
+        _chat_messages(replace(request, messages=()), spec),
+        _chat_messages(replace(request, system=""), spec),
+    )
+    return [*system, *({name: _harmless(value) for name, value in one.items()} for one in rest)]
+
+
+def _harmless(value: object) -> object:
+    if isinstance(value, str):
+        return without_control_words(value)
+    if isinstance(value, list):
+        return [_harmless(inner) for inner in value]
+    return {name: _harmless(inner) for name, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _for_grammars(request: Request) -> Request:
