@@ -19,7 +19,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope
 from switchboard.store.approvals import StoredApprovals
 from switchboard.store.inbox import Acceptance
 from switchboard.store.stopping import stop_message
-from switchboard.testing.scripted_llm import Reply, ScriptedLlm
+from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from tests.asking import spec
 from tests.hands import at_work, settled
 from tests.integration.test_cli import Cli
@@ -141,6 +141,32 @@ async def test_the_commands_show_a_plan_and_end_it(
     await asyncio.to_thread(work, Cli(capsys, monkeypatch))
     attempts = (await house.got(f"/v1/messages/{house.request_id}/explain"))["deliveries"][0]["attempts"]
     assert attempts[-1]["stop_reason"] == "aborted"
+
+
+async def test_a_specialist_that_waits_for_the_approval_of_a_call_is_shown_to_wait(
+    database_url: str, tmp_path: Path
+) -> None:
+    options = {"owners": ["api:ann"], "approve": ["send"]}
+    team = Team(ROOT, None, members=(butler("clerk", "trio", **options),))
+    steps = plan(writes("s1", action="specialist_with_tools"), tool("s10", "look", text="a"))
+    async with (
+        ScriptedLlm([Reply(calls=(Call("send", {"text": "it"}),))]) as llm,
+        lab(database_url, [team], [rule(ROOT, [to("System1/clerk")])]) as parts,
+    ):
+        models, approvals = Asked([spec("openai", llm.url, "m")]), StoredApprovals(parts.database)
+        tools = [Noting("look", act=look), Noting("send", "effectful")]
+        engine = trio_engine(models, Given(steps), tools, workspaces=tmp_path / "w", approvals=approvals)
+        async with at_work(parts.worker({"trio": engine})):
+            accepted = await parts.accept.accept(submission("look", channel="api", sender="ann"))
+            assert isinstance(accepted, Acceptance)
+
+            async def waits() -> bool:
+                return [one.state for one in await plans_of(parts.database, accepted.request_id)] == ["waiting"]
+
+            await eventually(waits)
+            [found] = await plans_of(parts.database, accepted.request_id)
+            assert [(one.id, one.state) for one in found.steps] == [("s1", "waiting"), ("s10", "done")]
+        await models.aclose()
 
 
 async def test_a_plan_that_runs_ends_though_its_worker_is_not_told(database_url: str, tmp_path: Path) -> None:

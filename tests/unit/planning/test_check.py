@@ -110,6 +110,7 @@ def test_what_holds_a_url_or_a_path(name: str, place: str | None) -> None:
         {"paths": ["notes/a.md", "/etc/passwd"]},
         {"options": {"file": "x"}},
         {"path": {"value": "/etc/passwd"}},
+        {"headers": {"https://evil.example/": "x"}},
     ],
 )
 def test_urls_and_paths_of_others_are_found_wherever_they_are(args: JsonObject) -> None:
@@ -323,6 +324,18 @@ def test_the_examples_of_the_tests_are_of_every_kind() -> None:
             "ftp://evil.example",
         ),
         ({"deep": {"src_url": ["", ARXIV]}}, None),
+        ({"headers": {"https://evil.example/?secret": "x"}}, "https://evil.example/?secret"),
+        ({"page": "https:/evil.example/?secret"}, "https:/evil.example/?secret"),
+        ({"page": r"https:\\evil.example\secret"}, r"https:\\evil.example\secret"),
+        ({"page": "//evil.example/?secret"}, "//evil.example/?secret"),
+        ({"page": "www.evil.example"}, "www.evil.example"),
+        ({"page": "evil.example/?secret"}, "evil.example/?secret"),
+        ({"page": "evil.example:8080/secret"}, "evil.example:8080/secret"),
+        ({"page": "127.0.0.1/secret"}, "127.0.0.1/secret"),
+        ({"page": "https:\n/\t/evil.example/"}, "https:\n/\t/evil.example/"),
+        ({"page": ARXIV.removeprefix("https://")}, None),
+        ({"page": ARXIV.removeprefix("https:")}, None),
+        ({"path": "notes/a.b/c.md", "query": "and/or, 1.5/2, e.g. a.md; see notes/todo.md at 12:30"}, None),
     ],
 )
 def test_an_address_that_nobody_has_written_is_found_wherever_it_stands(

@@ -114,9 +114,11 @@ def _step(
     step: PipelineStep, plan: Plan, records: Mapping[str, OnRecord], rows: Mapping[str, PlanStepRow]
 ) -> ShownPlanStep:
     record, row = records.get(step.id), rows.get(step.id)
-    asked = rows.get(f"{APPROVAL}{step.id}")
-    waits = asked is not None and asked.state == "started"
     begun = any(path == step.id or path.startswith(f"{step.id}/") for path in records)
+    waits = any(
+        one.state == "started" and (path == f"{APPROVAL}{step.id}" or path.startswith(f"{step.id}/{APPROVAL}"))
+        for path, one in records.items()
+    )
     state = "waiting" if waits else "started" if begun and (record is None or record.state == "started") else "pending"
     end = plan.ends.get(step.id) if record is not None and record.state != "started" else None
     return ShownPlanStep(

@@ -21,6 +21,14 @@ _NAMES: Final[Mapping[Place, re.Pattern[str]]] = {
 }
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"'`]+", re.IGNORECASE)
 """A scheme is short: one of any length is looked for again at each letter of a long word."""
+_LIKE: Final = re.compile(
+    r"(?:[a-z][a-z0-9+.-]{0,30}:[\t\r\n]*[/\\]|(?<![\w:/\\.])[/\\][\t\r\n]*[/\\]|\bwww\.)[\t\r\n]*[^\s<>\"'`]+"
+    r"|(?<![\w@./\\:-])(?:(?:[\w-]{1,63}\.)+[a-z]{2,24}|(?:\d{1,3}\.){3}\d{1,3})(?::\d{1,5})?[/?#][^\s<>\"'`]*",
+    re.IGNORECASE,
+)
+"""What some tool may take for a URL: with one slash, or the other ones, with line ends that its reader leaves out,
+without a scheme, or as a host and a path.
+"""
 _AFTER: Final = ".,;:!?)]}"
 _PATH: Final = re.compile(
     r"(?<![\w./:-])(?:[\w-][\w.-]*/)*[\w-][\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,9}(?![\w/])|(?<![\w./:-])(?:[\w-][\w.-]*/)+[\w.-]*\w"
@@ -58,6 +66,7 @@ def place_faults(arguments: Mapping[str, object], menu: Menu) -> Iterator[str]:
 def _faults(name: str, place: Place | None, value: object, menu: Menu) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
+            yield from _faults(f"a name in {name}", None, str(key), menu)
             yield from _faults(f"{name}.{key}", place_of(str(key)) or place, inner, menu)
     elif isinstance(value, list | tuple):
         for inner in value:
@@ -69,16 +78,29 @@ def _faults(name: str, place: Place | None, value: object, menu: Menu) -> Iterat
 
 def unknown_url(arguments: Mapping[str, object], known: Collection[str]) -> str | None:
     """A URL anywhere in the arguments of a call that is none of these; None: there is none."""
-    leaves = (leaf for name, value in arguments.items() for leaf in _leaves(place_of(name), value))
-    found = ((value, [value] if place == "url" else _URL.findall(value)) for place, value in leaves)
-    return next(
-        (url for value, urls in found if value for url in urls if not {url, url.rstrip(_AFTER)} & {*known}), None
-    )
+    found = (url for place, value in _leaves(None, arguments) if value for url in _like_urls(place, value))
+    return next((url for url in found if not _readings(url) & {*known}), None)
+
+
+def _like_urls(place: Place | None, value: str) -> Iterator[str]:
+    if place == "url":
+        yield value
+    elif place == "path":
+        yield from _URL.findall(value)
+    else:
+        yield from _LIKE.findall(value)
+
+
+def _readings(url: str) -> set[str]:
+    """What a text that looks like a URL may mean."""
+    plain = url.rstrip(_AFTER)
+    return {f"{scheme}{one}" for one in (url, plain) for scheme in ("", "https://", "http://", "https:", "http:")}
 
 
 def _leaves(place: Place | None, value: object) -> Iterator[tuple[Place | None, str]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
+            yield None, str(key)
             yield from _leaves(place_of(str(key)) or place, inner)
     elif isinstance(value, list | tuple):
         for inner in value:
