@@ -146,8 +146,7 @@ async def test_the_commands_show_a_plan_and_end_it(
 async def test_a_specialist_that_waits_for_the_approval_of_a_call_is_shown_to_wait(
     database_url: str, tmp_path: Path
 ) -> None:
-    options = {"owners": ["api:ann"], "approve": ["send"]}
-    team = Team(ROOT, None, members=(butler("clerk", "trio", **options),))
+    team = Team(ROOT, None, members=(butler("clerk", "trio", owners=["api:ann"], approve=["send"]),))
     steps = plan(writes("s1", action="specialist_with_tools"), tool("s10", "look", text="a"))
     async with (
         ScriptedLlm([Reply(calls=(Call("send", {"text": "it"}),))]) as llm,

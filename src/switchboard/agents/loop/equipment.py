@@ -95,7 +95,8 @@ class Equipment:
         """Raises `EngineFailure` that names an option for which something is missing here."""
         from switchboard.agents.loop.toolbox import hosts_of
 
-        self.check_tools(member, options)
+        granted = tuple(name for names in options.grants.values() for name in names)
+        self._check_names(member, {**_tools_of(options), "grants": granted, **options.tools_named})
         prompt_of(member, options)
         try:
             hosts_of((*options.hosts, *options.private_hosts))
@@ -103,17 +104,15 @@ class Equipment:
             raise wrong(member, f"hosts: {error.message}") from error
 
     def check_tools(self, member: Member, options: TurnOptions) -> None:
-        """Raises `EngineFailure` if a tool is named that there is not."""
-        granted = tuple(name for names in options.grants.values() for name in names)
-        named = {"tools": options.tools or (), "approve": options.approve, "grants": granted, **options.tools_named}
-        there = ", ".join(self._tools) or "none"
-        if flaws := [
-            f"{option}: there is no tool {name}; there are: {there}"
-            for option, names in named.items()
-            for name in names
-            if not self._may_have(member, name)
-        ]:
-            raise wrong(member, flaws[0])
+        """Raises `EngineFailure` if the butler is to have a tool that there is not."""
+        self._check_names(member, _tools_of(options))
+
+    def _check_names(self, member: Member, named: Mapping[str, Sequence[str]]) -> None:
+        each = ((option, name) for option, names in named.items() for name in names)
+        for option, name in each:
+            if not self._may_have(member, name):
+                there = ", ".join(self._tools) or "none"
+                raise wrong(member, f"{option}: there is no tool {name}; there are: {there}")
 
     def _may_have(self, member: Member, name: str) -> bool:
         toolset = self._context.toolset
@@ -219,6 +218,10 @@ class Equipment:
         """Where the readers of a turn, and nobody else, find long results and images; None: nothing is kept."""
         root = self._context.workspaces
         return None if root is None else root / DIRECTORY / _directory(member) / readers
+
+
+def _tools_of(options: TurnOptions) -> Mapping[str, Sequence[str]]:
+    return {"tools": options.tools or (), "approve": options.approve}
 
 
 def _directory(member: Member) -> str:

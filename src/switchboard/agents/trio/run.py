@@ -157,15 +157,15 @@ class PlannedTurn:
                 planned = Planned(self._template(), notes=("the router was not asked: no tokens were left for it",))
             else:
                 planned = await self._asked(carrier, tokens)
-            routed = _decided(planned, start)
+            # A template's budget is that of its steps: what was spent to find out that it is needed comes on top.
+            planning = spent + sum(one.output_tokens for one in planned.usage)
+            routed = _decided(planned, start).with_more(planning, start.token_budget)
             if routed.pipeline is not None and (faults := pipeline_faults(routed.pipeline, start.menu, start.limits)):
                 raise EngineFailure(f"the plan is not valid: {'; '.join(faults)}", retryable=False)
             return costed_for(routed.record(), planned.usage)
 
         record: JsonMapping = await self._journal.step(ROUTE, act, reserve=max(tokens, 0))
-        routed = read_routed(record)
-        # A template's budget is that of its steps: what was spent to find out that it is needed comes on top.
-        return routed.with_more(self._journal.on_record()[ROUTE].tokens, start.token_budget)
+        return read_routed(record)
 
     async def _asked(self, carrier: Carrier, tokens: int) -> Planned:
         """What the router says. While it is away a template takes its place, if that needs another model."""

@@ -15,7 +15,7 @@ import msgspec
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.machine import Plan, resume
-from switchboard.core.planning.records import APPROVAL, ROUTE, START, notes_of, recorded_of, tokens_of
+from switchboard.core.planning.records import APPROVAL, START, notes_of, recorded_of, tokens_of
 from switchboard.core.planning.routed import Routed, read_routed
 from switchboard.core.planning.start import read_start
 from switchboard.domain.errors import NotFound
@@ -94,7 +94,7 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
     records = {path: OnRecord(one.state, one.result, one.tokens) for path, one in by_path.items()}
     try:
         start = read_start(by_path[START].result)
-        routed = _routed(row).with_more(records[ROUTE].tokens, start.token_budget)
+        routed = _routed(row)
         if routed.pipeline is None:
             return shown
         # As a worker would take it up again, with the steps that reviews have added.
@@ -103,7 +103,6 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
         return replace(shown, notes=(_unreadable(error),))
     return replace(
         shown,
-        token_budget=routed.pipeline.token_budget,
         deadline_at=start.deadline,
         notes=(*routed.notes, *plan.notes, *notes_of(records, [one.id for one in plan.steps])),
         steps=[_step(one, plan, records, by_path) for one in plan.steps],
