@@ -211,7 +211,7 @@ class PlannedTurn:
 
         halted: HaltReason | None = "attempts" if self._turn.attempt >= self._attempts else None
         executor = Executor(carrier, seconds, self._turn.stop)
-        plan = await executor.run(routed.pipeline, self._start.menu.guard, halted)
+        plan = await executor.run(routed.pipeline, self._start.guard(routed.source), halted)
         return await self._presented(plan, routed, carrier)
 
     async def _presented(self, plan: Plan, routed: Routed, carrier: Carrier) -> TurnResult:

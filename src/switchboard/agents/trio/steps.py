@@ -234,7 +234,7 @@ class Carrier:
             window=window,
             max_tokens=most,
             own=start.own,
-            outside=outside,
+            outside=outside or plan.guard.told,
         )
         return frozen, asked
 

@@ -98,7 +98,7 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
         if routed.pipeline is None:
             return shown
         # As a worker would take it up again, with the steps that reviews have added.
-        plan, _ = resume(routed.pipeline, start.limits, start.menu.guard, recorded_of(records))
+        plan, _ = resume(routed.pipeline, start.limits, start.guard(routed.source), recorded_of(records))
     except msgspec.ValidationError as error:
         return replace(shown, notes=(_unreadable(error),))
     return replace(

@@ -23,12 +23,13 @@ def is_read_only(tool: FrozenTool) -> bool:
 @dataclass(frozen=True, slots=True)
 class Guard:
     """`readers`: names of tools that only read. `own`: tools whose results hold nothing from outside. `asked`: tools of
-    which people approve each call, whatever was read.
+    which people approve each call, whatever was read. `told`: whether the plan itself may be what others ordered.
     """
 
     readers: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
+    told: bool = False
 
     def reads(self, step: PipelineStep) -> bool:
         """Whether what a step results in may be from outside."""
@@ -42,7 +43,8 @@ class Guard:
 
     def asks(self, step: PipelineStep, *, read_outside: bool) -> bool:
         """Whether somebody must approve a step before it is started."""
-        return step.action == "tool" and (step.target in self.asked or (read_outside and self.acts(step)))
+        wary = read_outside or self.told
+        return step.action == "tool" and (step.target in self.asked or (wary and self.acts(step)))
 
 
 def guard_of(tools: Iterable[FrozenTool], own: Iterable[str] = ()) -> Guard:

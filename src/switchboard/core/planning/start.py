@@ -5,18 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from switchboard.core.planning.guard import Guard
+from switchboard.core.planning.ladder import Source
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.templates import Builds
 from switchboard.core.turns.asking import ASK_USER
+from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.frozen import Frozen
+from switchboard.core.turns.images import unmarked
 from switchboard.ports.history import Entry
 
 _EARLIER: Final = 4
@@ -91,10 +95,25 @@ class Start:
             own=frozenset(self.own),
         )
 
+    def guard(self, source: Source) -> Guard:
+        """The guard of a plan from there. A router may obey what it is shown; a template obeys nobody."""
+        return replace(self.menu.guard, told=source != "template" and self._told_by_others)
+
+    @property
+    def _told_by_others(self) -> bool:
+        """Whether the router sees words of others: quoted or forwarded, or in an answer that was made with tools."""
+        ours = {*self.own, ASK_USER}
+        answers = any(call.name not in ours for entry in self._earlier for call in entry.calls)
+        return answers or own_words(self.text).strip() != unmarked(self.text).strip()
+
+    @property
+    def _earlier(self) -> Sequence[Entry]:
+        return self.frozen.history[-_EARLIER:]
+
     @property
     def asked(self) -> str:
         """The message as the router sees it: with the last of what was said before."""
-        earlier = "\n".join(map(_said, self.frozen.history[-_EARLIER:]))
+        earlier = "\n".join(map(_said, self._earlier))
         return f"Earlier in the conversation:\n{earlier}\n\nNow:\n{self.text}" if earlier else self.text
 
     def record(self) -> object:
