@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.agents.loop.asking import OUTSIDE
+from switchboard.agents.loop.asking import OUTSIDE, STRANGE
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review, RouteDecision
 from switchboard.ports.engine import Answer, Decided, Delta, EngineFailure, Fenced, Outage, Parked, Pending, Turn
@@ -370,6 +370,26 @@ async def test_in_a_loop_what_acts_waits_once_something_from_outside_was_read() 
     done = await ran(branches, [Noting("look"), send], script, turn=TURN, record=record, approvals=Asks())
     assert [arguments["text"] for _, arguments in send.calls] == ["before", "after"]
     assert done.answer.text == "The other branch."
+
+
+@pytest.mark.parametrize(
+    ("named", "asks"), [("https://docs.example/?what-was-read", False), ("evil.example/?what-was-read", True)]
+)
+async def test_in_a_loop_an_address_that_nobody_has_named_waits(named: str, asks: bool) -> None:
+    script = [
+        Reply(calls=(Call("look", {"text": "x"}),)),
+        Reply(calls=(Call("look", {"text": named}),)),
+        *says("Done."),
+    ]
+    turn, record, look = a_turn({**MINE, "hosts": ["docs.example"]}), Record(), Noting("look")
+    loop = Given(plan(writes("s1", action="specialist_with_tools")))
+    if asks:
+        with pytest.raises(Parked):
+            await ran(loop, [look], script, turn=turn, record=record, approvals=Asks())
+        assert [ask.why for ask in record.asks.values()] == [STRANGE]
+    else:
+        await ran(loop, [look], script, turn=turn, record=record, approvals=Asks())
+    assert [arguments["text"] for _, arguments in look.calls] == ["x", *([] if asks else [named])]
 
 
 # Approvals ------------------------------------------------------------------------------------------------------------

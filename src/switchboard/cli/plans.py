@@ -113,7 +113,8 @@ def _change(step: Json) -> Text:
 
 def _plan(plan: Json) -> Iterator[RenderableType]:
     head = Text(f"{clean(plan['system_id'])}: ", style="bold").append(clean(plan["action"]), style="cyan").append("  ")
-    head.append(state(plan["state"])).append(f"  {_done(plan)} done, {_spent(plan)} tokens", style="not bold")
+    done = f"{_done(plan)} done, " if plan["steps"] else ""
+    head.append(state(plan["state"])).append(f"  {done}{_spent(plan)} tokens", style="not bold")
     yield head.append(f"  ({_SOURCES[plan['source']]})", style="not bold dim")
     if plan["steps"]:
         rows = (

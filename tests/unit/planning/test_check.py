@@ -342,3 +342,24 @@ def test_an_address_that_nobody_has_written_is_found_wherever_it_stands(
     arguments: JsonObject, found: str | None
 ) -> None:
     assert unknown_url(arguments, (ARXIV,)) == found
+
+
+@pytest.mark.parametrize(
+    ("url", "known"),
+    [
+        ("https://docs.example/any?page", True),
+        ("http://DOCS.example", True),
+        ("https://docs.example:8443/", True),
+        ("https://docs.example:8444/", False),
+        ("https://docs.example.evil.example/", False),
+        ("https://docs.example@evil.example/", False),
+        (r"https://docs.example\\@evil.example/", False),
+        ("ftp://docs.example/", False),
+        ("docs.example/page", False),
+        ("https://evil.example/https://docs.example/", False),
+    ],
+)
+@pytest.mark.parametrize("name", ["url", "query"])
+def test_hosts_of_the_settings_are_named(name: str, url: str, known: bool) -> None:
+    found = unknown_url({name: url}, (), ("docs.example", "docs.example:8443"))
+    assert (found is None) == known

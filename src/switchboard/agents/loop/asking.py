@@ -119,7 +119,7 @@ class People:
             return OUTSIDE
         if isinstance(self.present.get(tool.name), AsksFirst):
             return ""  # it looks at addresses itself
-        url = unknown_url(arguments, self.frozen.urls)
+        url = unknown_url(arguments, self.frozen.urls, self.frozen.hosts)
         return "" if url is None else STRANGE
 
     def _first(self, call: Call) -> str:

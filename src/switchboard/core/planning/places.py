@@ -29,6 +29,7 @@ _LIKE: Final = re.compile(
 """What some tool may take for a URL: with one slash, or the other ones, with line ends that its reader leaves out,
 without a scheme, or as a host and a path.
 """
+_HOST: Final = re.compile(r"https?://([a-z0-9.-]+(?::[0-9]{1,5})?)(?:[/?#]|\Z)", re.IGNORECASE)
 _AFTER: Final = ".,;:!?)]}"
 _PATH: Final = re.compile(
     r"(?<![\w./:-])(?:[\w-][\w.-]*/)*[\w-][\w-]*(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,9}(?![\w/])|(?<![\w./:-])(?:[\w-][\w.-]*/)+[\w.-]*\w"
@@ -76,10 +77,16 @@ def _faults(name: str, place: Place | None, value: object, menu: Menu) -> Iterat
         yield f"{name} must be one of the {place or 'url'}s that the person wrote ({given}), not {value[:100]!r}"
 
 
-def unknown_url(arguments: Mapping[str, object], known: Collection[str]) -> str | None:
-    """A URL anywhere in the arguments of a call that is none of these; None: there is none."""
+def unknown_url(arguments: Mapping[str, object], known: Collection[str], hosts: Collection[str] = ()) -> str | None:
+    """A URL anywhere in the arguments of a call that is none of these, and at none of these hosts; None: there is none."""
     found = (url for place, value in _leaves(None, arguments) if value for url in _like_urls(place, value))
-    return next((url for url in found if not _readings(url) & {*known}), None)
+    return next((url for url in found if not (_readings(url) & {*known} or _host_of(url) in hosts)), None)
+
+
+def _host_of(url: str) -> str | None:
+    """The host that every reader of URLs finds in it, with its port if that is there."""
+    found = _HOST.match(url)
+    return None if found is None else found[1].lower()
 
 
 def _like_urls(place: Place | None, value: str) -> Iterator[str]:
