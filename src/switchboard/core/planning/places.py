@@ -78,7 +78,7 @@ def _faults(name: str, place: Place | None, value: object, menu: Menu) -> Iterat
 
 
 def unknown_url(arguments: Mapping[str, object], known: Collection[str], hosts: Collection[str] = ()) -> str | None:
-    """A URL anywhere in the arguments of a call that is none of these, and at none of these hosts; None: there is none."""
+    """A URL anywhere in the arguments of a call that is none of these, and at none of these hosts; None: none is."""
     found = (url for place, value in _leaves(None, arguments) if value for url in _like_urls(place, value))
     return next((url for url in found if not (_readings(url) & {*known} or _host_of(url) in hosts)), None)
 
