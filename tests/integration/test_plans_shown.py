@@ -130,6 +130,9 @@ async def test_the_commands_show_a_plan_and_end_it(
         for part in ("System1/clerk: pipeline", "3/5", "of 20000 tokens", "s5: status 404", "s1", "synthesize"):
             assert part in said, part
         assert "\x1b[31m" not in said
+        monkeypatch.setenv("COLUMNS", "100")
+        assert '    {"text": "it \\u001b[31mnow"}' in cli.says("plans", "show", house.request_id).splitlines()
+        monkeypatch.setenv("COLUMNS", "200")
         assert all(part in cli.says("explain", house.request_id) for part in ("plan of", "✓ step s1", "✗ step s5"))
         assert cli.says("plans", "cancel", house.request_id).strip() == "stop requested"
         said = cli.says("plans", "show", house.request_id, "--follow")

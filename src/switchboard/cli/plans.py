@@ -25,6 +25,8 @@ app = typer.Typer(help="Plans: list, show, cancel; try what a butler would plan 
 
 _TIMEOUT_S: Final = 300.0
 _LOOK_EVERY_S: Final = 0.5
+_ROOM: Final = 40
+"""Cells for the input of a step; where there are fewer it has a line of its own."""
 _SOURCES: Final[Mapping[str, str]] = {
     "exact": "the router's answer as it stands",
     "stripped": "the router's answer without thinking and fences",
@@ -122,7 +124,7 @@ def _plan(plan: Json) -> Iterator[RenderableType]:
             for s in plan["steps"]
         )
         columns = ("step", "state", "after", "action", "target", "result", "input")
-        yield table(*columns, rows=rows, keep=("step", "state", "after", "result"), wrap=True)
+        yield table(*columns, rows=rows, keep=("step", "state", "after", "result"), wrap=True, room=_ROOM)
     for step in plan["steps"]:
         if step["why"]:
             yield Text(f"{clean(step['id'])}: {one_line(step['why'], 400)}", style="yellow")
@@ -162,7 +164,11 @@ def _print(found: Json) -> None:
     out().print(_decision(found), soft_wrap=True)
     if steps:
         rows = ((one["id"], ", ".join(one["needs"]), one["action"], one["target"], _input(one)) for one in steps)
-        out().print(table("step", "after", "action", "target", "input", rows=rows, keep=("step", "after"), wrap=True))
+        out().print(
+            table(
+                "step", "after", "action", "target", "input", rows=rows, keep=("step", "after"), wrap=True, room=_ROOM
+            )
+        )
         out().print(" → ".join(map(clean, levels(steps))), style="dim", soft_wrap=True)
     for fault in found["faults"]:
         out().print(Text(f"not taken: {one_line(fault, 400)}", style="yellow"), soft_wrap=True)
