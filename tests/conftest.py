@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import ssl
+from functools import cache
 
+import httpcore2
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -30,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """As a plugin the guard hears of fixtures of the whole session as well, as a conftest it would not."""
     config.pluginmanager.register(guard, "guard")
     gc.disable()
+    setattr(httpcore2, "default_ssl_context", _trust)  # noqa: B010 - mypy knows that it is a function
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,6 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """All that was imported and collected stays: to look for garbage in it takes long, and there is none."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 50)  # as `switchboard` has it
     gc.enable()
 
 
@@ -53,3 +58,16 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Fixtures have ended what they started."""
     end_forking()
+
+
+_read_certificates = httpcore2.default_ssl_context
+
+
+@cache
+def _certificates(trust_env: bool, *_: str | None) -> ssl.SSLContext:
+    return _read_certificates(_trust_env=trust_env)
+
+
+def _trust(*, _trust_env: bool = True) -> ssl.SSLContext:
+    """Read once: that takes 20 ms, and each client of each test would do it."""
+    return _certificates(_trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
