@@ -159,10 +159,26 @@ async def test_an_effectful_butler_is_only_called_again_if_it_was_not_reached(
     with pytest.raises(EngineFailure, match=r"127\.0\.0\.1"):
         await engine.run(a_turn(options), MemoryJournal(record))
     book.endpoint = None
-    with pytest.raises(EngineFailure, match=r"longer than 5 s|ReadTimeout"):
+    with pytest.raises(EngineFailure, match=r"longer than 5 s"):
         await engine.run(a_turn(hasty, text="hang", attempt=2), MemoryJournal(record))
     with pytest.raises(OutcomeUnknown):
         await engine.run(a_turn(options, attempt=3), MemoryJournal(record))
+
+
+class Silent(CheckedTransport):
+    """A network on which no answer comes in time."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ReadTimeout("", request=request)
+
+
+async def test_a_timeout_is_told_in_one_way_wherever_it_was_noticed(
+    remote: Remote, engine: McpEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchboard.transport.mcp_session._network", Silent)
+    with pytest.raises(EngineFailure, match="took longer than 60 s") as caught:
+        await engine.run(a_turn(remote.options(timeout=60.0)), MemoryJournal())
+    assert caught.value.error_class == "timeout"
 
 
 class OnlyTheSession(CheckedTransport):

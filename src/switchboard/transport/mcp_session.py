@@ -55,7 +55,7 @@ async def call_tool(to: Remote, arguments: JsonObject) -> Called:
         async with asyncio.timeout(to.timeout), _client(to, wire) as client:
             return await _called(client, wire, to.tool, arguments)
     except TimeoutError as error:
-        raise CallFailed(f"{host} took longer than {to.timeout:g} s", "timeout", reached=wire.reached) from error
+        raise _too_slow(host, wire) from error
     except Exception as error:  # whatever form the SDK gives it: groups of errors, complaints of its validator
         raise _failure(host, wire, _innermost(error)) from error
 
@@ -139,9 +139,15 @@ def _broken(host: str, wire: _Wire, problem: Exception) -> CallFailed:
     if isinstance(problem, PostError):
         retryable = problem.kind != "forbidden"
         return CallFailed(str(problem), retryable=retryable, reached=wire.reached)
+    if isinstance(problem, httpx2.ReadTimeout):  # it runs beside the time of the whole call, and may be the first
+        return _too_slow(host, wire)
     error_class: FailureClass = "timeout" if isinstance(problem, httpx2.TimeoutException) else "target_unavailable"
     message = f"{host}: {type(problem).__name__} {problem}".strip()
     return CallFailed(message, error_class, reached=wire.reached)
+
+
+def _too_slow(host: str, wire: _Wire) -> CallFailed:
+    return CallFailed(f"{host} took longer than {wire.to.timeout:g} s", "timeout", reached=wire.reached)
 
 
 def _refused(host: str, wire: _Wire, said: str) -> CallFailed:
