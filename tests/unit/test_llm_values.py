@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,7 @@ from switchboard.domain.llm import (
     Usage,
     fold,
 )
+from switchboard.llm.answers import read_answer
 from switchboard.llm.json_form import for_grammars
 
 CALL = ToolCall("weather", {"at": "home"}, id="c1")
@@ -35,6 +38,18 @@ def test_a_reply_is_what_its_deltas_fold_to(pieces: list[str], calls: int) -> No
         *(end.usage, "m", "end"),
         *(end.blocks, "o"),
     )
+
+
+@pytest.mark.parametrize("ids", [("call_1_1", None), (None, "call_1_0", None), ("a", "a", "call_1_1"), ("a", "b")])
+def test_each_call_of_an_answer_has_an_id_of_its_own(ids: tuple[str | None, ...]) -> None:
+    made = [{"id": one, "type": "function", "function": {"name": "look", "arguments": "{}"}} for one in ids]
+    body = {"choices": [{"finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": made}}]}
+    reply = read_answer("openai", json.dumps(body), Request((ChatMessage("user", "hello"),)))
+    found = [call.id for call in reply.calls]
+    assert len(set(found)) == len(ids)
+    assert [one for one, said in zip(found, ids, strict=True) if said is not None and ids.count(said) == 1] == [
+        one for one in ids if one is not None and ids.count(one) == 1
+    ]
 
 
 def test_a_reply_that_broke_off_has_no_end() -> None:

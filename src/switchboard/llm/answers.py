@@ -6,6 +6,7 @@ answer amounts to. A call in it is only a request: it has no result yet. Next: `
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -84,9 +85,12 @@ def told_in_the_body(document: Document, body: str) -> ModelFailure:
 def _identified(reply: Reply, request: Request) -> Reply:
     """Every call with an id of its own, the same whenever this request gets this reply: some servers give none."""
     calls: list[ToolCall] = []
+    given = {call.id for call in reply.calls}
     for n, call in enumerate(reply.calls):
         taken = call.id is None or call.id in {one.id for one in calls}
-        calls.append(replace(call, id=f"call_{len(request.messages)}_{n}") if taken else call)
+        ours = (f"call_{len(request.messages)}_{m}" for m in itertools.count(n))
+        calls.append(replace(call, id=next(one for one in ours if one not in given)) if taken else call)
+        given.add(calls[-1].id)
     if tuple(calls) == reply.calls:
         return reply
     return replace(reply, calls=tuple(calls), blocks=())  # blocks have the ids as they were

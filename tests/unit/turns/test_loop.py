@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,12 @@ def test_calls_run_and_their_results_go_back_together() -> None:
 def test_calls_without_ids_and_with_the_same_one_have_paths_of_their_own() -> None:
     course = play([Reply(calls=(ToolCall("a"), ToolCall("b"), ToolCall("c", id="x"), ToolCall("d", id="x")))])
     assert [call.path for call in course.run] == ["tool:1:call_1_1", "tool:1:call_1_2", "tool:1:x", "tool:1:x#2"]
+
+
+@pytest.mark.parametrize("ids", [("x", "x", "x#2"), ("x#2", "x", "x"), ("x", "x", "x#2", "x#2", "x")])
+def test_no_id_that_a_model_writes_takes_the_path_of_another_call(ids: Sequence[str]) -> None:
+    course = play([Reply(calls=tuple(ToolCall("a", id=one) for one in ids))])
+    assert len({call.path for call in course.run}) == len(ids)
 
 
 def test_calls_that_were_cut_off_never_run() -> None:

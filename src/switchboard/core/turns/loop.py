@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Final
 
 from switchboard.core.turns.limits import Done, Limits, Used, reached
@@ -178,10 +179,10 @@ def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
 def _paths(progress: Progress, limits: Limits) -> tuple[Call, ...]:
     """The calls that may still be made, each with a path of its own: models do repeat ids."""
     left = progress.pending[: limits.tool_calls - progress.used.tool_calls]
-    seen: dict[str, int] = {}
-    found = []
+    found: dict[str, Call] = {}
     for call in left:
         name = f"tool:{progress.used.requests}:{(call.id or '')[:100]}"
-        seen[name] = seen.get(name, 0) + 1
-        found.append(Call(name if seen[name] == 1 else f"{name}#{seen[name]}", call))
-    return tuple(found)
+        paths = (name if n == 1 else f"{name}#{n}" for n in count(1))
+        path = next(one for one in paths if one not in found)
+        found[path] = Call(path, call)
+    return tuple(found.values())
