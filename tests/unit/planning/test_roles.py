@@ -7,9 +7,10 @@ from typing import Any, Final
 import pytest
 
 from switchboard.agents.trio.engine import TrioEngine
+from switchboard.app.classification.model_tests import Place, butlers_at
 from switchboard.app.process_models import butlers_of
 from switchboard.app.settings import Settings
-from switchboard.domain.routing import Member, SystemId, TeamId
+from switchboard.domain.routing import Member, SystemId, Team, TeamId
 from switchboard.ports.engine import EngineContext, EngineFailure
 from tests.asking import spec
 from tests.engines import Book
@@ -40,6 +41,14 @@ def test_models_that_play_a_role_are_used(trio: dict[str, str], options: dict[st
     found = butlers_of([planner(**options)], settings(**trio))
     assert [name for name in NAMES if found[name] == ["System1/clerk"]] == used
     assert not [name for name in NAMES if found[name] and name not in used]
+
+
+async def test_a_model_that_plans_need_not_call_tools_of_itself() -> None:
+    members = (planner(), Member(SystemId("System1/writer"), TeamId("root"), 1, "model", {"models": ["large"]}))
+    found = await butlers_at(
+        settings(), Place("", None, "there is none"), [Team(TeamId("root"), None, members=members)]
+    )
+    assert found == {"small": [], "middle": [], "large": ["System1/writer"]}
 
 
 @pytest.mark.parametrize(

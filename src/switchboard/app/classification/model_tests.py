@@ -126,9 +126,13 @@ async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[Place]:
 
 
 async def butlers_at(settings: Settings, place: Place, teams: Iterable[Team]) -> Mapping[str, Sequence[str]]:
-    """Which butlers may ask each model in their turns: those of these teams, and of the database if available."""
+    """Which butlers may ask each model in their turns: those of these teams, and of the database if available.
+
+    Not those that plan: a router fills in a form, and what a specialist writes needs no tool.
+    """
     stored = () if place.database is None else (await load_with_rules_of(place.database, ())).teams
-    return butlers_of([member for team in (*teams, *stored) for member in team.members], settings)
+    members = (member for team in (*teams, *stored) for member in team.members)
+    return butlers_of([member for member in members if member.engine == "model"], settings)
 
 
 def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:

@@ -50,9 +50,9 @@ class Use(NamedTuple):
 class ModelView:
     """A configured model with its usage today, for everything that it was asked.
 
-    `order` is its place among the models that classify, null if it does not; `butlers` are those with the engine
-    `model` that may ask it. `cooldown` means that a worker does not use it until `until`, because of `why`; `paused`
-    that its provider has refused its key.
+    `order` is its place among the models that classify, null if it does not; `butlers` are those that may ask it for
+    their turns and plans. `cooldown` means that a worker does not use it until `until`, because of `why`; `paused` that
+    its provider has refused its key.
     """
 
     name: str
