@@ -56,9 +56,10 @@ def try_models(
 ) -> None:
     """Ask each model what it is used for, by the settings and environment of this terminal. Exit code 1: one failed.
 
-    A model of butlers must call a tool, one that classifies must choose a butler, and so must one that plans or is not
-    used. Then it is asked for a plan, which shows whether its server takes a JSON Schema, and whether it thinks first. This
-    costs one or two thousand tokens per model, a few thousand per command line; command lines need a running server.
+    A model of butlers must call a tool, one that classifies must choose a butler, and so must one that plans or is
+    not used. Then it is asked for a plan, which shows whether its server takes a JSON Schema, and whether it thinks
+    first. This costs one or two thousand tokens per model, a few thousand per command line; command lines need a
+    running server.
     """
     tried = asyncio.run(_try(load_settings(), name))
     show({"models": tried}, lambda _: print_tried(tried), as_json=as_json)
