@@ -96,6 +96,18 @@ async def test_who_is_to_plan(house: House) -> None:
     assert len(house.llm.requests) == 1
 
 
+async def test_a_server_without_the_key_of_the_router_says_so(database_url: str, tmp_path: Path) -> None:
+    team = Team(ROOT, None, members=(butler("clerk", "trio"),))
+    router = {"name": "router", "kind": "openai", "model": "m", "api_key_env": "NO_SUCH_KEY"}
+    models = (ModelSettings.model_validate(router),)
+    async with open_server(database_url, tmp_path, tree=((team,), ()), more={"models": models}) as server:
+        found = (await server.http.post("/v1/plans/try", json={"text": TEXT})).json()
+    assert found["failure"].startswith(
+        "router, as this server has it: the environment variable NO_SUCH_KEY holds no secret"
+    )
+    assert found["source"] == "template"
+
+
 async def test_without_a_butler_that_plans(database_url: str, tmp_path: Path) -> None:
     async with open_server(database_url, tmp_path) as server:
         refused = await server.http.post("/v1/plans/try", json={"text": TEXT})

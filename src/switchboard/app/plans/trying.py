@@ -75,10 +75,17 @@ class PlanTrials:
         except EngineFailure as failure:
             raise InvalidInput(str(failure), field="butler") from failure
         try:
-            planned, why = await self._planner.plan(question), ""
+            planned, why = await self._asked(question), ""
         except ModelFailure as failure:
             planned, why = _without(question, failure), failure.message
         return _trial(member, question, planned, why)
+
+    async def _asked(self, question: Question) -> Planned:
+        """Raises ModelFailure."""
+        [router] = question.models
+        if flaw := self._models.flaw(router):
+            raise ModelFailure("auth", f"{router}, as this server has it: {flaw}")
+        return await self._planner.plan(question)
 
     @cached_property
     def _models(self) -> ProcessModels:
