@@ -38,6 +38,7 @@ import pytest
 
 from switchboard.cli.main import COMMANDS, main
 from switchboard.lanes import faults
+from tests.clusters import copy_clusters
 
 _TEST: Final = "PYTEST_CURRENT_TEST"
 _PRELOADED: Final = [
@@ -274,6 +275,7 @@ def _move(env: Mapping[str, str], cwd: Path) -> None:
     os.environ.update(env)
     time.tzset()
     os.chdir(cwd)
+    copy_clusters()
     faults.arm(env.get("SWITCHBOARD_CRASH_AT", ""))
 
 
