@@ -60,6 +60,7 @@ def _told(was: str, now: str = "/workspace/d1") -> str:
         ([NEW + "x\nthe session has ended; x", _told("/workspace/d1 1")], Shells(new=1, silent=1)),
         ([BEGUN + _told("/workspace "), None, f"{SINCE}: x\n" + _told("/workspace/d1 1")], Shells(new=2)),
         ([BEGUN + _told("/workspace "), None, f"{SINCE}: x\n" + _told("/workspace/d2 2")], Shells(new=1, silent=1)),
+        ([BEGUN + _told("/workspace "), None, None, f"{SINCE}: x\n" + _told("/workspace/d2 2")], Shells(new=2)),
     ],
 )
 def test_a_shell_that_loses_its_state_without_a_word_is_found(told: list[str | None], found: Shells) -> None:

@@ -44,7 +44,7 @@ from tests.waiting import eventually
 WORKERS: Final = 2
 NODE: Final = "tests.chaos.tools_node"
 NEW: Final = "a new session"
-SINCE: Final = f"{NEW} since the last command"
+SINCE: Final = f"{NEW} since the last command that ended"
 _STEP: Final = 'echo "was $PWD $n"; n=$((n + 1)); mkdir -p /workspace/d$n; cd /workspace/d$n; '
 """A shell tells what it knows of the command before, and goes on from there."""
 _WAS: Final = re.compile(r"^exit code \d+, in \S+\nwas (\S+) (\d*)$", re.MULTILINE)
@@ -231,15 +231,17 @@ def shells_of(told: Iterable[str | None]) -> Shells:
     Of one that did not end, or of which nothing is known, the next may find the state before it or after it.
     """
     found = Counter[str]()
-    possible = {_BEGUN}
+    possible = since = {_BEGUN}
     for one in told:
         said = one or ""
         new, was = said.startswith(NEW), _WAS.search(said)
         if new:
-            possible = _after({_BEGUN}) | {_BEGUN} if said.startswith(SINCE) else {_BEGUN}
+            possible = since if said.startswith(SINCE) else {_BEGUN}
         if new or was:
             good = not was or (was[1], int(was[2] or 0)) in possible
             found["silent" if not good else "new" if new else "kept"] += 1
+        # Where a new session began with a command that was not told of, those up to here may have been run in it.
+        since = {_BEGUN} if new or was else _after(since) | {_BEGUN}
         possible = set() if "the session has ended" in said else _after(possible) | (set() if was else possible)
     return Shells(**found)
 

@@ -134,9 +134,10 @@ async def test_the_token_of_reports_is_told_to_no_program(shell: Shell) -> None:
 async def test_that_a_session_is_new_is_said_though_its_first_command_was_stopped(shell: Shell) -> None:
     await shell("x=heron")
     await shell.tool.close()
-    assert not (await shell("y=egret; sleep 7143", timeout=0.3)).ok
-    since = "a new session since the last command: nothing is set that was set before that one\n"
-    assert await shell.told('echo "<$x>"') == f"{since}exit code 0, in /workspace\n<>"
+    for name in ("y", "z"):
+        assert not (await shell(f"{name}=egret; sleep 7143", timeout=0.3)).ok
+    since = "a new session since the last command that ended: nothing is set that was set until then\n"
+    assert await shell.told('echo "<$x$y$z>"') == f"{since}exit code 0, in /workspace\n<egretegret>"
     assert await shell.told("echo on") == "exit code 0, in /workspace\non"
 
 

@@ -50,7 +50,7 @@ BASH: Final = ToolSpec(
     most=MOST_SHOWN,
 )
 
-_UNSAID: Final = "a new session since the last command: nothing is set that was set before that one\n"
+_UNSAID: Final = "a new session since the last command that ended: nothing is set that was set until then\n"
 _Key = tuple[Path, str]
 
 
@@ -59,7 +59,7 @@ class _Kept:
     """The shell of one conversation, if there is one; `ending` is what a cancelled command has left to do.
 
     `keeper` is the number that this process had as a worker when it ran the last command; `unsaid` what the model has
-    still to be told, if that command was stopped.
+    still to be told, if that command was stopped, and perhaps others before it.
     """
 
     session: Session | None = None
