@@ -28,6 +28,8 @@ STRUCTS: Final = {
     "journey/accept.py",
     "lanes/batch.py",
     "store/inbox.py",
+    # created for every step of a plan
+    "core/planning/machine.py",
 }
 MODELS: Final = {
     "agents/delivery.py",

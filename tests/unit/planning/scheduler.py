@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -58,13 +58,17 @@ class Course:
 
 @dataclass(frozen=True)
 class Case:
-    """A plan, and all that will happen to it. `adds`: what each review says."""
+    """A plan, and all that will happen to it. `adds`: what each review says.
+
+    `together`: all that happens at the same moment is told at once, and else one after the other.
+    """
 
     pipeline: Pipeline
     limits: PlanLimits
     courses: Mapping[str, Course]
     adds: Mapping[str, Review]
     halt: tuple[int, HaltReason] | None = None
+    together: bool = False
 
 
 @dataclass
@@ -107,6 +111,7 @@ def case(random: Random, most: int = 12) -> Case:
         courses,
         adds,
         (random.randint(0, 15), halt) if random.random() < 0.25 else None,
+        random.random() < 0.5,
     )
 
 
@@ -158,14 +163,22 @@ class _Run:
         plan, commands = start()
         self._obey(0, plan, commands)
         while self._queue:
-            now, step_id, _, event = heapq.heappop(self._queue)
-            if isinstance(event, Ended):
-                if step_id in self._trace.ended:
-                    continue  # it was stopped meanwhile
-                self._trace.ended[step_id] = (now, event.end.state)
-            plan, commands = advance(plan, event)
+            now = self._queue[0][0]
+            plan, commands = advance(plan, *self._next(now))
             self._obey(now, plan, commands)
         return self._trace
+
+    def _next(self, now: int) -> Iterator[Event]:
+        """What happens now, or the first of it."""
+        while self._queue and self._queue[0][0] == now:
+            _, step_id, _, event = heapq.heappop(self._queue)
+            if not isinstance(event, Ended):
+                yield event
+            elif step_id not in self._trace.ended:  # else it was stopped meanwhile
+                self._trace.ended[step_id] = (now, event.end.state)
+                yield event
+            if not self._case.together:
+                return
 
     def _push(self, at: int, step_id: str, what: str, event: Event) -> None:
         heapq.heappush(self._queue, (at, step_id, what, event))
@@ -212,7 +225,8 @@ def step_size(step: PipelineStep) -> int:
 class BruteForce:
     """At every moment, after everything that happens, whatever may be done is looked for from the beginning.
 
-    It shares no code with the machine, only the rules: they are written out here once more, from the steps' side.
+    Where things happen together, it is looked for after all of them. It shares no code with the machine, only the
+    rules: they are written out here once more, from the steps' side.
     """
 
     def __init__(self, one: Case) -> None:
@@ -236,10 +250,11 @@ class BruteForce:
             self.happening.append((self.case.halt[0], "", self.case.halt[1]))
         self._try_everything()
         while self.happening:
-            soon = min(self.happening)
-            self.happening.remove(soon)
-            self.now = soon[0]
-            self._happens(soon[1], soon[2])
+            self.now = min(self.happening)[0]
+            soon = sorted(one for one in self.happening if one[0] == self.now)
+            for one in soon if self.case.together else soon[:1]:
+                self.happening.remove(one)
+                self._happens(one[1], one[2])
             self._try_everything()
         return self
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from switchboard.agents.loop.asking import OUTSIDE
 from switchboard.agents.loop.talk import cancelled
@@ -21,7 +21,6 @@ from switchboard.core.planning.machine import (
     Approved,
     Ask,
     Command,
-    Ended,
     Event,
     Finish,
     Halt,
@@ -41,6 +40,8 @@ from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import Decided, Outage, Parked
 from switchboard.ports.engine import Stop as Stopping
 
+T = TypeVar("T")
+
 
 @dataclass
 class Executor:
@@ -50,22 +51,22 @@ class Executor:
     seconds: Callable[[], float]
     stop: Stopping | None
     _plan: Plan = field(init=False)
-    _running: dict[asyncio.Task[Ended], PipelineStep] = field(default_factory=dict, init=False)
+    _running: dict[asyncio.Task[Any], PipelineStep] = field(default_factory=dict, init=False)
+    _ended: deque[asyncio.Task[Any]] = field(default_factory=deque, init=False)
+    """Tasks that have ended since the plan has last heard of any, in this order."""
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _before: dict[str, int] = field(default_factory=dict, init=False)
     """What steps had used before they were started."""
     _held: dict[str, Parked | Outage] = field(default_factory=dict, init=False)
     """Steps that wait for people, or for their model to come back."""
-    _events: deque[Event] = field(default_factory=deque, init=False)
-    _over: bool = field(default=False, init=False)
-    """Whether the plan was stopped, or its time is up."""
+    _events: list[Event] = field(default_factory=list, init=False)
 
     async def run(self, pipeline: Pipeline, guard: Guard, halted: HaltReason | None = None) -> Plan:
         """The plan when all of its steps have ended. `halted`: why nothing more of it is to be started.
 
         Raises `Parked` when nothing can go on before people decide, and `Outage` before a model is back.
         """
-        start = self.carrier.start
-        stopping = asyncio.ensure_future(self.stop.wait()) if self.stop is not None else None
+        start, over = self.carrier.start, self._noticed(self._over())
         if self.stop is not None and self.stop.is_set():
             halted = "cancelled"
         elif self.seconds() <= 0:
@@ -74,10 +75,29 @@ class Executor:
         try:
             await self._take(resume(pipeline, start.limits, guard, recorded))
             while not self._plan.ended:
-                await self._take(advance(self._plan, await self._next(stopping)))
+                await self._take(advance(self._plan, *await self._next(over)))
             return self._plan
         finally:
-            await cancelled([*self._running, *([stopping] if stopping is not None else [])])
+            await cancelled([*self._running, over])
+
+    def _noticed(self, act: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """What runs now, and is noticed when it ends."""
+        task = asyncio.create_task(act)
+        task.add_done_callback(self._notice)
+        return task
+
+    def _notice(self, task: asyncio.Task[Any]) -> None:
+        self._ended.append(task)
+        self._woken.set()
+
+    async def _over(self) -> HaltReason:
+        """Why the plan is to end now: a person wants it, or its time is up."""
+        try:
+            async with asyncio.timeout(self.seconds()):
+                await (self.stop or asyncio.Event()).wait()
+        except TimeoutError:
+            return "deadline"
+        return "cancelled"
 
     async def _take(self, found: Advance) -> None:
         self._plan, commands = found
@@ -88,8 +108,7 @@ class Executor:
         match command:
             case Start(step, tokens):
                 self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step)
-                task = asyncio.ensure_future(self.carrier(self._plan, step, tokens))
-                self._running[task] = step
+                self._running[self._noticed(self.carrier(self._plan, step, tokens))] = step
             case Ask(step):
                 await self._ask(step)
             case Record(end):
@@ -122,31 +141,31 @@ class Executor:
             await self.carrier.journal.end(step_id, "failed", {"why": f"the time was up{doubt}"})
         self._events.append(self.carrier.ended(step, self._before[step_id]))
 
-    async def _next(self, stopping: asyncio.Future[object] | None) -> Event:
-        """What happens next. Raises `Parked` or `Outage` if nothing can."""
+    async def _next(self, over: asyncio.Task[HaltReason]) -> Sequence[Event]:
+        """What has happened. Raises `Parked` or `Outage` if nothing can."""
         while not self._events:
             if not self._running:
                 raise self._waits()
-            waits: list[asyncio.Future[Any]] = [*self._running]
-            waits += [] if self._over or stopping is None else [stopping]
-            left = None if self._over else max(self.seconds(), 0.0)
-            done, _ = await asyncio.wait(waits, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            for task in [one for one in self._running if one in done]:
-                self._finished(task, self._running.pop(task))
-            if not done or stopping in done:
-                await self._end("cancelled" if done else "deadline")
-        return self._events.popleft()
+            await self._woken.wait()
+            self._woken.clear()
+            while self._ended:
+                task = self._ended.popleft()
+                if task is over:
+                    await self._end(over.result())
+                elif task in self._running:  # else it was stopped
+                    self._finished(task, self._running.pop(task))
+        events, self._events = self._events, []
+        return events
 
     async def _end(self, reason: HaltReason) -> None:
         """Nothing more is started, and what runs is stopped; also where a review has given up before."""
-        self._over = True
         if self._plan.halted is None:
             self._events.append(Halt(reason))
             return
         for step in list(self._running.values()):
             await self._stop(step.id, reason)
 
-    def _finished(self, task: asyncio.Task[Ended], step: PipelineStep) -> None:
+    def _finished(self, task: asyncio.Task[Any], step: PipelineStep) -> None:
         try:
             self._events.append(task.result())
         except (Parked, Outage) as held:

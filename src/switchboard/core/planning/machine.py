@@ -20,10 +20,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
+from dataclasses import replace
+from functools import reduce
+from heapq import heappop, heappush
 from itertools import takewhile
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from switchboard.core.planning.graph import graph_faults, in_order
 from switchboard.core.planning.guard import Guard
@@ -44,8 +48,7 @@ _SAID: Final[Mapping[HaltReason, tuple[EndState, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(Struct, frozen=True):
     """How a step ended. `size` of its result in characters; `tokens` that its models generated; `why` not `done`."""
 
     id: str
@@ -58,31 +61,27 @@ class End:
 # What happens ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """A step that was started has ended; `review` is what a review that is done has said."""
 
     end: End
     review: Review | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Approved:
+class Approved(Struct, frozen=True):
     """Somebody has approved a step."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Somebody has refused a step, or nobody has decided in time."""
 
     id: str
     why: str = "not approved"
 
 
-@dataclass(frozen=True, slots=True)
-class Halt:
+class Halt(Struct, frozen=True):
     """Nothing more is to be started. Except for `gave_up`, what runs is to be stopped."""
 
     reason: HaltReason
@@ -94,44 +93,38 @@ Event = Ended | Approved | Refused | Halt
 # What is to be done ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """Start a step, whose models may generate so many tokens; its end is reported with `Ended`."""
 
     step: PipelineStep
     tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """Ask for approval of a step; it is decided by `Approved` or `Refused`."""
 
     step: PipelineStep
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Record the end of a step that was never started. The plan knows of it already."""
 
     end: End
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Stop a step that runs; its end is reported with `Ended` all the same."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
+class Park(Struct, frozen=True):
     """Nothing can go on until one of these steps is approved or refused."""
 
     ids: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """All steps have ended."""
 
 
@@ -141,8 +134,7 @@ Command = Start | Ask | Record | Stop | Park | Finish
 # The plan -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(Struct, frozen=True):
     """Of the steps of a plan: the place of each, the places of those that need it, and the places of reviews."""
 
     place: Mapping[str, int]
@@ -159,13 +151,12 @@ class Index:
         place = {step.id: n for n, step in enumerate(steps)}
         return cls(place, users, [n for n, step in enumerate(steps) if step.action == "router_review"])
 
-    def concerned(self, step_id: str) -> AbstractSet[int]:
-        """The places of the steps to which the end of this one may matter; a review may wait for another one, too."""
-        return {*self.users.get(step_id, ()), *self.reviews}
+    def concerned(self, *ids: str) -> AbstractSet[int]:
+        """The places of the steps to which the end of these may matter; a review may wait for another one, too."""
+        return {*self.reviews, *(n for one in ids for n in self.users.get(one, ()))}
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """How far a plan has come. `steps` of all rounds, each after those that it needs.
 
     `ends` in the order in which the steps ended; `running` with the tokens reserved for each. `asked` steps wait for
@@ -184,8 +175,8 @@ class Plan:
     guard: Guard
     index: Index
     rounds: int = 1
-    ends: Mapping[str, End] = field(default_factory=dict)
-    running: Mapping[str, int] = field(default_factory=dict)
+    ends: Mapping[str, End] = {}
+    running: Mapping[str, int] = {}
     asked: frozenset[str] = frozenset()
     approved: frozenset[str] = frozenset()
     begun: frozenset[str] = frozenset()
@@ -225,32 +216,39 @@ def begin(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Advance:
     return _go_on(_plan(pipeline, limits, guard), ())
 
 
-def advance(plan: Plan, event: Event) -> Advance:
-    """The plan after an event, and what is to be done now.
+def advance(plan: Plan, *events: Event) -> Advance:
+    """The plan after events, and what is to be done now: of several, all have happened before anything is begun.
 
     A decision about a step that does not wait for one, and a halt of a plan that has ended or was halted before,
     change nothing. Raises `ValueError` for the end of a step that does not run.
     """
+    after = reduce(_happened, events, plan)
+    if after is plan:
+        return plan, ()
+    refused = [Record(after.ends[one]) for one in sorted(plan.asked) if one in after.ends]
+    stops = map(Stop, after.running) if after.halted not in {plan.halted, "gave_up"} else ()
+    ended = [event.end.id for event in events if isinstance(event, Ended) and event.review is None]
+    few = len(ended) == len(events) and _changes_nothing_else(plan, after)
+    return _go_on(after, (*refused, *stops), ended if few else None)
+
+
+def _happened(plan: Plan, event: Event) -> Plan:
     match event:
         case Ended(end, review):
             if end.id not in plan.running:
                 raise ValueError(f"step {end.id} does not run, it is {plan.state(end.id)}")
-            after = _with_end(plan, end, review)
-            return _go_on(after, (), end.id if _changes_nothing_else(plan, after, review) else None)
+            return _with_end(plan, end, review)
         case Approved(step_id) if step_id in plan.asked:
-            return _go_on(replace(plan, asked=plan.asked - {step_id}, approved=plan.approved | {step_id}), ())
+            return changed(plan, asked=plan.asked - {step_id}, approved=plan.approved | {step_id})
         case Refused(step_id, why) if step_id in plan.asked:
-            end = End(step_id, "failed", why=why)
-            return _go_on(_with_end(plan, end), (Record(end),))
+            return _with_end(plan, End(step_id, "failed", why=why))
         case Halt(reason) if plan.halted is None and not plan.ended:
-            stops = () if reason == "gave_up" else tuple(map(Stop, plan.running))
-            return _go_on(replace(plan, halted=reason), stops)
+            return changed(plan, halted=reason)
         case _:
-            return plan, ()
+            return plan
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """What is on record of a plan: the ends of steps, in any order, and what reviews said.
 
     `begun` steps were started and have not ended; `lost` are the tokens that were reserved for their requests.
@@ -273,7 +271,7 @@ def resume(pipeline: Pipeline, limits: PlanLimits, guard: Guard, recorded: Recor
         plan, n = plan if one is None else _with_end(plan, one.end, one.review), n + 1
     halted = plan.halted or recorded.halted
     approved, begun = frozenset(recorded.approved), frozenset(recorded.begun)
-    return _go_on(replace(plan, approved=approved, begun=begun, lost=recorded.lost, halted=halted), ())
+    return _go_on(changed(plan, approved=approved, begun=begun, lost=recorded.lost, halted=halted), ())
 
 
 def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
@@ -287,7 +285,7 @@ def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
     has_run = end.state in {"done", "failed"}
     running = dict(plan.running)
     running.pop(end.id, None)
-    after = replace(
+    after = changed(
         plan,
         ends={**plan.ends, end.id: end},
         running=running,
@@ -303,7 +301,7 @@ def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
 
 def _reviewed(plan: Plan, review: Review) -> Plan:
     if review.verdict == "give_up":
-        return replace(plan, halted=plan.halted or "gave_up")
+        return changed(plan, halted=plan.halted or "gave_up")
     if review.verdict == "complete" or not review.steps:
         return plan
     faults = list(graph_faults(review.steps, len(plan.steps) + len(review.steps), plan.steps))
@@ -312,11 +310,11 @@ def _reviewed(plan: Plan, review: Review) -> Plan:
         faults.append(f"a plan has at most {plan.limits.steps} steps")
     if faults:
         note = f"what a review wanted to add was left out: {'; '.join(faults)}"
-        return replace(plan, notes=(*plan.notes, note))
+        return changed(plan, notes=(*plan.notes, note))
     if not added:
         return plan
     steps = (*plan.steps, *added)
-    return replace(plan, steps=steps, index=Index.of(steps), rounds=plan.rounds + 1)
+    return changed(plan, steps=steps, index=Index.of(steps), rounds=plan.rounds + 1)
 
 
 def _added(plan: Plan, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
@@ -350,16 +348,16 @@ def _free(taken: AbstractSet[str]) -> str:
 # What is to be done next ----------------------------------------------------------------------------------------------
 
 
-def _changes_nothing_else(before: Plan, after: Plan, review: Review | None) -> bool:
-    """Whether the end of a step matters only to steps that need it: else all of them are looked at."""
+def _changes_nothing_else(before: Plan, after: Plan) -> bool:
+    """Whether the ends of steps matter only to steps that need them: else all of them are looked at."""
     short = _unspent(after) < after.limits.least
-    return not (after.halted or short or review or after.read_outside != before.read_outside)
+    return not (after.halted or short or after.read_outside != before.read_outside)
 
 
-def _go_on(plan: Plan, before: tuple[Command, ...], ended: str | None = None) -> Advance:
+def _go_on(plan: Plan, before: tuple[Command, ...], ended: Sequence[str] | None = None) -> Advance:
     """First what can never run ends, each step after those whose end could concern it; then starts what can.
 
-    `ended`: nothing has happened but that this step has ended; None: anything may have.
+    `ended`: nothing has happened but that these steps have ended; None: anything may have.
     """
     plan, ends, fresh = _without_hopeless(plan, ended)
     plan, asks = _asked(plan, fresh)
@@ -372,11 +370,10 @@ def _go_on(plan: Plan, before: tuple[Command, ...], ended: str | None = None) ->
     return plan, tuple(commands)
 
 
-def _without_hopeless(plan: Plan, ended: str | None) -> tuple[Plan, list[End], list[int]]:
+def _without_hopeless(plan: Plan, ended: Sequence[str] | None) -> tuple[Plan, list[End], list[int]]:
     """The plan in which what can never run has ended, with these ends; and the places of the steps to be begun now."""
     ready = () if ended is None else plan.ready
-    places = [*range(len(plan.steps))] if ended is None else [*plan.index.concerned(ended)]
-    heapify(places)
+    places = [*range(len(plan.steps))] if ended is None else sorted(plan.index.concerned(*ended))
     seen, ends, fresh = {*places}, list[End](), list[int]()
     while places:
         n = heappop(places)
@@ -393,17 +390,18 @@ def _without_hopeless(plan: Plan, ended: str | None) -> tuple[Plan, list[End], l
         elif step.id not in plan.asked and _may_run(plan, step):
             fresh.append(n)
     now = tuple(sorted((*ready, *fresh))) if fresh else ready
-    return plan if now is plan.ready else replace(plan, ready=now), ends, fresh
+    return plan if now is plan.ready else changed(plan, ready=now), ends, fresh
 
 
 def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
     """Ask first, where somebody must approve a step that could begin."""
-    steps = {n: plan.steps[n] for n in fresh if plan.steps[n].id not in plan.approved | plan.begun}
+    known = plan.approved | plan.begun
+    steps = {n: plan.steps[n] for n in fresh if plan.steps[n].id not in known}
     asks = {n: step for n, step in steps.items() if plan.guard.asks(step, read_outside=plan.read_outside)}
     if not asks:
         return plan, []
     asked = plan.asked | {step.id for step in asks.values()}
-    return replace(plan, asked=asked, ready=tuple(n for n in plan.ready if n not in asks)), [*map(Ask, asks.values())]
+    return changed(plan, asked=asked, ready=tuple(n for n in plan.ready if n not in asks)), [*map(Ask, asks.values())]
 
 
 def _started(plan: Plan) -> tuple[Plan, list[Command]]:
@@ -424,7 +422,7 @@ def _started(plan: Plan) -> tuple[Plan, list[Command]]:
             starts.append(Start(step, tokens))
     if not starts:
         return plan, []
-    return replace(plan, running=running, ready=tuple(sorted(waiting))), starts
+    return changed(plan, running=running, ready=tuple(sorted(waiting))), starts
 
 
 def _halted(plan: Plan, step: PipelineStep) -> End | None:
@@ -438,7 +436,7 @@ def _halted(plan: Plan, step: PipelineStep) -> End | None:
 
 def _hopeless(plan: Plan, step: PipelineStep) -> End | None:
     """The end of a step that can never run."""
-    if any(need not in plan.ends for need in step.needs):
+    if not _needs_ended(plan, step):
         return None
     bad = [need for need in step.needs if plan.ends[need].state != "done"]
     if bad and (step.action == "tool" or (step.action in SPECIALISTS and len(bad) == len(step.needs))):
@@ -451,9 +449,13 @@ def _hopeless(plan: Plan, step: PipelineStep) -> End | None:
 
 
 def _may_run(plan: Plan, step: PipelineStep) -> bool:
-    if any(need not in plan.ends for need in step.needs):
+    if not _needs_ended(plan, step):
         return False
     return step.action != "router_review" or not _earlier_review(plan, step)
+
+
+def _needs_ended(plan: Plan, step: PipelineStep) -> bool:
+    return all(map(plan.ends.__contains__, step.needs))
 
 
 def _earlier_review(plan: Plan, step: PipelineStep) -> bool:
