@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -16,8 +15,10 @@ TOOLS = {tool.spec.name: tool for tool in build_tools()}
 
 
 def scope_of(workspace: Path, *, quota: int = QUOTA, conversation: str = "") -> ToolScope:
-    scope = ToolScope(workspace, frozenset(), frozenset(), KEY, TURN, quota=quota, results=results_of(workspace))
-    return replace(scope, conversation=conversation)
+    kept = results_of(workspace)
+    return ToolScope(
+        *(workspace, frozenset(), frozenset(), KEY, TURN), quota=quota, results=kept, conversation=conversation
+    )
 
 
 def results_of(workspace: Path) -> Path:

@@ -28,8 +28,11 @@ STRUCTS: Final = {
     "journey/accept.py",
     "lanes/batch.py",
     "store/inbox.py",
-    # created for every step of a plan
+    # created for every step of a plan, or every call of a tool
     "core/planning/machine.py",
+    "ports/engine.py",
+    "ports/tools.py",
+    "store/steps.py",
 }
 MODELS: Final = {
     "agents/delivery.py",

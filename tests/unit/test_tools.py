@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.arguments import complaint
+from switchboard.core.arguments import complaint, complaints
 from switchboard.core.cut import cut
 from switchboard.core.mcp_tools import MOST_NAME, MOST_SCHEMAS
 from switchboard.domain.json_values import JsonMapping
@@ -228,6 +228,13 @@ def test_no_schema_makes_it_raise(arguments: dict[str, object], odd: object) -> 
     for name in names:
         complaint(arguments, {name: odd})
         complaint({"x": arguments}, {"properties": {"x": {name: odd}}})
+
+
+def test_of_very_many_faults_some_are_told() -> None:
+    wrong = {str(n): n for n in range(10_000)}
+    inner = {"properties": {"x": {"type": "array", "items": {"type": "string"}}}, "additionalProperties": False}
+    for arguments in (wrong, {"x": list(wrong.values())}, {"x": ["a"] * 100, **wrong}):
+        assert len(complaints(arguments, inner)) == 50
 
 
 def test_a_pattern_of_a_schema_is_not_run() -> None:

@@ -7,54 +7,72 @@ Keywords that are not read here constrain nothing: no expression is compiled and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+_OBJECT: Final = (dict, Mapping)  # a dict is the usual one, and to ask whether it is a Mapping takes long
+_ARRAY: Final = (list, tuple)
+_NUMBER: Final = (int, float)
+_MORE: Final = frozenset(
+    ("const", "enum", "anyOf", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+)
+"""What a schema may say beside the type."""
+_MOST: Final = 50
+"""Faults after which no more are looked for."""
 _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
-    "object": lambda value: isinstance(value, Mapping),
-    "array": lambda value: isinstance(value, list | tuple),
+    "object": lambda value: isinstance(value, _OBJECT),
+    "array": lambda value: isinstance(value, _ARRAY),
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
-    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, _NUMBER) and not isinstance(value, bool),
     "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
 }
 
 
 def complaint(arguments: Mapping[str, object], schema: Mapping[str, object]) -> str | None:
     """What is wrong with the arguments; None: nothing."""
-    return next(complaints(arguments, schema), None)
+    return next(iter(complaints(arguments, schema)), None)
 
 
-def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) -> Iterator[str]:
-    """All that is wrong with the arguments, a sentence each."""
+def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) -> Sequence[str]:
+    """What is wrong with the arguments, a sentence each; of very much not all."""
+    found: list[str] = []
     try:
-        yield from _object(arguments, schema, "")
+        _object(arguments, schema, "", found)
     except RecursionError:
-        yield "the arguments are nested too deeply"
+        found.append("the arguments are nested too deeply")
+    return found
 
 
-def _check(value: object, schema: object, name: str) -> Iterator[str]:
-    if not isinstance(schema, Mapping):
+# What is wrong is appended: a generator for each value would cost several times what most checks do.
+
+
+def _check(value: object, schema: object, name: str, found: list[str]) -> None:
+    if not isinstance(schema, _OBJECT):
         return
     if wrong := _type(value, schema):
-        yield f"{name} must be {wrong}, not {_shown(value)}"
+        found.append(f"{name} must be {wrong}, not {_shown(value)}")
         return
-    yield from _choices(value, schema, name)
-    yield from _bounds(value, schema, name)
-    if isinstance(value, Mapping):
-        yield from _object(value, schema, f"{name}.")
-    elif isinstance(value, list | tuple):
+    if not _MORE.isdisjoint(schema):
+        _choices(value, schema, name, found)
+        _bounds(value, schema, name, found)
+    if isinstance(value, _ARRAY):
         for number, item in enumerate(value):
-            yield from _check(item, schema.get("items"), f"{name}[{number}]")
+            if len(found) >= _MOST:
+                return
+            _check(item, schema.get("items"), f"{name}[{number}]", found)
+    elif isinstance(value, _OBJECT):
+        _object(value, schema, f"{name}.", found)
 
 
 def _type(value: object, schema: Mapping[str, object]) -> str | None:
     """The types that are allowed, if it has none of them."""
     said = schema.get("type")
     names = [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
-    if not names or any(_TYPES.get(name, _anything)(value) for name in names):
-        return None
+    for name in names:
+        if _TYPES.get(name, _anything)(value):
+            return None
     return " or ".join(names)
 
 
@@ -62,45 +80,53 @@ def _anything(_: object) -> bool:
     return True
 
 
-def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: str) -> Iterator[str]:
+def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: str, found: list[str]) -> None:
     said = schema.get("properties")
-    properties: Mapping[str, object] = said if isinstance(said, Mapping) else {}
+    properties: Mapping[str, object] = said if isinstance(said, _OBJECT) else {}
     required = schema.get("required")
-    for name in required if isinstance(required, list | tuple) else ():
+    for name in required if isinstance(required, _ARRAY) else ():
         if isinstance(name, str) and name not in value:
-            yield f"{prefix}{name} is missing"
+            found.append(f"{prefix}{name} is missing")
     for name, inner in value.items():
+        if len(found) >= _MOST:
+            return
         if name in properties:
-            yield from _check(inner, properties[name], f"{prefix}{name}")
+            _check(inner, properties[name], f"{prefix}{name}", found)
         elif schema.get("additionalProperties") is False:
-            yield f"{prefix}{str(name)[:50]} is unknown: it takes {', '.join(properties) or 'nothing'}"
+            found.append(f"{prefix}{str(name)[:50]} is unknown: it takes {', '.join(properties) or 'nothing'}")
 
 
-def _choices(value: object, schema: Mapping[str, object], name: str) -> Iterator[str]:
+def _choices(value: object, schema: Mapping[str, object], name: str, found: list[str]) -> None:
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(choices, list) and value not in choices:
-        yield f"{name} must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}"
+        found.append(f"{name} must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}")
     either = schema.get("anyOf")
-    if isinstance(either, list) and all(any(_check(value, one, name)) for one in either):
-        yield f"{name} is none of what it may be: {_shown(value)}"
+    if isinstance(either, list) and not any(_fits(value, one, name) for one in either):
+        found.append(f"{name} is none of what it may be: {_shown(value)}")
 
 
-def _bounds(value: object, schema: Mapping[str, object], name: str) -> Iterator[str]:
+def _fits(value: object, schema: object, name: str) -> bool:
+    found: list[str] = []
+    _check(value, schema, name, found)
+    return not found
+
+
+def _bounds(value: object, schema: Mapping[str, object], name: str, found: list[str]) -> None:
     size, unit, least, most = _measured(value)
     low, high = schema.get(least), schema.get(most)
-    if isinstance(low, int | float) and size is not None and size < low:
-        yield f"{name} must have at least {low}{unit}, not {size}" if unit else f"{name} must be at least {low}"
-    if isinstance(high, int | float) and size is not None and size > high:
-        yield f"{name} must have at most {high}{unit}, not {size}" if unit else f"{name} must be at most {high}"
+    if isinstance(low, _NUMBER) and size is not None and size < low:
+        found.append(f"{name} must have at least {low}{unit}, not {size}" if unit else f"{name} must be at least {low}")
+    if isinstance(high, _NUMBER) and size is not None and size > high:
+        found.append(f"{name} must have at most {high}{unit}, not {size}" if unit else f"{name} must be at most {high}")
 
 
 def _measured(value: object) -> tuple[int | float | None, str, str, str]:
     """What its bounds are compared with, in what, and the keywords for them."""
     if isinstance(value, str):
         return len(value), " characters", "minLength", "maxLength"
-    if isinstance(value, list | tuple):
+    if isinstance(value, _ARRAY):
         return len(value), " items", "minItems", "maxItems"
-    number = value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    number = value if isinstance(value, _NUMBER) and not isinstance(value, bool) else None
     return number, "", "minimum", "maximum"
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import UUID, uuid5
+
+from msgspec.structs import replace
 
 from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonMapping

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import FailureClass
@@ -168,8 +170,7 @@ class Decided:
     expired: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OnRecord:
+class OnRecord(Struct, frozen=True):
     """What the journal has of a step. `result` of one that has ended; of one that failed it is why.
 
     `tokens`: that its models have generated, or may have, in all attempts.

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping
@@ -67,8 +69,7 @@ taken over this turn. Raises `Unavailable`.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ToolScope:
+class ToolScope(Struct, frozen=True):
     """What one call may touch. It comes from the request context, never from arguments."""
 
     workspace: Path
@@ -89,16 +90,15 @@ class ToolScope:
     """Where long results are kept for those who read this turn, and for nobody else; None: nowhere."""
     approved: bool = False
     """A person has approved this call with exactly its arguments."""
-    keep: Keep | None = field(default=None, compare=False, repr=False)
+    keep: Keep | None = None
     """Stores a file for the answer of this turn; None: it cannot have any."""
     conversation: str = ""
     """The one that the turn is part of, of this butler: what a tool keeps from one call to the next is kept for it."""
-    keeps: Keeps | None = field(default=None, compare=False, repr=False)
+    keeps: Keeps | None = None
     """For a tool that keeps something there; None: there are no other processes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolOutcome(Struct, frozen=True):
     """What a model is told. Not `ok`: it failed, and `text` is a sentence on why and what would be right.
 
     `why` is the reason in a few words, where `text` is long; `passing`: the same call may do better a little later.

@@ -6,9 +6,12 @@ Called by `lanes/journal.py` and `lanes/waiting.py`; each function is one transa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonObject
@@ -21,8 +24,7 @@ StepEffect = Literal["idempotent", "queryable", "effectful", "event"]
 """Those of an engine, and that of an event, which is waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A journaled part of an item's work. `cost` in micro-dollars."""
 
     path: str
@@ -35,8 +37,7 @@ class Step:
     cost: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StepWrite:
+class StepWrite(Struct, frozen=True):
     """A step on its way into the next commit, with the item that gives the right to write it."""
 
     item: Item

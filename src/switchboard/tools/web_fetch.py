@@ -17,11 +17,12 @@ of the network may be connected to.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 from weakref import WeakKeyDictionary
 
 import httpx2
+from msgspec.structs import replace
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec

@@ -7,13 +7,14 @@ around; out: a record for the journal. Next: `tools/calls.py`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.storable import storable_text

@@ -19,6 +19,7 @@ from switchboard.domain.planning import MAX_CHARS, MAX_ROUNDS, SPECIALISTS, Pipe
 
 MOST_ARGS: Final = 8_000
 """Characters of the arguments of a step, as JSON."""
+_JSON: Final = json.JSONEncoder(ensure_ascii=False)
 _ACTIONS: Final[tuple[str, ...]] = get_args(PipelineAction)
 
 
@@ -47,7 +48,7 @@ def step_faults(step: PipelineStep, menu: Menu) -> Iterator[str]:
     if not 1 <= step.max_chars <= MAX_CHARS:
         yield f"max_chars must be from 1 to {MAX_CHARS}, not {step.max_chars}"
     try:
-        size = len(json.dumps(dict(step.args), ensure_ascii=False))
+        size = len(_JSON.encode(dict(step.args)))
     except (RecursionError, TypeError, ValueError):
         yield "args is not JSON, or nested too deeply"
         return

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from typing import Final
 
 from switchboard.domain.planning import PipelineStep
@@ -29,7 +30,8 @@ def graph_faults(steps: Sequence[PipelineStep], most: int, before: Sequence[Pipe
     for step in steps:
         if not _ID.fullmatch(step.id):
             yield f"{step.id[:50]!r} is no id: write up to 20 of the characters a-z, 0-9, - and _"
-        yield from _needs_faults(step, known)
+        if step.needs:
+            yield from _needs_faults(step, known)
     yield from _cycles(steps)
 
 
@@ -45,6 +47,8 @@ def _needs_faults(step: PipelineStep, known: Counter[str]) -> Iterator[str]:
 
 def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
     """The cycles, one after the other: each is named, then taken out, so that the next is found."""
+    if len(_ordered(steps)) == len(steps):
+        return
     needs = {step.id: set(step.needs) - {step.id} for step in steps}
     for _ in range(_MOST_CYCLES):
         try:
@@ -60,14 +64,27 @@ def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
 
 def in_order(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """The steps, each after those that it needs, else as they are given. Raises `ValueError` for a cycle."""
-    left, known = list(steps), {step.id for step in steps}
+    found = _ordered(steps)
+    if len(found) < len(steps):
+        left = (step.id for step in steps if step not in found)
+        raise ValueError(f"the steps {', '.join(left)} need each other in a circle")
+    return found
+
+
+def _ordered(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
+    """The same, without those that need each other in a circle, or such ones."""
+    known = {step.id for step in steps}
+    waits = [known.intersection(step.needs) for step in steps]
+    users: dict[str, list[int]] = defaultdict(list)
+    for n, needs in enumerate(waits):
+        for need in needs:
+            users[need].append(n)
     found: list[PipelineStep] = []
-    ended: set[str] = set()
-    while left:
-        ready = next((step for step in left if not (set(step.needs) & known) - ended), None)
-        if ready is None:
-            raise ValueError(f"the steps {', '.join(step.id for step in left)} need each other in a circle")
-        left.remove(ready)
-        found.append(ready)
-        ended.add(ready.id)
+    ready = [n for n, needs in enumerate(waits) if not needs]
+    while ready:
+        found.append(step := steps[heappop(ready)])
+        for n in users.pop(step.id, ()):
+            waits[n].remove(step.id)
+            if not waits[n]:
+                heappush(ready, n)
     return tuple(found)

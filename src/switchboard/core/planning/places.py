@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Final, Literal
 
 from switchboard.core.planning.menu import Menu
@@ -36,6 +37,7 @@ _PATH: Final = re.compile(
 )
 
 
+@lru_cache(maxsize=500)
 def place_of(name: str) -> Place | None:
     """What an argument of this name holds: a URL, a path in the workspace, or neither."""
     plain = _HUMP.sub("_", name).lower().replace("-", "_")
