@@ -173,6 +173,33 @@ async def test_what_has_the_same_key_is_never_written_at_the_same_time() -> None
     assert [await call for call in keyed.calls] == [["a1", "b1"], ["b2"], ["c1"], ["d1"], ["d2"]]
 
 
+async def test_what_joins_others_is_written_with_them_as_long_as_they_wait_and_have_room() -> None:
+    commits: list[list[str]] = []
+
+    async def write(asks: Sequence[str]) -> list[str]:
+        commits.append(list(asks))
+        await _come_round()
+        return [ask.upper() for ask in asks]
+
+    batch: Batch[str, str] = Batch(write, most=3)
+    first = batch.hand_in("a")
+    assert batch.join(first, "b")
+    await _come_round()
+    assert not batch.join(first, "c"), "it is on its way"
+    second, third = batch.hand_in("c"), batch.hand_in("d")
+    assert batch.join(second, "e")
+    assert batch.join(second, "f")
+    assert not batch.join(second, "g"), "it is full"
+    assert len(batch) == 4
+    assert [await group.outcomes for group in (first, second, third)] == [["A", "B"], ["C", "E", "F"], ["D"]]
+    assert commits == [["a", "b"], ["c", "e", "f"], ["d"]]
+    assert len(batch) == 0
+    keyed = Keyed()
+    assert not keyed.batch.join(keyed.batch.hand_in("a1"), "a2"), "what has a key waits for its own turn"
+    await _come_round()
+    await keyed.finish(0)
+
+
 async def test_few_wait_for_company_beside_a_commit_that_is_under_way() -> None:
     keyed = Keyed(least=3)
     await keyed.hand_in("a1")

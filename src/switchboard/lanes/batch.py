@@ -19,10 +19,11 @@ Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
 
 
-class _Group(Struct, Generic[Ask, Answer], frozen=True):
-    """Asks that were submitted together."""
+class Group(Struct, Generic[Ask, Answer], frozen=True):
+    """Asks that were handed in together; per ask its answer or what it raised, once they are written."""
 
-    asks: Sequence[Ask]
+    number: int
+    asks: list[Ask]
     keys: frozenset[Hashable]
     outcomes: asyncio.Future[Sequence[Answer | BaseException]]
 
@@ -50,7 +51,8 @@ class Batch(Generic[Ask, Answer]):
         self._least = least
         self._key = key
         self._free_writers = writers
-        self._waiting: deque[_Group[Ask, Answer]] = deque()
+        self._waiting: deque[Group[Ask, Answer]] = deque()
+        self._handed_in = self._taken = 0
         self._size = 0
         self._at_work = 0
         self._busy: set[Hashable] = set()
@@ -69,17 +71,27 @@ class Batch(Generic[Ask, Answer]):
     async def put_all(self, asks: Sequence[Ask]) -> Sequence[Answer | BaseException]:
         """Hand in many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
         if 0 < len(asks) <= self._most:
-            return await self.hand_in(*asks)
+            return await self.hand_in(*asks).outcomes
         parts = [self.hand_in(*asks[at : at + self._most]) for at in range(0, len(asks), self._most)]
-        return [outcome for part in parts for outcome in await part]
+        return [outcome for part in parts for outcome in await part.outcomes]
 
-    def hand_in(self, *asks: Ask) -> asyncio.Future[Sequence[Answer | BaseException]]:
+    def hand_in(self, *asks: Ask) -> Group[Ask, Answer]:
         """Hand in at most `most` without waiting; what is handed in later is written later."""
-        outcomes: asyncio.Future[Sequence[Answer | BaseException]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Group(asks, self._keys(asks), outcomes))
+        self._handed_in += 1
+        outcomes = asyncio.get_running_loop().create_future()
+        group = Group[Ask, Answer](self._handed_in, list(asks), self._keys(asks), outcomes)
+        self._waiting.append(group)
         self._size += len(asks)
         self._start_writer()
-        return outcomes
+        return group
+
+    def join(self, group: Group[Ask, Answer], ask: Ask) -> bool:
+        """Hand in one with a group that still waits; False: it does not, or has as many as it may, or keys."""
+        joins = group.number > self._taken and len(group.asks) < self._most and self._key is None
+        if joins:
+            group.asks.append(ask)
+            self._size += 1
+        return joins
 
     def _keys(self, asks: Sequence[Ask]) -> frozenset[Hashable]:
         return frozenset() if self._key is None else frozenset(map(self._key, asks))
@@ -99,21 +111,22 @@ class Batch(Generic[Ask, Answer]):
         finally:
             self._free_writers += 1
 
-    def _take(self) -> list[_Group[Ask, Answer]]:
+    def _take(self) -> list[Group[Ask, Answer]]:
         """The next groups, together not more than `most`; none where they have to wait for who is at work."""
         if self._at_work and self._size < self._least:
             return []
-        taken: list[_Group[Ask, Answer]] = []
+        taken: list[Group[Ask, Answer]] = []
         size = 0
         while self._waiting and (not taken or size + len(self._waiting[0].asks) <= self._most):
             if not self._busy.isdisjoint(self._waiting[0].keys):
                 break
             taken.append(self._waiting.popleft())
             size += len(taken[-1].asks)
+            self._taken = taken[-1].number
         self._size -= size
         return taken
 
-    async def _write_apart(self, groups: Sequence[_Group[Ask, Answer]]) -> None:
+    async def _write_apart(self, groups: Sequence[Group[Ask, Answer]]) -> None:
         keys = frozenset[Hashable]().union(*(group.keys for group in groups))
         self._busy |= keys
         self._at_work += 1
@@ -123,7 +136,7 @@ class Batch(Generic[Ask, Answer]):
             self._at_work -= 1
             self._busy -= keys
 
-    async def _write_out(self, groups: Sequence[_Group[Ask, Answer]]) -> None:
+    async def _write_out(self, groups: Sequence[Group[Ask, Answer]]) -> None:
         try:
             outcomes = await self._outcomes([ask for group in groups for ask in group.asks])
         except asyncio.CancelledError:

@@ -20,7 +20,7 @@ from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
-from switchboard.lanes.batch import Batch
+from switchboard.lanes.batch import Batch, Group
 from switchboard.lanes.faults import point
 from switchboard.ports.engine import (
     NOT_DONE,
@@ -44,6 +44,9 @@ from switchboard.store.steps import Step, StepWrite
 
 _NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")
 
+_Outcomes = asyncio.Future[Sequence[bool | BaseException]]
+_Writes = Group[StepWrite, bool]
+
 
 def idempotency_key(item: Item, path: str) -> UUID:
     """The same for every attempt of this step of this item; pass it to the other side if it accepts one."""
@@ -66,8 +69,13 @@ class StepLog:
         """The recorded steps of an item, by path."""
         return await store.load_steps(self._database, item, request_id)
 
-    def write(self, write: StepWrite) -> asyncio.Future[Sequence[bool | BaseException]]:
-        """Submit a step at once; the future ends with its commit: whether it counted (else: fenced), or an error."""
+    def write(self, write: StepWrite, beside: _Writes | None = None) -> _Writes:
+        """Submit a step at once, with those if they still wait; of each whether it counted (else: fenced), or an error.
+
+        The outcomes are there when it is committed.
+        """
+        if beside is not None and self._batch.join(beside, write):
+            return beside
         return self._batch.hand_in(write)
 
     async def expect(self, write: StepWrite, within: float | None, ask: Ask | None = None) -> bool:
@@ -98,8 +106,11 @@ class StoredJournal:
         self._item = item
         self._request_id = request_id
         self._known = dict(known)
+        self._records = _Records(self._known)
         self._asked: set[str] = set()
-        self._unwritten: set[asyncio.Future[Sequence[bool | BaseException]]] = set()
+        self._ends: _Writes | None = None
+        """The last that were handed in of those for which nothing waits."""
+        self._unwritten: set[_Outcomes] = set()
         self._broken: BaseException | None = None
         self.progressed = False
         """Whether a step has ended in this attempt that had not before."""
@@ -150,7 +161,8 @@ class StoredJournal:
         step = Step(path, "started", effect, idempotency_key(self._item, path), tokens_out=lost)
         result = await self._earlier(known, step, ask)
         if result is NOT_DONE:
-            await self._begin(replace(step, tokens_out=lost + reserve), reserved=reserve > 0)
+            if effect != "idempotent" or reserve:  # else nothing needs to tell of it before its end
+                await self._begin(replace(step, tokens_out=lost + reserve))
             point("before_step", path)
             if effect != "idempotent":
                 self.check()
@@ -173,7 +185,7 @@ class StoredJournal:
 
     def on_record(self) -> Mapping[str, OnRecord]:
         """The steps so far, by path, those included whose record is on its way."""
-        return _Records(self._known)
+        return self._records
 
     async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
         """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
@@ -236,12 +248,11 @@ class StoredJournal:
             return await ask(step.idempotency_key)
         raise OutcomeUnknown(f"{step.path} was begun and interrupted; whether it took effect is not known")
 
-    async def _begin(self, step: Step, *, reserved: bool) -> None:
-        """Record that a step begins, unless that is of no use: then nothing tells of it before its end."""
-        if step.effect != "idempotent" or reserved:
-            await self._write(step)
-            self._check()
-            self._known[step.path] = step
+    async def _begin(self, step: Step) -> None:
+        """Record that a step begins."""
+        await self._write(step)
+        self._check()
+        self._known[step.path] = step
 
     async def _act(self, step: Step, act: Act, *, reserved: bool) -> Any:
         try:
@@ -262,17 +273,20 @@ class StoredJournal:
         if step.effect != "idempotent":
             await self._write(step)
             return
-        written = self._hand_in(step)
-        self._unwritten.add(written)
-        written.add_done_callback(self._written)
+        ends = self._log.write(self._row(step), self._ends)
+        if ends is not self._ends:
+            self._ends = ends
+            self._unwritten.add(ends.outcomes)
+            ends.outcomes.add_done_callback(self._written)
 
     async def _write(self, step: Step) -> None:
-        _raise_fault(await self._hand_in(step))
+        self._ends = None  # what ends from now on is not written before this
+        _raise_fault(await self._log.write(self._row(step)).outcomes)
 
-    def _hand_in(self, step: Step) -> asyncio.Future[Sequence[bool | BaseException]]:
-        return self._log.write(StepWrite(self._item, self._request_id, step))
+    def _row(self, step: Step) -> StepWrite:
+        return StepWrite(self._item, self._request_id, step)
 
-    def _written(self, written: asyncio.Future[Sequence[bool | BaseException]]) -> None:
+    def _written(self, written: _Outcomes) -> None:
         self._unwritten.discard(written)
         try:
             _raise_fault(written.result())
@@ -290,6 +304,9 @@ class _Records(Mapping[str, OnRecord]):
         one = self._known[path]
         return OnRecord(one.state, one.result, one.tokens_out)
 
+    def __contains__(self, path: object) -> bool:
+        return path in self._known
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._known)
 
@@ -298,11 +315,11 @@ class _Records(Mapping[str, OnRecord]):
 
 
 def _raise_fault(outcomes: Sequence[bool | BaseException]) -> None:
-    [outcome] = outcomes
-    if isinstance(outcome, BaseException):
-        raise outcome
-    if not outcome:
-        raise Fenced
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        if not outcome:
+            raise Fenced
 
 
 def decided(result: JsonMapping) -> Decided:
@@ -318,12 +335,7 @@ def _replayed(known: Step) -> Any:
 
 def _ended(step: Step, given: Any) -> Step:
     """`step.tokens_out` are those of attempts whose end nobody saw."""
-    costed = given if isinstance(given, Costed) else Costed(given)
-    return replace(
-        step,
-        state="done",
-        result=storable_json(costed.result),
-        tokens_in=costed.tokens_in,
-        tokens_out=step.tokens_out + costed.tokens_out,
-        cost=costed.cost,
-    )
+    if not isinstance(given, Costed):
+        return replace(step, state="done", result=storable_json(given))
+    tokens, result = step.tokens_out + given.tokens_out, storable_json(given.result)
+    return replace(step, state="done", result=result, tokens_in=given.tokens_in, tokens_out=tokens, cost=given.cost)

@@ -50,7 +50,10 @@ class Menu:
 
     def tool(self, name: str) -> FrozenTool | None:
         """The tool with this name."""
-        return next((tool for tool in self.tools if tool.name == name), None)
+        for tool in self.tools:  # a generator would cost twice as much, and each step asks several times
+            if tool.name == name:
+                return tool
+        return None
 
     def after_outside(self) -> Menu:
         """What reviews and tool loops may use once something from outside was read: what changes nothing, on the
