@@ -13,7 +13,7 @@ import pytest
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
 from switchboard.journey.turn import TurnLimits
-from switchboard.lanes.journal import StoredJournal, idempotency_key
+from switchboard.lanes.journal import StoredJournal, keys_of
 from switchboard.ports import engine as port
 from switchboard.ports.engine import (
     NOT_DONE,
@@ -119,7 +119,7 @@ async def test_what_the_engine_is_given_the_first_time_is_what_it_is_given_on_re
         await journal.flush()
         _, journal = await resume(hand, item)
         assert await journal.step("s", act) == first
-        assert first == {"id": str(idempotency_key(item, "s")), "pair": [1, 2], "3": None}
+        assert first == {"id": str(keys_of(item)("s")), "pair": [1, 2], "3": None}
 
 
 async def test_an_effect_that_may_have_happened_is_never_repeated(database_url: str) -> None:
@@ -160,7 +160,7 @@ async def test_what_can_be_asked_is_asked_and_done_only_if_it_was_not(database_u
         world.dies_after_effect = world.dies_before_effect = False
         _, journal = await resume(hand, item)
         result = await journal.step("book", world.act, effect="queryable", ask=world.ask)
-        key = str(idempotency_key(item, "book"))
+        key = str(keys_of(item)("book"))
         assert result == ({"found": key} if happened else {"key": key})
         assert world.effects == [UUID(key)]
         assert world.asked == [UUID(key)]
@@ -176,7 +176,7 @@ async def test_what_may_be_repeated_is_repeated_with_the_same_key(database_url: 
         world.dies_after_effect = False
         _, journal = await resume(hand, item)
         await journal.step("put", world.act)
-        assert world.effects == [idempotency_key(item, "put")] * 2
+        assert world.effects == [keys_of(item)("put")] * 2
 
 
 async def test_keys_differ_between_steps_items_and_lanes(database_url: str) -> None:
@@ -185,7 +185,7 @@ async def test_keys_differ_between_steps_items_and_lanes(database_url: str) -> N
             await parts.accept.accept(submission("x", channel="api", sender=f"s{n // 2}"))
         keys: set[UUID] = set()
         while items := await hand.claim():
-            keys |= {idempotency_key(items[0], f"s{n}") for n in range(3)}
+            keys |= {keys_of(items[0])(f"s{n}") for n in range(3)}
             await hand.answer(items[0])
         assert len(keys) == 12
 

@@ -15,6 +15,7 @@ from typing import Final
 from switchboard.core.visible import visible
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+_OBJECT: Final = (dict, Mapping)  # a dict is the usual one, and to ask whether it is a Mapping takes long
 
 
 def clean(value: object) -> object:
@@ -67,7 +68,7 @@ def mapping(value: object) -> Mapping[str, object]:
     """`value` if it is an object, or the object in its JSON; else an empty one."""
     if isinstance(value, str):
         value = json_value(value)
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, _OBJECT) else {}
 
 
 def items(value: object) -> Iterable[Mapping[str, object]]:

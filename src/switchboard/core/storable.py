@@ -20,18 +20,22 @@ def storable_text(text: str) -> str:
 
 def to_storable_json(value: object) -> str:
     """JSON text in which every text, names included, can be stored."""
+    return _encoded(value).decode()
+
+
+def storable_json(value: object) -> Any:
+    """`value` as a JSON column would return it: plain JSON, every text in it storable."""
+    return msgspec.json.decode(_encoded(value))
+
+
+def _encoded(value: object) -> bytes:
     try:
         encoded = msgspec.json.encode(value)
     except UnicodeEncodeError:  # a lone surrogate
         encoded = _NUL
     if _NUL in encoded:
         encoded = msgspec.json.encode(_clean(msgspec.to_builtins(value, str_keys=True)))
-    return encoded.decode()
-
-
-def storable_json(value: object) -> Any:
-    """`value` as a JSON column would return it: plain JSON, every text in it storable."""
-    return msgspec.json.decode(to_storable_json(value))
+    return encoded
 
 
 def _clean(value: object) -> object:

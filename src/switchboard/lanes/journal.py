@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import sha1
 from types import TracebackType
 from typing import Any, Literal, Self
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from msgspec.structs import replace
 
@@ -48,9 +49,19 @@ _Outcomes = asyncio.Future[Sequence[bool | BaseException]]
 _Writes = Group[StepWrite, bool]
 
 
-def idempotency_key(item: Item, path: str) -> UUID:
-    """The same for every attempt of this step of this item; pass it to the other side if it accepts one."""
-    return uuid5(_NAMESPACE, f"{item.lane}\n{item.seq}\n{path}")
+def keys_of(item: Item) -> Callable[[str], UUID]:
+    """The idempotency keys of an item's steps, by their paths: the same in every attempt, for others that accept one.
+
+    Each is the `uuid5` of lane, number and path; what all have in common is hashed once.
+    """
+    begun = sha1(_NAMESPACE.bytes + f"{item.lane}\n{item.seq}\n".encode(), usedforsecurity=False)
+
+    def key(path: str) -> UUID:
+        one = begun.copy()
+        one.update(path.encode())
+        return UUID(bytes=one.digest()[:16], version=5)
+
+    return key
 
 
 class StepLog:
@@ -105,6 +116,7 @@ class StoredJournal:
         self._log = log
         self._item = item
         self._request_id = request_id
+        self._key = keys_of(item)
         self._known = dict(known)
         self._records = _Records(self._known)
         self._asked: set[str] = set()
@@ -158,7 +170,7 @@ class StoredJournal:
         if known is not None and known.state != "started":
             return _replayed(known)
         lost = 0 if known is None else known.tokens_out
-        step = Step(path, "started", effect, idempotency_key(self._item, path), tokens_out=lost)
+        step = Step(path, "started", effect, self._key(path), tokens_out=lost)
         result = await self._earlier(known, step, ask)
         if result is NOT_DONE:
             if effect != "idempotent" or reserve:  # else nothing needs to tell of it before its end
@@ -180,7 +192,7 @@ class StoredJournal:
         self._asked.add(path)
         known = self._known.get(path)
         if known is None or known.state == "started":
-            key, lost = idempotency_key(self._item, path), 0 if known is None else known.tokens_out
+            key, lost = self._key(path), 0 if known is None else known.tokens_out
             await self._end(Step(path, state, "idempotent", key, storable_json(why), tokens_out=lost))
 
     def on_record(self) -> Mapping[str, OnRecord]:
@@ -193,7 +205,7 @@ class StoredJournal:
         The holder of the key may decide from now on (`lanes/waiting.py`), even before `wait` is called. `ask`: what
         people are asked, of whom those decide who may (`app/approvals/service.py`).
         """
-        key = idempotency_key(self._item, path)
+        key = self._key(path)
         if path in self._asked or (path in self._known and self._known[path].effect != "event"):
             raise ValueError(f"step {path!r} acts, and cannot wait for an event")
         if path not in self._known:

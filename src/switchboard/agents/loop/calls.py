@@ -45,38 +45,39 @@ class Around:
     """What models are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
 class Caller:
     """Calls tools for a turn."""
 
-    turn: Turn
-    journal: Journal
-    frozen: Frozen
-    around: Around
+    def __init__(self, turn: Turn, journal: Journal, frozen: Frozen, around: Around) -> None:
+        self.turn = turn
+        self.journal = journal
+        self.frozen = frozen
+        self.around = around
+        timeout = around.options.tool_timeout
+        self._limits = {True: CallLimits(timeout), False: CallLimits(timeout, journal.check)}
+        """Of tools that may be repeated, and of others."""
+        self._scope = None if around.workspace is None else self._reach(around.workspace)
 
     async def call(self, tool: FrozenTool, arguments: JsonMapping, key: UUID, *, approved: bool) -> ToolOutcome:
         """Carry out a call. Whatever a tool does wrong is an outcome, and no failure of the turn."""
-        present, workspace = self.around.tools.get(tool.name), self.around.workspace
-        if present is None or workspace is None:
+        present = self.around.tools.get(tool.name)
+        if present is None or self._scope is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
-        scope = self._scope(workspace, key, approved=approved)
-        begin = None if tool.effect == "idempotent" else self.journal.check
-        return await call_tool(present, arguments, scope, CallLimits(self.around.options.tool_timeout, begin))
+        scope = replace(self._scope, key=key, approved=approved)
+        return await call_tool(present, arguments, scope, self._limits[tool.effect == "idempotent"])
 
     @property
     def scope(self) -> ToolScope | None:
         """What a call may touch before anybody approves it, as it was when the turn began; None: nothing."""
-        if self.around.workspace is None:
-            return None
-        return replace(self._scope(self.around.workspace, self.turn.request_id), hosts=frozenset(self.frozen.hosts))
+        return None if self._scope is None else replace(self._scope, hosts=frozenset(self.frozen.hosts))
 
-    def _scope(self, workspace: Path, key: UUID, *, approved: bool = False) -> ToolScope:
+    def _reach(self, workspace: Path) -> ToolScope:
         """What a call may touch."""
         return ToolScope(
             workspace,
             frozenset(self.frozen.urls),
             frozenset(self.around.options.hosts),
-            key,
+            self.turn.request_id,
             self.turn.request_id,
             frozenset(self.around.options.private_hosts),
             self.around.options.workspace_quota,
@@ -84,7 +85,6 @@ class Caller:
             keep=self.around.keep,
             conversation=f"{self.turn.member.system_id} {self.turn.conversation}",
             keeps=self.turn.keeps,
-            approved=approved,
         )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic
@@ -79,15 +78,16 @@ class Carrier:
     async def __call__(self, plan: Plan, step: PipelineStep, tokens: int) -> Ended:
         """How a step ended. Raises `Parked`, and `Outage` while its model is away."""
         before = tokens_of(self.journal.on_record(), step)
-        with suppress(StepFailed):  # that is on record
-            try:
-                await self._carry_out(plan, step, tokens)
-            except OutcomeUnknown:
-                await self.journal.end(step.id, "failed", {"why": _UNKNOWN})
-            except Outage:
-                raise
-            except EngineFailure as failure:
-                await self.journal.end(step.id, "failed", {"why": _short(str(failure))})
+        try:
+            await self._carry_out(plan, step, tokens)
+        except StepFailed:
+            pass  # that is on record
+        except OutcomeUnknown:
+            await self.journal.end(step.id, "failed", {"why": _UNKNOWN})
+        except Outage:
+            raise
+        except EngineFailure as failure:
+            await self.journal.end(step.id, "failed", {"why": _short(str(failure))})
         return self.ended(step, before)
 
     def ended(self, step: PipelineStep, before: int) -> Ended:
@@ -152,8 +152,8 @@ class Carrier:
 
     def _decided(self, step: PipelineStep) -> Decided | None:
         """What somebody has decided about a step; None: nobody was asked."""
-        one = self.journal.on_record().get(event_of(step.id))
-        value = None if one is None else mapping(one.result).get("value")
+        path, records = event_of(step.id), self.journal.on_record()
+        value = mapping(records[path].result).get("value") if path in records else None
         return None if value is None else Decided(value)
 
     # Models -----------------------------------------------------------------------------------------------------------
