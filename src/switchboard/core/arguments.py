@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-_OBJECT: Final = (dict, Mapping)  # a dict is the usual one, and to ask whether it is a Mapping takes long
 _ARRAY: Final = (list, tuple)
 _NUMBER: Final = (int, float)
 _MORE: Final = frozenset(
@@ -20,7 +19,7 @@ _MORE: Final = frozenset(
 _MOST: Final = 50
 """Faults after which no more are looked for."""
 _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
-    "object": lambda value: isinstance(value, _OBJECT),
+    "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, _ARRAY),
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
@@ -49,7 +48,7 @@ def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) ->
 
 
 def _check(value: object, schema: object, name: str, found: list[str]) -> None:
-    if not isinstance(schema, _OBJECT):
+    if not isinstance(schema, dict):
         return
     if wrong := _type(value, schema):
         found.append(f"{name} must be {wrong}, not {_shown(value)}")
@@ -62,14 +61,15 @@ def _check(value: object, schema: object, name: str, found: list[str]) -> None:
             if len(found) >= _MOST:
                 return
             _check(item, schema.get("items"), f"{name}[{number}]", found)
-    elif isinstance(value, _OBJECT):
+    elif isinstance(value, dict):
         _object(value, schema, f"{name}.", found)
 
 
 def _type(value: object, schema: Mapping[str, object]) -> str | None:
     """The types that are allowed, if it has none of them."""
     said = schema.get("type")
-    names = [name for name in (said if isinstance(said, list) else [said]) if isinstance(name, str)]
+    named = said if isinstance(said, list) else (said,)
+    names = [name for name in named if isinstance(name, str)]
     for name in names:
         if _TYPES.get(name, _anything)(value):
             return None
@@ -82,7 +82,7 @@ def _anything(_: object) -> bool:
 
 def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: str, found: list[str]) -> None:
     said = schema.get("properties")
-    properties: Mapping[str, object] = said if isinstance(said, _OBJECT) else {}
+    properties: Mapping[str, object] = said if isinstance(said, dict) else {}
     required = schema.get("required")
     for name in required if isinstance(required, _ARRAY) else ():
         if isinstance(name, str) and name not in value:

@@ -64,7 +64,7 @@ s6: max_chars must be from 1 to 100000, not 0
 s6: url must be one of the urls that the person wrote (https://arxiv.org/abs/2512.24601, \
 https://crates.io/crates/rlm-cli), not 'https://evil.example/'
 s7: action must be one of tool, specialist, specialist_with_tools, router_review, not 'shell'
-s8: args has 10013 characters; at most 8000 are allowed
+s8: args has 10012 characters; at most 8000 are allowed
 s8: query must have at most 200 characters, not 10000""".splitlines()
     assert sorted(found) == sorted(expected)
 

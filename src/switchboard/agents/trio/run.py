@@ -8,7 +8,7 @@ at most the lead; which text goes out, and what was not done, is said by `core/p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -256,9 +256,6 @@ class PlannedTurn:
             text, stop_reason=reason, usage=self._usage(), entries=entries, warning=warning, attachments=files
         )
 
-    def _results(self) -> Mapping[str, JsonMapping]:
-        return {path: mapping(one.result) for path, one in self._journal.on_record().items() if one.state == "done"}
-
     def _usage(self) -> tuple[ModelUsage, ...]:
         """What models were used for, in all attempts, as far as it is on record."""
         account = Account()
@@ -273,18 +270,20 @@ class PlannedTurn:
     def _files(self) -> dict[str, Attachment]:
         """What steps have made, by name; a later one takes the place of an earlier."""
         found: dict[str, Attachment] = {}
-        results = {path: one for path, one in self._results().items() if "files" in one and step_of(path) == path}
-        for result in results.values():
-            for one in msgspec.convert(result["files"], tuple[Attachment, ...]):
-                found.pop(one.filename or "", None)
-                found[one.filename or ""] = one
+        for path, record in self._journal.on_record().items():
+            result = mapping(record.result)
+            if "files" in result and record.state == "done" and step_of(path) == path:
+                for one in msgspec.convert(result["files"], tuple[Attachment, ...]):
+                    found.pop(one.filename or "", None)
+                    found[one.filename or ""] = one
         return found
 
     def _calls(self, plan: Plan) -> list[EntryCall]:
         """What tools were called, for later turns: without it models learn to claim what they did not do."""
-        found, results = list[EntryCall](), self._results()
+        found, records = list[EntryCall](), self._journal.on_record()
         for step in plan.steps:
-            end, result = plan.ends[step.id], results.get(step.id, {})
+            end = plan.ends[step.id]
+            result = mapping(records[step.id].result) if end.state == "done" else {}
             if step.action == "tool" and end.state in {"done", "failed"}:
                 arguments = msgspec.json.encode(dict(step.args)).decode()[:MAX_CALL]
                 text = text_of(result) or end.why

@@ -6,20 +6,21 @@ out: a sentence for each fault. Next: `machine.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, get_args
+
+import msgspec
 
 from switchboard.core.arguments import complaints
 from switchboard.core.planning.graph import graph_faults
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import place_faults
+from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import MAX_CHARS, MAX_ROUNDS, SPECIALISTS, Pipeline, PipelineAction, PipelineStep
 
 MOST_ARGS: Final = 8_000
 """Characters of the arguments of a step, as JSON."""
-_JSON: Final = json.JSONEncoder(ensure_ascii=False)
 _ACTIONS: Final[tuple[str, ...]] = get_args(PipelineAction)
 
 
@@ -47,19 +48,27 @@ def step_faults(step: PipelineStep, menu: Menu) -> Iterator[str]:
     """What is wrong with one step, apart from its place in the plan."""
     if not 1 <= step.max_chars <= MAX_CHARS:
         yield f"max_chars must be from 1 to {MAX_CHARS}, not {step.max_chars}"
-    try:
-        size = len(_JSON.encode(dict(step.args)))
-    except (RecursionError, TypeError, ValueError):
+    text = _as_json(step.args)
+    if text is None:
         yield "args is not JSON, or nested too deeply"
         return
-    if size > MOST_ARGS:
-        yield f"args has {size} characters; at most {MOST_ARGS} are allowed"
+    if len(text) > MOST_ARGS:
+        yield f"args has {len(text)} characters; at most {MOST_ARGS} are allowed"
     if step.action == "tool":
         yield from tool_faults(step.target, step.args, menu)
     elif step.action in SPECIALISTS:
         yield from _specialist_faults(step, menu)
     elif step.action != "router_review":
         yield f"action must be one of {', '.join(_ACTIONS)}, not {step.action!r}"
+
+
+def _as_json(args: JsonMapping) -> str | None:
+    """The arguments as the journal keeps them; None: they would be others when they are read again."""
+    try:
+        text = msgspec.json.encode(dict(args)).decode()
+        return text if msgspec.json.decode(text) == args else None
+    except (RecursionError, TypeError, ValueError):
+        return None
 
 
 def tool_faults(name: str, arguments: Mapping[str, object], menu: Menu) -> Iterator[str]:

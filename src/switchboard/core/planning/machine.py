@@ -406,7 +406,8 @@ def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
 
 def _started(plan: Plan) -> tuple[Plan, list[Command]]:
     """Start what is ready, in its order, as far as there is room; first what had begun before."""
-    running, free = dict(plan.running), _unspent(plan) - sum(plan.running.values())
+    running, unspent = dict(plan.running), _unspent(plan)
+    free = unspent - sum(running.values())
     starts, waiting = list[Command](), list[int]()
     order = sorted(plan.ready, key=lambda n: plan.steps[n].id not in plan.begun) if plan.begun else plan.ready
     for at, n in enumerate(order):
@@ -414,7 +415,7 @@ def _started(plan: Plan) -> tuple[Plan, list[Command]]:
             waiting += order[at:]
             break
         step = plan.steps[n]
-        tokens = _reservation(plan, step, free, alone=free == _unspent(plan))
+        tokens = _reservation(plan, step, free, alone=free == unspent)
         if tokens is None:
             waiting.append(n)
         else:
