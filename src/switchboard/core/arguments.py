@@ -31,7 +31,8 @@ _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
 
 def complaint(arguments: Mapping[str, object], schema: Mapping[str, object]) -> str | None:
     """What is wrong with the arguments; None: nothing."""
-    return next(iter(complaints(arguments, schema)), None)
+    found = complaints(arguments, schema)
+    return found[0] if found else None
 
 
 def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) -> Sequence[str]:

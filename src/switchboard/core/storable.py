@@ -15,6 +15,8 @@ _NUL: Final = rb"\u0000"
 
 def storable_text(text: str) -> str:
     """Without NUL; a lone surrogate becomes a question mark."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 

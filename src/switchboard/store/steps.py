@@ -63,19 +63,16 @@ async def load_steps(database: Database, item: Item, request_id: RequestId) -> d
 
 async def write_steps(database: Database, worker: int, batch: Sequence[StepWrite]) -> list[bool]:
     """Journal steps in one transaction; per step whether it counted. False: fenced, stop at once."""
-    rows = await database.rows(query("steps.write"), worker, [_step_row(one) for one in batch])
-    counted = {row["ord"] for row in rows}
-    return [n in counted for n in range(1, len(batch) + 1)]
+    counted = await database.value(query("steps.write"), worker, [_step_row(one) for one in batch])
+    there = set(counted or ())
+    return [n in there for n in range(1, len(batch) + 1)]
 
 
 def _step_row(write: StepWrite) -> tuple[object, ...]:
     item, step = write.item, write.step
     result = None if step.state == "started" else to_json(step.result)
-    return (
-        *(item.lane, item.epoch, item.seq, write.request_id),
-        *(step.path, step.effect, step.state, step.idempotency_key, result),
-        *(step.tokens_in, step.tokens_out, step.cost),
-    )
+    where = (item.lane, item.epoch, item.seq, write.request_id, step.path)
+    return (*where, step.effect, step.state, step.idempotency_key, result, step.tokens_in, step.tokens_out, step.cost)
 
 
 async def expect(database: Database, worker: int, write: StepWrite, within: float | None) -> bool:

@@ -73,8 +73,14 @@ def in_order(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
 
 def _ordered(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """The same, without those that need each other in a circle, or such ones."""
-    known = {step.id for step in steps}
+    known, before = {step.id for step in steps}, set[str]()
     waits = [known.intersection(step.needs) for step in steps]
+    for step, needs in zip(steps, waits, strict=True):
+        if not needs <= before:
+            break
+        before.add(step.id)
+    else:
+        return tuple(steps)
     users: dict[str, list[int]] = defaultdict(list)
     for n, needs in enumerate(waits):
         for need in needs:

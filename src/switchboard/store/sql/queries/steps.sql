@@ -3,7 +3,7 @@ select path, state, effect, idempotency_key, result::text as result, tokens_in, 
 where request_id = $3 and lane = $1 and seq = $2;
 
 -- name: write
-select ord from write_steps($1, $2::step_write[]);
+select array_agg(ord) from write_steps($1, $2::step_write[]);
 
 -- name: expect
 select expect_event($1, $2, $3, $4, $5, $6, $7, $8);
