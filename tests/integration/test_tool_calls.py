@@ -13,6 +13,7 @@ from msgspec import structs
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+from switchboard.testing.connectors import in_no_time
 from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.results import MOST, shorten
 from switchboard.tools.workspace import MOST_WRITTEN
@@ -93,6 +94,30 @@ async def test_a_tool_that_is_late_is_stopped_and_its_effect_is_in_doubt(tmp_pat
     outcome = await outcome_of(tool, tmp_path, CallLimits(timeout=0.01))
     assert outcome.text.endswith("whether it had an effect is not known")
     assert tool.stopped
+
+
+def test_calls_that_begin_later_are_stopped_later(tmp_path: Path) -> None:
+    """One timer serves all of them; here only it makes time pass."""
+    limits, ended = CallLimits(timeout=10), list[tuple[str, float, bool]]()
+
+    async def call(name: str, begins: float, takes: float) -> None:
+        async def act() -> ToolOutcome:
+            await asyncio.sleep(takes)
+            return ToolOutcome("done")
+
+        await asyncio.sleep(begins)
+        outcome = await outcome_of(Odd(act), tmp_path, limits)
+        ended.append((name, asyncio.get_running_loop().time() - began[0], outcome.ok))
+
+    async def all_of_them() -> None:
+        began.append(asyncio.get_running_loop().time())
+        calls = (("a", 0, 99), ("b", 3, 99), ("c", 4, 8), ("d", 5, 5.5), ("e", 5, 99), ("f", 40, 99))
+        await asyncio.gather(*(call(*one) for one in calls))
+
+    began = list[float]()
+    in_no_time(all_of_them())
+    expected = [("a", 10, False), ("d", 10.5, True), ("c", 12, True), ("b", 13, False), ("e", 15, False)]
+    assert [(name, round(at, 2), ok) for name, at, ok in ended] == [*expected, ("f", 50, False)]
 
 
 async def test_a_tool_that_does_not_stop_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

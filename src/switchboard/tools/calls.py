@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -31,19 +30,45 @@ _STOP_GRACE_S: Final = 0.3
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Of one call: the seconds that it may take, and what is called as it begins; what that raises is raised."""
+    """Of some calls: the seconds that each may take, and what is called as it begins; what that raises is raised.
 
-    timeout: float = TIMEOUT_S
-    begin: Callable[[], None] | None = None
+    As all may take equally long, there is one timer, for the first: most never ring, and one for each call would cost a
+    tenth of all that a step of a plan costs.
+    """
 
+    def __init__(self, timeout: float = TIMEOUT_S, begin: Callable[[], None] | None = None) -> None:
+        self.timeout = timeout
+        self.begin = begin
+        self._until: dict[asyncio.Future[None], float] = {}
+        """By the clock of the loop; those that began earlier come first."""
+        self._timer: asyncio.TimerHandle | None = None
 
-_DEFAULTS: Final = CallLimits()
+    def watch(self, over: asyncio.Future[None]) -> None:
+        """End this when the time of a call is up that begins now."""
+        loop = over.get_loop()
+        self._until[over] = loop.time() + self.timeout
+        if self._timer is None:
+            self._timer = loop.call_later(self.timeout, self._ring, loop)
+
+    def leave(self, over: asyncio.Future[None]) -> None:
+        """The call has ended, one way or the other."""
+        del self._until[over]
+        if self._timer is not None and not self._until:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        for over, until in self._until.items():
+            if until > loop.time():
+                self._timer = loop.call_at(until, self._ring, loop)
+                return
+            _wake(over)
 
 
 async def call_tool(
-    tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits = _DEFAULTS
+    tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits | None = None
 ) -> ToolOutcome:
     """Check the arguments, call the tool, shorten its result. Never raises, but for what `begin` does.
 
@@ -51,7 +76,7 @@ async def call_tool(
     """
     if wrong := complaint(arguments, tool.spec.parameters):
         return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)
-    outcome = await _bounded(tool, arguments, scope, limits)
+    outcome = await _bounded(tool, arguments, scope, limits or CallLimits())
     text = storable_text(outcome.text[:MOST_WRITTEN])
     name, most = tool.spec.name, tool.spec.most
     if len(text) <= most:
@@ -60,7 +85,7 @@ async def call_tool(
 
 
 async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits) -> ToolOutcome:
-    timeout, loop = limits.timeout, asyncio.get_running_loop()
+    loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
 
     async def act() -> ToolOutcome:
@@ -69,17 +94,19 @@ async def _bounded(tool: Tool, arguments: JsonMapping, scope: ToolScope, limits:
         finally:
             _wake(over)
 
-    running, timer = loop.create_task(act()), loop.call_later(timeout, _wake, over)
+    running = loop.create_task(act())
+    limits.watch(over)
     late, grace = True, _STOP_GRACE_S
     try:
         await over  # for one task, `asyncio.wait` costs twice as much
         late, grace = not running.done(), _GRACE_S
     finally:
-        timer.cancel()
+        limits.leave(over)
         if late:
             await _cancelled(running, tool.spec.name, grace)
     if late or running.cancelled():
-        return ToolOutcome(_stopped(tool.spec, f" after {timeout:g} s" if late else ""), ok=False, passing=late)
+        when = f" after {limits.timeout:g} s" if late else ""
+        return ToolOutcome(_stopped(tool.spec, when), ok=False, passing=late)
     return running.result()
 
 
