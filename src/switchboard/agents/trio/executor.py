@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from switchboard.agents.loop.asking import OUTSIDE
 from switchboard.agents.loop.talk import cancelled
@@ -21,6 +20,7 @@ from switchboard.core.planning.machine import (
     Approved,
     Ask,
     Command,
+    Ended,
     Event,
     Finish,
     Halt,
@@ -40,8 +40,6 @@ from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import Decided, Outage, Parked
 from switchboard.ports.engine import Stop as Stopping
 
-T = TypeVar("T")
-
 
 @dataclass
 class Executor:
@@ -51,22 +49,24 @@ class Executor:
     seconds: Callable[[], float]
     stop: Stopping | None
     _plan: Plan = field(init=False)
-    _running: dict[asyncio.Task[Any], PipelineStep] = field(default_factory=dict, init=False)
-    _ended: deque[asyncio.Task[Any]] = field(default_factory=deque, init=False)
-    """Tasks that have ended since the plan has last heard of any, in this order."""
+    _running: dict[str, asyncio.Task[Ended]] = field(default_factory=dict, init=False)
+    _ended: deque[str] = field(default_factory=deque, init=False)
+    """Steps that have ended since the machine was last told of any, in this order."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when a step has ended, or the plan is to end."""
     _before: dict[str, int] = field(default_factory=dict, init=False)
     """What steps had used before they were started."""
     _held: dict[str, Parked | Outage] = field(default_factory=dict, init=False)
     """Steps that wait for people, or for their model to come back."""
     _events: list[Event] = field(default_factory=list, init=False)
+    _over_told: bool = field(default=False, init=False)
 
     async def run(self, pipeline: Pipeline, guard: Guard, halted: HaltReason | None = None) -> Plan:
         """The plan when all of its steps have ended. `halted`: why nothing more of it is to be started.
 
         Raises `Parked` when nothing can go on before people decide, and `Outage` before a model is back.
         """
-        start, over = self.carrier.start, self._noticed(self._over())
+        start, over = self.carrier.start, asyncio.create_task(self._over())
         if self.stop is not None and self.stop.is_set():
             halted = "cancelled"
         elif self.seconds() <= 0:
@@ -78,17 +78,7 @@ class Executor:
                 await self._take(advance(self._plan, *await self._next(over)))
             return self._plan
         finally:
-            await cancelled([*self._running, over])
-
-    def _noticed(self, act: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """What runs now, and is noticed when it ends."""
-        task = asyncio.create_task(act)
-        task.add_done_callback(self._notice)
-        return task
-
-    def _notice(self, task: asyncio.Task[Any]) -> None:
-        self._ended.append(task)
-        self._woken.set()
+            await cancelled([*self._running.values(), over])
 
     async def _over(self) -> HaltReason:
         """Why the plan is to end now: a person wants it, or its time is up."""
@@ -97,7 +87,17 @@ class Executor:
                 await (self.stop or asyncio.Event()).wait()
         except TimeoutError:
             return "deadline"
-        return "cancelled"
+        else:
+            return "cancelled"
+        finally:
+            self._woken.set()
+
+    async def _carried(self, step: PipelineStep, tokens: int) -> Ended:
+        try:
+            return await self.carrier(self._plan, step, tokens)
+        finally:
+            self._ended.append(step.id)
+            self._woken.set()
 
     async def _take(self, found: Advance) -> None:
         self._plan, commands = found
@@ -108,7 +108,7 @@ class Executor:
         match command:
             case Start(step, tokens):
                 self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step)
-                self._running[self._noticed(self.carrier(self._plan, step, tokens))] = step
+                self._running[step.id] = asyncio.create_task(self._carried(step, tokens))
             case Ask(step):
                 await self._ask(step)
             case Record(end):
@@ -131,8 +131,8 @@ class Executor:
     async def _stop(self, step_id: str, reason: HaltReason) -> None:
         """What runs ends now. What it did until then is not known, unless its end is on record."""
         step = self._plan.step(step_id)
-        await cancelled([task for task, one in self._running.items() if one.id == step_id])
-        self._running = {task: one for task, one in self._running.items() if one.id != step_id}
+        if step_id in self._running:
+            await cancelled([self._running.pop(step_id)])
         self._held.pop(step_id, None)
         doubt = "; whether it took effect is not known" if self._plan.guard.acts(step) else ""
         if reason == "cancelled":
@@ -149,11 +149,10 @@ class Executor:
             await self._woken.wait()
             self._woken.clear()
             while self._ended:
-                task = self._ended.popleft()
-                if task is over:
-                    await self._end(over.result())
-                elif task in self._running:  # else it was stopped
-                    self._finished(task, self._running.pop(task))
+                self._finished(self._ended.popleft())
+            if over.done() and not self._over_told:
+                self._over_told = True
+                await self._end(over.result())
         events, self._events = self._events, []
         return events
 
@@ -162,14 +161,16 @@ class Executor:
         if self._plan.halted is None:
             self._events.append(Halt(reason))
             return
-        for step in list(self._running.values()):
-            await self._stop(step.id, reason)
+        for step_id in list(self._running):
+            await self._stop(step_id, reason)
 
-    def _finished(self, task: asyncio.Task[Any], step: PipelineStep) -> None:
+    def _finished(self, step_id: str) -> None:
+        if (task := self._running.pop(step_id, None)) is None:
+            return  # it was stopped
         try:
             self._events.append(task.result())
         except (Parked, Outage) as held:
-            self._held[step.id] = held
+            self._held[step_id] = held
 
     def _waits(self) -> Parked | Outage:
         """What the turn waits for: a model first, for people can be asked meanwhile."""
