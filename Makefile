@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests create hundreds of databases: in memory, where there are 6 GB for it, that takes a quarter of the time.
 IN_MEMORY := $(shell test -w /dev/shm && df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 6000000 { print "TMPDIR=/dev/shm" }')
 
-.PHONY: help demo test coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-plans chaos-tools runners kit bombs bench clis pgbouncer plans statements wire lock clean setup
+.PHONY: help demo test acceptance coverage up static check quick random chaos chaos-channels chaos-model chaos-turns chaos-plans chaos-tools runners kit bombs bench clis pgbouncer plans statements wire lock clean setup
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -28,10 +28,15 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## real input through real interfaces, a killed worker, balanced books; under a minute
 	@$(BIN)/switchboard demo
 
-test: $(STAMP) ## all tests; they start what they need themselves
-	@$(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests.once_more -p tests.costs
+TESTS := $(IN_MEMORY) $(BIN)/python -m pytest -n 4 --dist worksteal -rs -p tests.once_more -p tests.costs
 
-coverage: $(STAMP) ## the same, and which lines they run; takes half as long again
+test: $(STAMP) ## the tests of all parts, with real databases and servers, which they start themselves; ten minutes
+	@$(TESTS) tests/unit tests/integration
+
+acceptance: $(STAMP) ## the tests of whole installations: commands, demo, manual, benchmarks, kills; five minutes
+	@$(TESTS) tests/acceptance tests/chaos
+
+coverage: $(STAMP) ## all tests, and which lines they run; takes half as long again
 	@$(BIN)/coverage erase
 	@$(IN_MEMORY) COVERAGE_PROCESS_START=pyproject.toml $(BIN)/python -m pytest -n 3 -p tests.measuring
 	@$(BIN)/coverage combine -q && $(BIN)/coverage report
@@ -60,7 +65,7 @@ static: $(STAMP) ## format, lint, types, boundaries
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-check: static test ## all that must be good before a change goes in
+check: static test acceptance ## all that must be good before a change goes in
 
 chaos: $(STAMP) ## 3000 messages, 12 kill -9, a database crash, a zombie: nothing lost, doubled or out of order
 	@$(BIN)/python -m tests.chaos.run

@@ -1,4 +1,4 @@
-"""A pytest plugin for `make test`: at the end, the files whose tests took the most of the processors.
+"""A pytest plugin for `make test` and the like: at the end, the files whose tests took the most of the processors.
 
 In: nothing; out: a table of ten files. Counted is the CPU time of the process that runs a test and of what it has
 started and seen end, not that of the shared PostgreSQL and of collecting the tests. Next to it is how long they took:

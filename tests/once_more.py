@@ -1,4 +1,4 @@
-"""A pytest plugin for `make test`: a test that fails is run once more, alone, when all others have ended.
+"""A pytest plugin for `make test` and the like: a test that fails is run once more, alone, when all others have ended.
 
 If it passes then, the run counts as passed, and says `FLAKY` with what was seen both times: the next change is to mend
 it. If not, or if many tests fail, or if anything but a test fails (a module that cannot be collected, pytest itself),

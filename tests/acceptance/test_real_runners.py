@@ -335,6 +335,6 @@ async def test_it_is_stopped(kind: CliKind, tmp_path: Path) -> None:
     assert [call.name for call in result.entries[1].calls] == ["look"]
 
 
-if not WIDE:  # `make test` should not tell of 16 tests that it has skipped
+if not WIDE:  # `make acceptance` should not tell of 16 tests that it has skipped
     del test_killed_twice_at_any_time_it_pays_once, test_it_waits_for_an_approval
     del test_it_classifies_with_a_login, test_it_is_stopped

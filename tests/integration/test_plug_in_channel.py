@@ -16,6 +16,7 @@ from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.store.inbox import Acceptance
 from switchboard.store.ledger import decisions_of
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
+from switchboard.transport.plug_ins import plug_ins
 from tests.hands import at_work
 from tests.lab import submission
 from tests.waiting import eventually
@@ -73,7 +74,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     )
     (place / "pigeon_post.py").write_text(PIGEON)
     monkeypatch.syspath_prepend(str(place))
+    plug_ins.cache_clear()
     yield place
+    plug_ins.cache_clear()
     sys.modules.pop("pigeon_post", None)
 
 

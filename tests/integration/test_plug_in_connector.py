@@ -15,6 +15,7 @@ from switchboard.connectors.kernel.accounts import configured, manifest_of
 from switchboard.connectors.kernel.runner import Runner
 from switchboard.ports.connector import Identity
 from switchboard.testing.connectors import ConnectorCheck, checks_for, in_no_time
+from switchboard.transport.plug_ins import plug_ins
 from tests.documents import HOME
 from tests.drivers import FolderDriver, put, replies_in
 from tests.lab import ROOT, rule, to
@@ -49,7 +50,9 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         source = source.replace(old, new)
     (about.parent / "pigeon_loft.py").write_text(source + CHANNEL)
     monkeypatch.syspath_prepend(str(about.parent))
+    plug_ins.cache_clear()
     yield
+    plug_ins.cache_clear()
     sys.modules.pop("pigeon_loft", None)
 
 

@@ -6,27 +6,27 @@ entry point of the group `switchboard.channels`. Next: `core/channels/registry.p
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Final
 
 from switchboard.app.settings import Settings
 from switchboard.core.channels import email
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.errors import ConfigurationError
+from switchboard.transport.plug_ins import plug_ins
 
 _GROUP: Final = "switchboard.channels"
 
 
 def known_channels(settings: Settings) -> Channels:
     """The table. Raises ConfigurationError for a plug-in that cannot be loaded or is in the way of another channel."""
-    plug_ins = []
-    for entry in entry_points(group=_GROUP):
+    added = []
+    for entry in plug_ins(_GROUP):
         try:
-            plug_ins.append(entry.load())
+            added.append(entry.load())
         except ImportError as error:
             raise ConfigurationError(f"the channel {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
     schedules = [one.named(name) for name, one in settings.schedules.items()]
     ours = Channels(
         (*CHANNELS.values(), email.trusting(settings.email.trusted_servers, settings.email.max_hops)), schedules
     )
-    return ours.adding(plug_ins, settings.channels)
+    return ours.adding(added, settings.channels)

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final, Literal
 
@@ -70,6 +69,7 @@ from switchboard.store.migrate import migrations
 from switchboard.store.model_usage import Cooldown, RefusedKey
 from switchboard.store.outbox import WaitingReplies
 from switchboard.store.processes import RunningProcess
+from switchboard.transport.plug_ins import plug_ins
 
 Status = Literal["ok", "error", "warning"]
 Told = Callable[[str], None]
@@ -383,7 +383,7 @@ def _rule_problems(rules: Iterable[Rule], teams: Teams, channels: Channels) -> I
 
 
 def _engines_missing(used: Iterator[str]) -> list[str]:
-    installed = {entry.name for entry in entry_points(group=ENGINES)}
+    installed = {entry.name for entry in plug_ins(ENGINES)}
     return [
         f"the engine {name!r} is not installed; there are {', '.join(sorted(installed))}"
         for name in sorted({*used} - installed)

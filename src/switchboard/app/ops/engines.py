@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +33,7 @@ from switchboard.store.mcp_tools import StoredPins
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
 from switchboard.tools.mcp_servers import McpServers
+from switchboard.transport.plug_ins import plug_ins
 
 log = structlog.get_logger(__name__)
 
@@ -103,7 +103,7 @@ def stored_files(settings: Settings, database: Database) -> StoredFiles:
 def load_engines(context: EngineContext) -> dict[str, Engine]:
     """Every engine that is installed, by its entry point's name in `switchboard.engines`."""
     engines: dict[str, Engine] = {}
-    for entry in entry_points(group=ENGINES):
+    for entry in plug_ins(ENGINES):
         try:
             open_engine: OpenEngine = entry.load()
             engines[entry.name] = open_engine(context)

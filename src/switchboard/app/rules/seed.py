@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +28,7 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.rules import list_rules
 from switchboard.store.teams import rule_set_version, team_ids
 from switchboard.store.teams import seed as enter_teams
+from switchboard.transport.plug_ins import plug_ins
 
 log = structlog.get_logger(__name__)
 
@@ -228,7 +228,7 @@ def _rule_problems(rules: Sequence[Rule], teams: Teams, channels: Channels) -> I
 
 def _no_engine(member: Member) -> str | None:
     """An engine that is not installed would turn every message of its butler into a dead letter."""
-    installed = sorted(entry_points(group=ENGINES).names)
+    installed = sorted(plug_ins(ENGINES).names)
     if member.engine in installed:
         return None
     return f"{member.system_id}: there is no engine {member.engine!r}; installed are {', '.join(installed)}"

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.metadata import entry_points
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 from shlex import quote
@@ -33,6 +32,7 @@ from switchboard.cli.output import FAILED, AsJson, Json, clean, errors, out, pri
 from switchboard.connectors.kernel.accounts import GROUP
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError
 from switchboard.domain.json_values import JsonObject
+from switchboard.transport.plug_ins import plug_ins
 from switchboard.transport.signed_post import check_url
 
 _NONE: Final = "none"
@@ -329,7 +329,7 @@ def _connected(wanted: _Wanted) -> Json | None:
 
 def _asked_channel() -> str:
     """The channel that a person wants to connect now."""
-    known = (*sorted(entry.name for entry in entry_points(group=GROUP)), _NONE)
+    known = (*sorted(entry.name for entry in plug_ins(GROUP)), _NONE)
 
     def right(typed: str) -> str:
         if typed.strip() not in known:

@@ -17,7 +17,6 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
@@ -29,6 +28,7 @@ from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
+from switchboard.transport.plug_ins import plug_ins
 
 GROUP: Final = "switchboard.connectors"
 
@@ -145,7 +145,7 @@ def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:
 
 def manifest_of(name: str) -> Manifest:
     """The manifest that an installed package names so. Raises ConfigurationError."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    found = {entry.name: entry for entry in plug_ins(GROUP)}
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
         raise ConfigurationError(f"there is no channel {name!r} to connect; installed: {known}")

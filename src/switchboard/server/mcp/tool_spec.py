@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -105,7 +106,13 @@ def tool_of(
     async def run(call: Call) -> object:
         return await work(call, read(body, call.arguments))
 
-    return ToolSpec(make_tool(name, description, body.model_json_schema()), action, run, shown)
+    return ToolSpec(make_tool(name, description, _schema_of(body)), action, run, shown)
+
+
+@cache
+def _schema_of(body: type[BaseModel]) -> JsonObject:
+    """Made once: that takes a millisecond, and an interface of ours has thirty tools."""
+    return body.model_json_schema()
 
 
 def only(arguments: Arguments, name: str, kind: type) -> Any:
