@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -13,6 +13,8 @@ from typing import Any, Final
 import pytest
 
 from switchboard.agents.loop.asking import OUTSIDE, STRANGE
+from switchboard.agents.trio.port import Question, Reviewed
+from switchboard.core.planning.machine import Plan
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review, RouteDecision
 from switchboard.ports.engine import Answer, Decided, Delta, EngineFailure, Fenced, Outage, Parked, Pending, Turn
@@ -549,6 +551,29 @@ async def test_a_person_stops_a_plan_and_gets_what_there_is() -> None:
         "- synthesize Compare them. (cancelled: stopped)"
     )
     assert [done.state(step) for step in ("s1", "s2", "s3")] == ["done", "cancelled", "cancelled"]
+
+
+async def test_a_plan_that_is_stopped_as_its_review_gives_up_ends_what_runs() -> None:
+    stop, stopped = asyncio.Event(), asyncio.Event()
+
+    class GivesUp(Given):
+        async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+            stop.set()
+            return await super().review(question, plan, texts)
+
+    async def act(arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        try:
+            return await hang(arguments, scope)
+        finally:
+            stopped.set()
+
+    steps = (tool("s1", "look", text="a"), writes("s2", task="One."), review("s3", "s2"))
+    given = GivesUp(plan(*steps), [Review("give_up")])
+    turn = replace(a_turn(MINE), stop=stop)
+    done = await asyncio.wait_for(ran(given, [Noting("look", act=act)], says("One."), turn=turn), SOON)
+    assert stopped.is_set()
+    assert [done.state(step) for step in ("s1", "s2", "s3")] == ["cancelled", "done", "done"]
+    assert done.answer.stop_reason == "aborted"
 
 
 async def test_past_its_time_a_plan_presents_what_is_known() -> None:

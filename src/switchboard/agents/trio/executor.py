@@ -159,7 +159,8 @@ class Executor:
     async def _end(self, reason: HaltReason) -> None:
         """Nothing more is started, and what runs is stopped; also where a review has given up before."""
         if self._plan.halted is None:
-            self._events.append(Halt(reason))
+            # First of all: after the end of a review that gives up, it would stop nothing.
+            self._events.insert(0, Halt(reason))
             return
         for step_id in list(self._running):
             await self._stop(step_id, reason)
