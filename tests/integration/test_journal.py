@@ -246,6 +246,33 @@ async def test_nothing_waits_for_a_step_that_may_be_repeated_and_none_is_recorde
         assert [row["path"] for row in order] == ["s0", "s1", "s2", "pay"]
 
 
+async def test_the_end_of_an_effect_whose_task_was_cancelled_meanwhile_is_waited_for(database_url: str) -> None:
+    world = World()
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        item, journal = await begin(parts, hand)
+        async with parts.database.connection() as other, other.transaction():
+
+            async def act(key: UUID) -> object:
+                await other.execute("select from lane for update")
+                return await world.act(key)
+
+            paying = asyncio.create_task(journal.step("pay", act, effect="effectful"))
+            await eventually(lambda: _is("done", journal, "pay"))
+            paying.cancel()
+            await asyncio.wait([paying])
+            flushing = asyncio.create_task(journal.flush())
+            await asyncio.sleep(0)
+            assert (paying.cancelled(), flushing.done()) == (True, False)
+        await flushing
+        _, journal = await resume(hand, item)
+        await journal.step("pay", world.act, effect="effectful")
+        assert len(world.effects) == 1
+
+
+async def _is(state: str, journal: StoredJournal, path: str) -> bool:
+    return path in (records := journal.on_record()) and records[path].state == state
+
+
 async def test_a_step_that_failed_is_replayed_as_a_failure_and_costs_are_kept(database_url: str) -> None:
     calls = 0
 

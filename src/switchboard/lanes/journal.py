@@ -288,12 +288,21 @@ class StoredJournal:
         ends = self._log.write(self._row(step), self._ends)
         if ends is not self._ends:
             self._ends = ends
-            self._unwritten.add(ends.outcomes)
-            ends.outcomes.add_done_callback(self._written)
+            self._leave(ends.outcomes)
 
     async def _write(self, step: Step) -> None:
         self._ends = None  # what ends from now on is not written before this
-        _raise_fault(await self._log.write(self._row(step)).outcomes)
+        outcomes = self._log.write(self._row(step)).outcomes
+        try:
+            _raise_fault(await asyncio.shield(outcomes))
+        except asyncio.CancelledError:  # it is written all the same
+            self._leave(outcomes)
+            raise
+
+    def _leave(self, outcomes: _Outcomes) -> None:
+        """Nothing waits for these now but `flush`; what goes wrong with them is raised by whatever comes next."""
+        self._unwritten.add(outcomes)
+        outcomes.add_done_callback(self._written)
 
     def _row(self, step: Step) -> StepWrite:
         return StepWrite(self._item, self._request_id, step)
