@@ -235,6 +235,7 @@ def test_of_very_many_faults_some_are_told() -> None:
     inner = {"properties": {"x": {"type": "array", "items": {"type": "string"}}}, "additionalProperties": False}
     for arguments in (wrong, {"x": list(wrong.values())}, {"x": ["a"] * 100, **wrong}):
         assert len(complaints(arguments, inner)) == 50
+    assert len(complaints({}, {"required": [*wrong]})) == 50
 
 
 def test_a_pattern_of_a_schema_is_not_run() -> None:

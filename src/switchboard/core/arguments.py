@@ -88,6 +88,8 @@ def _object(value: Mapping[str, object], schema: Mapping[str, object], prefix: s
     for name in required if isinstance(required, _ARRAY) else ():
         if isinstance(name, str) and name not in value:
             found.append(f"{prefix}{name} is missing")
+            if len(found) >= _MOST:
+                return
     for name, inner in value.items():
         if len(found) >= _MOST:
             return
