@@ -231,8 +231,10 @@ async def test_what_is_lowered_holds_for_plans_that_begin_later(changed: dict[st
     ],
 )
 async def test_what_another_release_has_recorded_is_said_to_be_unreadable(path: str, record: Any, why: str) -> None:
+    before = asyncio.all_tasks()
     with pytest.raises(EngineFailure, match=f"this release cannot read what is on record of the plan: .*{why}"):
         await after_a_crash(9, lambda records, *_: records.ended.__setitem__(path, record))
+    assert asyncio.all_tasks() <= before
 
 
 # What others can do to a worker ---------------------------------------------------------------------------------------

@@ -66,12 +66,13 @@ class Executor:
 
         Raises `Parked` when nothing can go on before people decide, and `Outage` before a model is back.
         """
-        start, over = self.carrier.start, asyncio.create_task(self._over())
+        start = self.carrier.start
         if self.stop is not None and self.stop.is_set():
             halted = "cancelled"
         elif self.seconds() <= 0:
             halted = halted or "deadline"
         recorded = recorded_of(self.carrier.journal.on_record(), halted)
+        over = asyncio.create_task(self._over())
         try:
             await self._take(resume(pipeline, start.limits, guard, recorded))
             while not self._plan.ended:
