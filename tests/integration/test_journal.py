@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Literal
-from uuid import UUID
+from uuid import UUID, uuid5
 
 import pytest
 
-from switchboard.domain.ledger import Item
+from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import RequestId
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes.journal import StoredJournal, keys_of
@@ -177,6 +177,13 @@ async def test_what_may_be_repeated_is_repeated_with_the_same_key(database_url: 
         _, journal = await resume(hand, item)
         await journal.step("put", world.act)
         assert world.effects == [keys_of(item)("put")] * 2
+
+
+@pytest.mark.parametrize("path", ["s1", "s3/request:1", "tool:2:call_ü"])
+def test_a_key_is_the_uuid5_of_lane_number_and_path(path: str) -> None:
+    lane = UUID("018f3c5e-0000-7000-8000-000000000001")
+    item = Item(LaneKey(lane), "work", 0, seq=9, epoch=3, attempts=1)
+    assert keys_of(item)(path) == uuid5(UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11"), f"{lane}\n9\n{path}")
 
 
 async def test_keys_differ_between_steps_items_and_lanes(database_url: str) -> None:

@@ -20,7 +20,10 @@ Answer = TypeVar("Answer")
 
 
 class Group(Struct, Generic[Ask, Answer], frozen=True):
-    """Asks that were handed in together; per ask its answer or what it raised, once they are written."""
+    """Asks that were handed in together, or have joined them since; once written, per ask its answer or what it raised.
+
+    Those with a lower `number` were handed in earlier.
+    """
 
     number: int
     asks: list[Ask]
@@ -53,6 +56,7 @@ class Batch(Generic[Ask, Answer]):
         self._free_writers = writers
         self._waiting: deque[Group[Ask, Answer]] = deque()
         self._handed_in = self._taken = 0
+        """The number of the last group that was handed in, and of the last that does not wait any more."""
         self._size = 0
         self._at_work = 0
         self._busy: set[Hashable] = set()

@@ -53,9 +53,9 @@ class Caller:
         self.journal = journal
         self.frozen = frozen
         self.around = around
-        timeout = around.options.tool_timeout
-        self._limits = {True: CallLimits(timeout), False: CallLimits(timeout, journal.check)}
-        """Of tools that may be repeated, and of others."""
+        self._limits = CallLimits(around.options.tool_timeout)
+        self._limits_of_effects = CallLimits(around.options.tool_timeout, journal.check)
+        """Of tools that may not be repeated: when one begins, nobody else can have taken over the turn."""
         self._scope = None if around.workspace is None else self._reach(around.workspace)
 
     async def call(self, tool: FrozenTool, arguments: JsonMapping, key: UUID, *, approved: bool) -> ToolOutcome:
@@ -64,7 +64,8 @@ class Caller:
         if present is None or self._scope is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
         scope = replace(self._scope, key=key, approved=approved)
-        return await call_tool(present, arguments, scope, self._limits[tool.effect == "idempotent"])
+        limits = self._limits if tool.effect == "idempotent" else self._limits_of_effects
+        return await call_tool(present, arguments, scope, limits)
 
     @property
     def scope(self) -> ToolScope | None:

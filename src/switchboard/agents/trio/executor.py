@@ -60,6 +60,7 @@ class Executor:
     """Steps that wait for people, or for their model to come back."""
     _events: list[Event] = field(default_factory=list, init=False)
     _over_told: bool = field(default=False, init=False)
+    """Whether the machine was told that the plan is to end."""
 
     async def run(self, pipeline: Pipeline, guard: Guard, halted: HaltReason | None = None) -> Plan:
         """The plan when all of its steps have ended. `halted`: why nothing more of it is to be started.
