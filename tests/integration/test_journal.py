@@ -368,6 +368,10 @@ async def test_a_fenced_turn_hears_of_it_at_its_next_step(database_url: str) -> 
         with pytest.raises(Fenced):
             await journal.step("pay", world.act, effect="effectful")
         assert world.effects == [], "the fence stands before the effect"
+        with pytest.raises(Fenced):
+            journal.check()
+        with pytest.raises(Fenced):
+            await journal.flush()
         assert await parts.count("select count(*) from step") == 0
 
 

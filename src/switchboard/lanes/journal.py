@@ -288,19 +288,16 @@ class StoredJournal:
         ends = self._log.write(self._row(step), self._ends)
         if ends is not self._ends:
             self._ends = ends
-            self._leave(ends.outcomes)
+            self._watch(ends.outcomes)
 
     async def _write(self, step: Step) -> None:
         self._ends = None  # what ends from now on is not written before this
         outcomes = self._log.write(self._row(step)).outcomes
-        try:
-            _raise_fault(await asyncio.shield(outcomes))
-        except asyncio.CancelledError:  # it is written all the same
-            self._leave(outcomes)
-            raise
+        self._watch(outcomes)
+        _raise_fault(await asyncio.shield(outcomes))  # it is written, even if its step is cancelled meanwhile
 
-    def _leave(self, outcomes: _Outcomes) -> None:
-        """Nothing waits for these now but `flush`; what goes wrong with them is raised by whatever comes next."""
+    def _watch(self, outcomes: _Outcomes) -> None:
+        """Let `flush` wait for these, and whatever comes next hear of what goes wrong with them."""
         self._unwritten.add(outcomes)
         outcomes.add_done_callback(self._written)
 
