@@ -222,14 +222,15 @@ def advance(plan: Plan, *events: Event) -> Advance:
     A decision about a step that does not wait for one, and a halt of a plan that has ended or was halted before,
     change nothing. Raises `ValueError` for the end of a step that does not run.
     """
-    after = reduce(_happened, events, plan)
+    ends = {event.end.id: event.end for event in events if isinstance(event, Ended) and event.review is None}
+    only_ends = 0 < len(ends) == len(events) and ends.keys() <= plan.running.keys()
+    after = _with_ends(plan, ends) if only_ends else reduce(_happened, events, plan)
     if after is plan:
         return plan, ()
     refused = [Record(after.ends[one]) for one in sorted(plan.asked) if one in after.ends]
     stops = map(Stop, after.running) if after.halted not in {plan.halted, "gave_up"} else ()
-    ended = [event.end.id for event in events if isinstance(event, Ended) and event.review is None]
-    few = len(ended) == len(events) and _changes_nothing_else(plan, after)
-    return _go_on(after, (*refused, *stops), ended if few else None)
+    few = only_ends and _changes_nothing_else(plan, after)
+    return _go_on(after, (*refused, *stops), [*ends] if few else None)
 
 
 def _happened(plan: Plan, event: Event) -> Plan:
@@ -282,18 +283,20 @@ def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
 
 
 def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
-    has_run = end.state in {"done", "failed"}
-    running = dict(plan.running)
-    running.pop(end.id, None)
-    after = changed(
-        plan,
-        ends={**plan.ends, end.id: end},
-        running=running,
-        asked=plan.asked - {end.id},
-        used=plan.used + end.tokens,
-        read_outside=plan.read_outside or (has_run and plan.guard.reads(plan.step(end.id))),
-    )
+    after = _with_ends(plan, {end.id: end})
     return after if review is None or end.state != "done" else _reviewed(after, review)
+
+
+def _with_ends(plan: Plan, ends: Mapping[str, End]) -> Plan:
+    ran = (end.id for end in ends.values() if end.state in {"done", "failed"})
+    return changed(
+        plan,
+        ends={**plan.ends, **ends},
+        running={step_id: tokens for step_id, tokens in plan.running.items() if step_id not in ends},
+        asked=plan.asked - ends.keys(),
+        used=plan.used + sum(end.tokens for end in ends.values()),
+        read_outside=plan.read_outside or any(plan.guard.reads(plan.step(step_id)) for step_id in ran),
+    )
 
 
 # What a review changes ------------------------------------------------------------------------------------------------
