@@ -49,10 +49,10 @@ TOOLS: Final = ("fetch", "own", "write", "shell")
 class Course:
     """What becomes of a step: how long it takes, how it ends, what it uses of its reservation, what is decided."""
 
-    takes: int = 1
+    takes: float = 1
     state: EndState = "done"
     uses: float = 0.5
-    decided_after: int = 1
+    decided_after: float = 1
     approved: bool = True
 
 
@@ -67,7 +67,7 @@ class Case:
     limits: PlanLimits
     courses: Mapping[str, Course]
     adds: Mapping[str, Review]
-    halt: tuple[int, HaltReason] | None = None
+    halt: tuple[float, HaltReason] | None = None
     together: bool = False
 
 
@@ -75,8 +75,8 @@ class Case:
 class Trace:
     """What happened, in its order: when each step began and ended, and the plan after each event."""
 
-    started: dict[str, int] = field(default_factory=dict)
-    ended: dict[str, tuple[int, str]] = field(default_factory=dict)
+    started: dict[str, float] = field(default_factory=dict)
+    ended: dict[str, tuple[float, str]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     commands: list[Command] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
@@ -154,7 +154,7 @@ class _Run:
     def __init__(self, one: Case) -> None:
         self._case = one
         self._trace = Trace()
-        self._queue: list[tuple[int, str, str, Event]] = []
+        self._queue: list[tuple[float, str, str, Event]] = []
         self._reviews = dict(one.adds)
         if one.halt is not None:
             self._push(one.halt[0], "", one.halt[1], Halt(one.halt[1]))
@@ -168,7 +168,7 @@ class _Run:
             self._obey(now, plan, commands)
         return self._trace
 
-    def _next(self, now: int) -> Iterator[Event]:
+    def _next(self, now: float) -> Iterator[Event]:
         """What happens now, or the first of it."""
         while self._queue and self._queue[0][0] == now:
             _, step_id, _, event = heapq.heappop(self._queue)
@@ -180,10 +180,10 @@ class _Run:
             if not self._case.together:
                 return
 
-    def _push(self, at: int, step_id: str, what: str, event: Event) -> None:
+    def _push(self, at: float, step_id: str, what: str, event: Event) -> None:
         heapq.heappush(self._queue, (at, step_id, what, event))
 
-    def _obey(self, now: int, plan: Plan, commands: tuple[Command, ...]) -> None:
+    def _obey(self, now: float, plan: Plan, commands: tuple[Command, ...]) -> None:
         self._trace.plans.append(plan)
         self._trace.commands += commands
         for command in commands:
@@ -239,10 +239,10 @@ class BruteForce:
         self.approved: set[str] = set()
         self.halted = ""
         self.rounds = 1
-        self.now = 0
-        self.happening: list[tuple[int, str, str]] = []
-        self.started: dict[str, int] = {}
-        self.ended: dict[str, tuple[int, str]] = {}
+        self.now = 0.0
+        self.happening: list[tuple[float, str, str]] = []
+        self.started: dict[str, float] = {}
+        self.ended: dict[str, tuple[float, str]] = {}
 
     def run(self) -> BruteForce:
         """To the end, moment by moment."""
