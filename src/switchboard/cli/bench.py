@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
 
+from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.output import FAILED, OK, AsJson, done, errors, install_command, out, print_json, table
 from switchboard.domain.errors import ConfigurationError
 
@@ -36,7 +37,8 @@ def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0, as_json: AsJson = Fals
     """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty endpoint."""
     with _extras():
         from switchboard.bench import ingest as module
-    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+    # Its client shares the cores with what is measured.
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
         result = runner.run(module.measure(rounds, seconds))
     pgbench, nothing = (lambda r: r.pgbench), (lambda r: r.nothing)
     rows = [
@@ -49,15 +51,6 @@ def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0, as_json: AsJson = Fals
         ("single POSTs, 64 clients", *_rated(result, lambda r: r.single)),
     ]
     _show(as_json, ("what", "per second", "x pgbench", "x empty endpoint"), rows)
-
-
-def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """For the load: its client shares the cores with what is measured. None: Python's own serves."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:
-        return None
-    return new_event_loop
 
 
 def _rated(result: Any, of: Any) -> tuple[float, float, float]:
@@ -255,7 +248,9 @@ def plan(
     """
     with _extras():
         from switchboard.bench import plan as module
-    result = asyncio.run(module.measure(rounds, plans))
+    spare_the_collector()
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:  # like a worker
+        result = runner.run(module.measure(rounds, plans))
     rows = [(f"{size} uneven steps, x longest chain", one) for size, one in result.ratio.items()]
     rows += [
         ("a step that does nothing, µs", result.free_us),

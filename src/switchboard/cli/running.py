@@ -7,8 +7,6 @@ is closed in reverse order. Next: `app/wiring.py`, which makes the parts, and `s
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import os
 import signal
 import socket
@@ -30,6 +28,7 @@ from switchboard.app.supervisor import supervise
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.channels.watching import supervise_accounts
 from switchboard.cli.client import url_of
+from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.output import errors, out, print_json, program
 from switchboard.cli.parts import Parts, stop_with_stdin
 from switchboard.embedded import supervisor as embedded
@@ -52,12 +51,7 @@ def run(settings: Settings, parts: Parts) -> None:
     set_up_logs(settings.log_level)
     if parts.name:
         structlog.contextvars.bind_contextvars(worker_name=parts.name)
-    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with contextlib.suppress(ImportError):  # not on every system; then Python's own loop serves
-        from uvloop import new_event_loop
-
-        loop_factory = new_event_loop
-    with asyncio.Runner(loop_factory=loop_factory) as runner:
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
         code = runner.run(_until_told_twice(settings, parts))
     if code:
         sys.exit(code)
@@ -85,7 +79,7 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
         # The database starts in a process of its own: meanwhile this one imports what the server needs.
         server = asyncio.create_task(asyncio.to_thread(_import_server)) if parts.server else None
         if server is None:
-            _spare_the_collector()
+            spare_the_collector()
         runtime = await stack.enter_async_context(open_runtime(_at(settings, listener), for_worker=parts.worker))
         # Before anything is set to work: a wrong option or a missing secret ends the start here.
         worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None
@@ -98,7 +92,7 @@ async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
         work += [supervise(_worker_command(n, parts), f"worker-{n}", stop) for n in range(1, parts.extra_workers + 1)]
         if listener is not None and parts.worker:
             work.append(_connectors(settings, listener, stop))
-        _spare_the_collector()  # the rules are there now
+        spare_the_collector()  # the rules are there now
         await _together(work, stop)
 
 
@@ -112,15 +106,8 @@ def _at(settings: Settings, listener: socket.socket | None) -> Settings:
 def _import_server() -> RunServer:
     from switchboard.server.serve import run_server
 
-    _spare_the_collector()  # the database may take minutes: a recovery
+    spare_the_collector()  # the database may take minutes: a recovery
     return run_server
-
-
-def _spare_the_collector() -> None:
-    """What is loaded now stays; searching it for garbage again and again took a tenth of the time of a message."""
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 50)
-    gc.enable()
 
 
 async def _together(work: Sequence[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
