@@ -211,7 +211,7 @@ class Sandbox:
         both = os.open(f"/proc/self/fd/{told.fileno()}", os.O_RDWR | os.O_CLOEXEC)
         ours: IO[bytes] = opened.enter_context(os.fdopen(both, "r+b", 0))
         writing.close()
-        # Only we can write here, so whoever waits learns that we have died.
+        # Only we can write here, so a process that waits learns that we have died.
         gate, release = _pipe(opened)
         os.fchmod(gate.fileno(), 0o444)  # opened once more inside, maybe by another user
         numbers = _descriptors(opened, ours.fileno(), gate.fileno())

@@ -31,7 +31,7 @@ class Arriving:
             self._ends.pop(end, None)
 
     def _make_room(self) -> None:
-        """Those who mean it need a moment, so whoever has been here for longest is the one to go."""
+        """A client that means it takes a moment, so the one that has been here for longest has to go."""
         if len(self._ends) > self._most:
             oldest = next(iter(self._ends))
             del self._ends[oldest]
