@@ -158,13 +158,16 @@ async def lab(
     channels: Channels = CHANNELS,
     **limits: Any,
 ) -> AsyncIterator[Lab]:
-    """Migrate, seed and wire on the database at `url`. `classifying`: this process has models.
+    """Migrate if it is empty, seed and wire on the database at `url`. `classifying`: this process has models.
 
     With `direct_url`, `url` is a pooler before it.
     """
-    await _migrate(direct_url or url, pooled=direct_url is not None)
+    if direct_url is not None:
+        await _migrate_behind_pooler(direct_url)
     database = await Database.connect(url, direct_url=direct_url)
     try:
+        if await database.value("select to_regclass('installed_functions') is null"):
+            await migrate(database)
         await teams.seed(database, teams_, rules, author="test", reason="lab")
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
@@ -177,9 +180,9 @@ async def lab(
         await database.close()
 
 
-async def _migrate(url: str, *, pooled: bool) -> None:
+async def _migrate_behind_pooler(url: str) -> None:
     database = await Database.connect(url, size=1)
     try:
-        await migrate(database, pooled=pooled)
+        await migrate(database, pooled=True)
     finally:
         await database.close()

@@ -40,8 +40,13 @@ FAST = {
     "wal_level": "minimal",
     "max_wal_senders": "0",
 }
-# Reads are from memory: handing them to other processes, as PostgreSQL 18 does by itself, takes longer than they do.
-_IN_MEMORY: Final = {"io_method": "sync", "shared_buffers": "64MB", "max_parallel_workers_per_gather": "0"}
+_IN_MEMORY: Final = {
+    # Reads are from memory: handing them to other processes, as PostgreSQL 18 does by itself, takes longer.
+    "io_method": "sync",
+    "shared_buffers": "64MB",
+    "max_parallel_workers_per_gather": "0",
+    "file_copy_method": "clone",  # the kernel copies the files of a new database: a sixth less
+}
 MIGRATED = "migrated"
 """The template: a database with the schema, to which nobody is connected."""
 _PREFIX = f"switchboard-tests-{os.geteuid()}"

@@ -16,7 +16,6 @@ from switchboard.app.access import CACHE_S, Access, Principal, ensure_operator_t
 from switchboard.domain.errors import ConfigurationError, Conflict, Forbidden, NotFound, Unauthenticated, Unavailable
 from switchboard.store import audit, tokens
 from switchboard.store.database import Database, Row
-from switchboard.store.migrate import migrate
 from tests.lab import envelope_json
 from tests.ruling import tool
 from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
@@ -27,7 +26,6 @@ OPERATOR = Principal("operator", "boss")
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
-    await migrate(opened)
     yield opened
     await opened.close()
 

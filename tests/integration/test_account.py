@@ -21,7 +21,6 @@ from switchboard.llm.models import OpenModels
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage
 from switchboard.store.database import Database
-from switchboard.store.migrate import migrate
 from switchboard.store.model_usage import Span
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm, Usage
 from tests.integration.test_planner import form, question
@@ -65,7 +64,6 @@ USES: Final[dict[str, Use]] = {
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
-    await migrate(opened)
     yield opened
     await opened.close()
 

@@ -20,7 +20,6 @@ from switchboard.agents.memo import MemoEngine
 from switchboard.ports.engine import Answer, TurnResult
 from switchboard.store.database import Database
 from switchboard.store.memos import StoredMemos
-from switchboard.store.migrate import migrate
 from switchboard.testing import engines
 from switchboard.testing.echo import Echo
 from switchboard.testing.engines import CHECKS, EngineCheck, Subject
@@ -62,7 +61,6 @@ async def echo(_: Path, __: str) -> AsyncIterator[Subject]:
 async def memo(_: Path, url: str) -> AsyncIterator[Subject]:
     database = await Database.connect(url)
     try:
-        await migrate(database)
         yield Subject(MemoEngine(StoredMemos(database)), fits=_says)
     finally:
         await database.close()

@@ -32,7 +32,6 @@ from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import Settlement
 from switchboard.store.memos import StoredMemos
-from switchboard.store.migrate import migrate
 from switchboard.store.processes import NewProcess
 from switchboard.testing.engines import MemoryJournal, Record
 from tests.lab import ROOT, envelope, envelope_json
@@ -95,7 +94,6 @@ class MemoLab:
 async def memo_lab(url: str) -> AsyncIterator[MemoLab]:
     database = await Database.connect(url, size=2)
     try:
-        await migrate(database)
         connection = await database.dedicated()
         try:
             worker = await lanes.register_worker(connection, NewProcess("worker", (), "test", 1, "0", 600), lock=True)

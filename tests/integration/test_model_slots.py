@@ -29,7 +29,6 @@ from switchboard.ports.models import Asking
 from switchboard.store import model_usage
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.migrate import migrate
 from switchboard.store.model_usage import SlotWanted
 from switchboard.testing.scripted_llm import Reply, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm import Request as Asked
@@ -44,7 +43,6 @@ QUESTION = Request((ChatMessage("user", "here"),), deadline=20.0)
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
-    await migrate(opened)
     yield opened
     await opened.close()
 

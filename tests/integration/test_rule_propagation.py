@@ -18,7 +18,6 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.store import rules, teams
 from switchboard.store.database import Database
-from switchboard.store.migrate import migrate
 from switchboard.store.rules import Authorship
 from tests.lab import ROOT, butler, envelope, rule, to
 from tests.waiting import eventually
@@ -30,7 +29,6 @@ TEAM = Team(ROOT, None, members=(butler("one"), butler("two")))
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
-    await migrate(opened)
     await teams.seed(opened, [TEAM], [rule(ROOT, [to("System1/one")])], author="test", reason="seeded")
     yield opened
     await opened.close()

@@ -33,7 +33,6 @@ from switchboard.store import inbox, rules, teams
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Arrival
-from switchboard.store.migrate import migrate
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.rules import Authorship, Many, MovedOn, Since
 from tests.lab import ROOT, butler, envelope, rule, to
@@ -49,7 +48,6 @@ BY = Authorship("control (System3/root)", "because")
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
-    await migrate(opened)
     await teams.seed(opened, TEAMS, [], author="test", reason="seeded")
     yield opened
     await opened.close()

@@ -18,7 +18,6 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import RuleSet
 from switchboard.store.database import Database
-from switchboard.store.migrate import migrate
 from switchboard.store.teams import load_rule_set, rule_set_version
 from tests.hands import a_hand
 from tests.processes import butler, write_teams
@@ -27,7 +26,6 @@ from tests.processes import butler, write_teams
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url, size=2)
-    await migrate(opened)
     yield opened
     await opened.close()
 

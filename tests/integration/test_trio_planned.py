@@ -18,7 +18,6 @@ from switchboard.llm.dispatch import Terms
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.store.database import Database
-from switchboard.store.migrate import migrate
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.asking import request as a_message
@@ -172,7 +171,6 @@ async def test_twenty_plans_and_a_message_to_route_share_one_slot_and_the_messag
         return Reply(form(SHORT)) if asked.system.startswith("You plan") else Reply("Dams.", gate="written")
 
     database = await Database.connect(database_url)
-    await migrate(database)
     async with ScriptedLlm(brain, strict="local") as llm:
         ours, theirs = (Asked([spec("openai", llm.url, "m", profile="local", timeout=20.0)], database) for _ in "12")
         outside, planner = Outside(""), ModelPlanner(ours)
