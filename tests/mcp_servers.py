@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from switchboard.tools.mcp_spec import ALL, ServerSpec
 from tests.rogue_mcp import a_tool
+from tests.waiting import eventually
 
 ROGUE: Final = Path(__file__).with_name("rogue_mcp.py")
 OPEN: Final = Path("/proc/self/fd")
@@ -56,6 +57,15 @@ def running(marks: Iterable[str]) -> list[int]:
     """The processes with one of these texts in their command lines."""
     texts = [mark.encode() for mark in marks]
     return [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and _mentions(one, texts)]
+
+
+async def begun(mark: str) -> None:
+    """Wait for the one process: until its `exec`, a program that a shell has forked has the words of the shell."""
+
+    async def one_runs() -> bool:
+        return len(running([mark])) == 1
+
+    await eventually(one_runs)
 
 
 def keepers() -> list[int]:

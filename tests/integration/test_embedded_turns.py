@@ -57,7 +57,7 @@ from tests.asking import spec
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, lab
 from tests.logs import logs_by_default
-from tests.mcp_servers import running
+from tests.mcp_servers import begun, running
 from tests.turning import Asked
 from tests.waiting import eventually
 
@@ -728,7 +728,7 @@ async def test_the_shell_of_a_session_ends_with_the_context(database_url: str, t
     replies = [Reply(calls=(scripted_llm.Call("bash", {"command": "sleep 7143.5 & echo began"}),)), Reply("It sleeps.")]
     async with ScriptedLlm(replies) as llm, a_host(database_url, llm, OWNED, workspaces=tmp_path) as (_, context):
         assert (await process_message(context, "s1", "api", "sleep")).content == "It sleeps."
-        assert len(running(["7143.5"])) == 1
+        await begun("7143.5")
     assert running(["7143.5"]) == []
 
 

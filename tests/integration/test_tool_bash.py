@@ -24,7 +24,7 @@ from switchboard.tools.calls import CallLimits, call_tool
 from switchboard.tools.registry import build_tools
 from tests.hands import at_work
 from tests.lab import submission
-from tests.mcp_servers import running
+from tests.mcp_servers import begun, running
 from tests.tools import scope_of
 from tests.turning import OWNER, a_model_engine
 from tests.waiting import SOON, eventually
@@ -257,7 +257,7 @@ async def test_shells_end_with_their_worker(database_url: str, tmp_path: Path) -
         ):
             await switchboard.accept.accept(submission("sleep", channel="api", sender="x"))
             await eventually(lambda: _answered(runtime))
-            assert len(running(["7144.5"])) == 1
+            await begun("7144.5")
     assert running(["7144.5"]) == []
 
 
