@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
+import msgspec
 import pytest
 
 from switchboard.core.mail.marks import UNREAD_MARK
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.transport import mail_reading
+from switchboard.transport.mail_frames import ASKED, Asked
 from switchboard.transport.mail_reading import MailLimits, MailReader, mail_name
 from tests.servers import open_server
 from tests.strategies import NOW
@@ -44,6 +48,39 @@ async def test_a_mail_is_read_as_if_it_were_read_here() -> None:
         for _ in range(3):
             read = await mails.read(raw, endpoint=" me ", provider="imap", now=NOW)
             assert read == envelope_from_mail(raw, endpoint=" me ", provider="imap", now=NOW)
+
+
+LOADED: Final = """
+import sys
+from switchboard.transport.mail_process import main
+
+main(512 * 1024 * 1024, 10)
+print(*sys.modules, file=sys.stderr)
+"""
+FOR_FEW: Final = {"pydantic", "pydantic_core", "turbohtml"}
+FOR_NONE: Final = {"asyncio", "structlog", "httpx2", "asyncpg", "typer", "fastapi", "mcp"}
+
+
+@pytest.mark.parametrize(
+    ("body", "endpoint", "expected"),
+    [
+        (b"\nhow are you?", "me@example.org", set()),
+        (b"Content-Type: text/html\n\n<p>hi", "me@example.org", {"turbohtml"}),
+        (b"\nhow are you?", " me ", {"pydantic", "pydantic_core"}),
+    ],
+    ids=["plain", "html", "unusual"],
+)
+async def test_a_process_imports_only_what_its_mails_need(body: bytes, endpoint: str, expected: set[str]) -> None:
+    about, raw = msgspec.json.encode(Asked(endpoint, "imap", NOW)), HEAD + body
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", LOADED), stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    answers, told = await process.communicate(ASKED.pack(len(about), len(raw)) + about + raw)
+    loaded = {name.partition(".")[0] for name in told.decode().split()}
+    assert process.returncode == 0
+    assert b"ingest.v1" in answers
+    assert loaded & (FOR_FEW | FOR_NONE) == expected
 
 
 async def test_the_bytes_of_an_attachment_are_read_there_too() -> None:
@@ -120,14 +157,13 @@ async def test_processor_time_is_limited_mail_by_mail(monkeypatch: pytest.Monkey
     """A process is started that needs no time for most mails, and all there is for one."""
     program = tmp_path / "slow_mail_process.py"
     program.write_text(
-        "import sys\n"
         "from switchboard.transport import mail_process\n"
         "answer = mail_process._read\n"
         "def slow(raw, asked):\n"
         "    while b'slow' in raw: pass\n"
         "    return answer(raw, asked)\n"
         "mail_process._read = slow\n"
-        "mail_process.main(int(sys.argv[1]), int(sys.argv[2]))\n"
+        "main = mail_process.main\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(mail_reading, "_PROGRAM", "slow_mail_process")
@@ -139,10 +175,10 @@ async def test_processor_time_is_limited_mail_by_mail(monkeypatch: pytest.Monkey
 
 async def test_stricter_limits_than_ours_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "confined_mail_process.py").write_text(
-        "import resource, runpy\n"
+        "import resource\n"
         f"resource.setrlimit(resource.RLIMIT_AS, ({NO_MEMORY.memory_bytes},) * 2)\n"
         "resource.setrlimit(resource.RLIMIT_CPU, (5, 5))\n"
-        "runpy.run_module('switchboard.transport.mail_process', run_name='__main__')\n"
+        "from switchboard.transport.mail_process import main\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(mail_reading, "_PROGRAM", "confined_mail_process")

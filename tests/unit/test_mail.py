@@ -17,6 +17,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.identity import dedupe_key
 from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.core.mail.unusual import strictly_checked
 from switchboard.domain.envelope import MAX_TEXT, Envelope
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW
@@ -268,8 +269,13 @@ def survives(raw: bytes) -> None:
         result: str | None = error.code
     else:
         result = None
-        assert read_envelope(msgspec.json.encode(one)) == one
+        assert read_envelope(msgspec.json.encode(one)) == strictly_checked(one) == one
     assert result in {None, "unreadable_mail"}
+
+
+@pytest.mark.parametrize("escape", [b"\\u0000", b"\\ud800", b"\\x00", b"\\"])
+def test_escapes_next_to_encoded_words_are_survived(escape: bytes) -> None:
+    survives(HEAD + b"Subject: =?utf-8?q?caf=C3=A9?= " + escape + b" open\n\nhi")
 
 
 @pytest.mark.parametrize("seed", range(200))

@@ -12,7 +12,6 @@ import sys
 from typing import Final
 
 from switchboard.core.mail.head import as_text
-from switchboard.core.mail.hypertext import text_of_html
 from switchboard.transport.child import limit
 
 MEMORY_BYTES: Final = 512 * 1024**2
@@ -30,7 +29,11 @@ def main(kind: str, charset: str) -> None:
     if kind == "html" and not charset and (declared := _DECLARED.search(data[:1024])):
         charset = declared[1].decode("ascii")
     text = as_text(data, charset)
-    sys.stdout.buffer.write((text_of_html(text) if kind == "html" else text).encode())
+    if kind == "html":
+        from switchboard.core.mail.hypertext import text_of_html
+
+        text = text_of_html(text)
+    sys.stdout.buffer.write(text.encode())
 
 
 if __name__ == "__main__":

@@ -2,12 +2,13 @@
 
 A stranger wrote them, so what happens here is limited: memory for good, processor time per mail. It has no secrets in
 its environment, and ends with its parent, when its input ends. In: frames of the account and the bytes; out: a frame
-with the envelope as JSON, or with the reason why there is none; or with the bytes of an attachment. Next:
-`core/mail/parse.py`.
+with the envelope as JSON, or with the reason why there is none; or with the bytes of an attachment. The first mail
+waits for all imports here, so what few mails need is imported with the first that does. Next: `core/mail/parse.py`.
 """
 
 from __future__ import annotations
 
+import gc
 import math
 import resource
 import sys
@@ -24,6 +25,8 @@ from switchboard.transport.mail_frames import ASKED, TOLD, Asked, Outcome, Refus
 
 def main(memory_bytes: int, cpu_s: int) -> None:
     """Read mails until the input ends. MemoryError ends the process, as does a mail that takes too long."""
+    gc.freeze()
+    gc.enable()
     limit(resource.RLIMIT_AS, memory_bytes)
     limit(resource.RLIMIT_CORE, 0)
     _tell(Outcome.READY, b"")
@@ -74,7 +77,3 @@ def _limit_time(cpu_s: int) -> None:
     """The limit is one of all that the process has used; whatever its machine is busy with does not count."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_s)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))

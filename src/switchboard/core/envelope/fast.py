@@ -1,9 +1,9 @@
 """The fast parser of an `Envelope`: for bytes in which nothing is unusual and nothing is wrong.
 
-`read.py` calls it first, because nearly every message is like that and msgspec is several times as fast as pydantic.
-Returns an envelope, or None: then the strict parser accepts or refuses the bytes. Whatever is accepted here the strict
-parser would accept as the same envelope (`tests/unit/test_envelope_fast.py`); where msgspec is more lenient, this
-returns None. Next: `strict.py`.
+`read.py` and `core/mail/envelope.py` call it first, because nearly every message is like that and msgspec is several
+times as fast as pydantic. Returns an envelope, or None: then the strict parser accepts or refuses the bytes. Whatever
+is accepted here the strict parser would accept as the same envelope (`tests/unit/test_envelope_fast.py`); where msgspec
+is more lenient, this returns None. Next: `strict.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The strict parser of an `Envelope`, or of a part: pydantic strips strings and says what is wrong, and where.
 
 Called by `read.py` with what `fast.py` does not accept, and by code that builds a part from outside values
-(`core/mail/envelope.py`, `core/classification/source.py`, intake). In: bytes or values; out: an envelope or a part, or
+(`core/mail/unusual.py`, `core/classification/source.py`, intake). In: bytes or values; out: an envelope or a part, or
 an error.
 The models are derived from the Structs: fields, types and limits are listed in `domain/envelope.py` alone; here is only
 what pydantic needs in addition. They also make the published JSON Schema. Next: `core/identity.py`.

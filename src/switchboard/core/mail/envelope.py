@@ -3,7 +3,7 @@
 Called by `core/mail/parse.py`, and for a mail without its body by `transport/mail_reading.py` and
 `core/originals.py`. In: the fields as `core/mail/head.py` finds them; out: `Mail`, an envelope and, separately,
 the bytes; InvalidInput if there is nothing to read. Strangers write mails: a defect in a field affects only that field.
-Next: `core/identity.py` names the event, `journey/accept.py` stores it.
+Next: `core/mail/unusual.py` for what is unusual; `core/identity.py` names the event, `journey/accept.py` stores it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from typing import Final
 
-from pydantic import ValidationError
+import msgspec
 
-from switchboard.core.envelope.strict import strict
+from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.mail.head import decoded, field, or_none, read_head
 from switchboard.core.mail.marks import CUT_MARK, UNREAD_MARK
+from switchboard.core.mail.refusals import unreadable
 from switchboard.core.mail.reply import reply_address
 from switchboard.domain.envelope import (
     MAX_TEXT,
@@ -33,7 +34,6 @@ from switchboard.domain.envelope import (
     Sender,
     Source,
 )
-from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 
 KEPT_HEADERS: Final = (
@@ -44,11 +44,6 @@ KEPT_HEADERS: Final = (
 )
 """The fields in `payload.raw.headers`: what rules, loop protection and replies need. The rest is in `Mail.raw`."""
 
-_PARAMETERS: Final[Mapping[tuple[int | str, ...], str]] = {
-    ("source", "endpoint_identity"): "endpoint",
-    ("source", "provider"): "provider",
-}
-"""What is not in the mail, under the name it has at every interface."""
 _MAX_NAME: Final = 512
 _TOLERANCE: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -102,10 +97,20 @@ def mail_of(
         payload=payload(headers),
         control=Control(),
     )
+    return Mail(_checked(envelope), raw)
+
+
+def _checked(envelope: Envelope) -> Envelope:
+    """The same, its strings stripped. Raises InvalidInput."""
     try:
-        return Mail(strict(Envelope, envelope), raw)
-    except ValidationError as error:
-        raise _explained(error) from None
+        checked = fast_envelope(msgspec.json.encode(envelope))
+    except UnicodeEncodeError:  # half a pair of surrogates
+        checked = None
+    if checked is not None:
+        return checked
+    from switchboard.core.mail.unusual import strictly_checked
+
+    return strictly_checked(envelope)
 
 
 def source_of(endpoint: str, provider: str) -> Source:
@@ -122,39 +127,19 @@ def kept_raw(headers: Mapping[str, str]) -> JsonObject:
     return {"media_type": "message/rfc822", "headers": dict(headers)}
 
 
-def _explained(error: ValidationError) -> InvalidInput:
-    """A wrong account is the caller's fault, everything else the mail's."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    name = _PARAMETERS.get(first["loc"])
-    if name is None:
-        return _unreadable(str(first["msg"]))
-    match first:
-        case {"type": "string_too_short"}:
-            reason = "must not be empty"
-        case {"type": "string_too_long", "ctx": {"max_length": most}}:
-            reason = f"must not be longer than {most}"
-        case _:
-            reason = "must not hold NUL"
-    return InvalidInput(f"the {name} of a mail {reason}", code="invalid_value", field=name)
-
-
-def _unreadable(reason: str) -> InvalidInput:
-    return InvalidInput(f"this mail cannot be read: {reason}", code="unreadable_mail")
-
-
 def not_empty(raw: bytes) -> bytes:
     """Raises InvalidInput."""
     if not raw.strip():
-        raise _unreadable("it is empty")
+        raise unreadable("it is empty")
     return raw
 
 
 def _sender(value: str, *, has_headers: bool) -> Sender:
     if not has_headers:
-        raise _unreadable("it does not begin with header fields such as From: joe@example.org")
+        raise unreadable("it does not begin with header fields such as From: joe@example.org")
     name, address = _mailbox(value[:_MAX_FROM])
     if not _ADDRESS.fullmatch(address):
-        raise _unreadable("its From field names no sender" if value else "it has no From field")
+        raise unreadable("its From field names no sender" if value else "it has no From field")
     return Sender(identity=address.lower(), display_name=short(decoded(name)) or None)
 
 

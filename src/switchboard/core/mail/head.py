@@ -13,7 +13,6 @@ from collections.abc import Callable
 from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
-from email.policy import compat32
 from typing import Final, TypeVar
 
 MAX_HEAD: Final = 256 * 1024
@@ -41,7 +40,7 @@ def head_and_body(raw: bytes) -> tuple[Message, bytes]:
         return Message(), raw.lstrip(b"\r\n")
     end = _HEAD_END.search(raw)
     head, body = (raw[: end.start()], raw[end.end() :]) if end else (raw, b"")
-    return _bounded(or_none(lambda: BytesHeaderParser(policy=compat32).parsebytes(head[:MAX_HEAD] + b"\n\n"))), body
+    return _bounded(or_none(lambda: BytesHeaderParser().parsebytes(head[:MAX_HEAD] + b"\n\n"))), body
 
 
 def field(head: Message, name: str) -> str:

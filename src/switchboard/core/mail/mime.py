@@ -18,7 +18,6 @@ from itertools import takewhile
 from typing import Final
 
 from switchboard.core.mail.head import as_text, decoded, field, head_and_body, or_none
-from switchboard.core.mail.hypertext import text_of_html
 
 MAX_NESTING: Final = 16
 """Maximum nesting of multiparts; deeper parts are ignored."""
@@ -75,7 +74,11 @@ def text_of(part: Part) -> str:
     if part.children:
         return texts[0] if part.media_type == "multipart/alternative" and texts else "\n\n".join(texts)
     text = as_text(content(part), or_none(lambda: part.head.get_content_charset("")) or "")
-    return text_of_html(text) if part.media_type == "text/html" else text.replace("\r\n", "\n")
+    if part.media_type != "text/html":
+        return text.replace("\r\n", "\n")
+    from switchboard.core.mail.hypertext import text_of_html
+
+    return text_of_html(text)
 
 
 def content(part: Part) -> bytes:
