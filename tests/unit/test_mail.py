@@ -273,9 +273,22 @@ def survives(raw: bytes) -> None:
     assert result in {None, "unreadable_mail"}
 
 
-@pytest.mark.parametrize("escape", [b"\\u0000", b"\\ud800", b"\\x00", b"\\"])
-def test_escapes_next_to_encoded_words_are_survived(escape: bytes) -> None:
-    survives(HEAD + b"Subject: =?utf-8?q?caf=C3=A9?= " + escape + b" open\n\nhi")
+@pytest.mark.parametrize(
+    "path", ["\\u0000", "\\ud800", "\\x00", "\\", "C:\\users", "\\u20ac", "é€\U0001f600", "=?a\\u0041"]
+)
+@pytest.mark.parametrize("words", ["=?utf-8?q?caf=C3=A9?= {} open", "{} =?utf-8?q?caf=C3=A9?= open", "{} café open"])
+def test_backslashes_next_to_encoded_words_stay_as_they_are(words: str, path: str) -> None:
+    one = read(HEAD + b"Subject: " + words.format(path).encode() + b"\n\nhi")
+    assert one.payload.normalized_text.startswith(words.format(path).replace("=?utf-8?q?caf=C3=A9?=", "café"))
+
+
+@pytest.mark.parametrize("charset", ["unicode-escape", "utf-7", "utf-8"])
+@pytest.mark.parametrize("name", ["%5Cud800.txt", "+2AA-.txt", "%E9.txt", "%00.txt", "=?utf-8?q?a?= %E9.txt"])
+def test_the_name_of_a_file_is_text_whatever_its_character_set(charset: str, name: str) -> None:
+    head = f"Content-Disposition: attachment; filename*={charset}''{name}\nContent-Type: application/pdf\n\n"
+    survives(HEAD + head.encode() + b"%PDF")
+    [attachment] = read(HEAD + head.encode() + b"%PDF").payload.attachments
+    assert (attachment.filename or "").endswith(".txt")
 
 
 @pytest.mark.parametrize("seed", range(200))

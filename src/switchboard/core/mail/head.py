@@ -26,6 +26,7 @@ _MAX_FIELDS: Final = 1_000
 _NOT_CHARSETS: Final = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _FOLD = re.compile(r"[\r\n]+[ \t]*")
+_ENCODED_OR_BACKSLASH = re.compile(r"(=\?[^?]*\?[bq]\?.*?\?=)|\\", re.IGNORECASE)
 _T = TypeVar("_T")
 
 
@@ -56,8 +57,15 @@ def field(head: Message, name: str) -> str:
 
 def decoded(value: str) -> str:
     """A human-readable field, its RFC 2047 words decoded."""
-    chunks = or_none(lambda: decode_header(value)) or [(value, None)]
+    chunks = or_none(lambda: decode_header(_escaped(value))) or [(value, None)]
+    if isinstance(chunks[0][0], str):  # nothing of it is encoded
+        return _storable(value)
     return "".join(_chunk(data, charset) for data, charset in chunks)
+
+
+def _escaped(value: str) -> str:
+    """Between encoded words the library returns plain ones as raw-unicode-escape, but does not escape backslashes."""
+    return _ENCODED_OR_BACKSLASH.sub(lambda found: found[1] or r"\u005c", value)
 
 
 def as_text(data: bytes, charset: str = "") -> str:
@@ -93,8 +101,11 @@ def _codec(charset: str) -> str:
     return "utf-8" if name == "ascii" or name.replace("_", "-") in _NOT_CHARSETS else name
 
 
-def _chunk(data: bytes | str, charset: str | None) -> str:
-    if isinstance(data, str):
-        return as_text(data.encode("utf-8", "surrogateescape"))
-    # Between encoded words the library returns plain characters as bytes in a form of its own.
-    return as_text(data, charset) if charset else data.decode("raw-unicode-escape", "replace")
+def _chunk(data: bytes, charset: str | None) -> str:
+    return as_text(data, charset) if charset else _storable(data.decode("raw-unicode-escape", "replace"))
+
+
+def _storable(text: str) -> str:
+    """Some surrogates are what the library makes of raw bytes; others stand for nothing."""
+    raw = or_none(lambda: text.encode("utf-8", "surrogateescape"))
+    return as_text(text.encode("utf-8", "replace") if raw is None else raw)
