@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -52,12 +52,20 @@ MODELS: Final = {
 """Where a model derives from `BaseModel` itself; those of `core/envelope/strict.py` are made from Structs."""
 
 
-def classes(base: str) -> Iterator[tuple[str, ast.ClassDef]]:
-    """Every class that derives from `base` directly, and its module."""
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and any(ast.unparse(one).endswith(base) for one in node.bases):
-                yield str(path.relative_to(SOURCE)), node
+@cache
+def all_classes() -> tuple[tuple[str, ast.ClassDef], ...]:
+    """Every class, and its module."""
+    return tuple(
+        (str(path.relative_to(SOURCE)), node)
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+
+
+def classes(base: str) -> list[tuple[str, ast.ClassDef]]:
+    """Those that derive from `base` directly."""
+    return [(module, one) for module, one in all_classes() if any(ast.unparse(x).endswith(base) for x in one.bases)]
 
 
 def test_structs_and_models_are_where_they_belong() -> None:
