@@ -1,7 +1,7 @@
 """New databases of forked commands, copied from one that `initdb` made: that takes 0.7 s of CPU, a copy a tenth of it.
 
-`forked.py` calls `copy_clusters` in each process. The first that needs a database makes it with the real `initdb` and
-keeps a copy; tests of `initdb` itself are not in forked commands.
+`forked.py` calls `copy_clusters` in each process, `copied_clusters` is the same for a test. The first that needs a
+database makes it with the real `initdb` and keeps a copy; tests of `initdb` itself use neither.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from switchboard.embedded import launch
 from switchboard.embedded.binaries import Programs
 from switchboard.embedded.postmaster import Plan
@@ -25,6 +27,12 @@ _initdb: Final = vars(launch)["_initdb"]
 def copy_clusters() -> None:
     """Copy from now on, in this process."""
     setattr(launch, "_initdb", _copied)  # noqa: B010 - mypy knows that it is a function
+
+
+@pytest.fixture
+def copied_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy in this test."""
+    monkeypatch.setattr(launch, "_initdb", _copied)
 
 
 async def _copied(plan: Plan, programs: Programs, fresh: Path, mutex: int) -> None:

@@ -1,6 +1,6 @@
 """The embedded PostgreSQL against the real programs: every promise of `embedded/supervisor.py`, with real kills.
 
-Run as a script, this file is a user of a server in another process: see `_Other` and `_main`.
+Run as a program, this module is a user of a server in another process: see `_Other` and `_main`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.binaries import account_for, find_programs
 from switchboard.embedded.postmaster import EmbeddedServer, stop
 from switchboard.embedded.supervisor import embedded_postgres
+from tests.clusters import copied_clusters
+
+__all__ = ["copied_clusters"]
 
 FAST = {"fsync": "off", "log_checkpoints": "off"}
 DEBIAN = Path("/usr/lib/postgresql")
@@ -40,6 +43,8 @@ needs_open_checkout = pytest.mark.skipif(
     not all(parent.stat().st_mode & stat.S_IXOTH for parent in Path(asyncpg.__file__).resolve().parents),
     reason="no other user can get at this checkout",
 )
+copies = pytest.mark.usefixtures("copied_clusters")
+"""For what begins when there is a database."""
 
 
 @pytest.fixture
@@ -139,9 +144,10 @@ class _Other:
 
     @classmethod
     async def start(cls, data_dir: Path, *, user: str = "", binaries: str = "") -> _Other:
-        command = [sys.executable, __file__, str(data_dir), user, binaries]
-        pipe = subprocess.PIPE
-        return cls(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, start_new_session=True))
+        command = [sys.executable, "-m", __name__, str(data_dir), user, binaries]
+        pipe, checkout = subprocess.PIPE, Path(__file__).parents[2]
+        made = asyncio.create_subprocess_exec(*command, cwd=checkout, stdin=pipe, stdout=pipe, start_new_session=True)
+        return cls(await made)
 
     async def report(self) -> dict[str, str]:
         """What it says once it is in: {url, data_dir} or {error}."""
@@ -251,6 +257,7 @@ async def test_other_programs_may_be_given(place: Path, version: str) -> None:
         assert await ask(server, "select lower('ÄÖ')") == "äö"
 
 
+@copies
 async def test_a_server_of_another_making_is_used_as_it_is(place: Path) -> None:
     """A copied directory brings lock files of a server that lives, but is not its own."""
     async with embedded_postgres(place / "one", settings=FAST) as one:
@@ -266,6 +273,7 @@ async def test_a_server_of_another_making_is_used_as_it_is(place: Path) -> None:
         await connection.close()
 
 
+@copies
 async def test_the_server_has_no_secrets_of_ours(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of its user can read its environment."""
     monkeypatch.setenv("CANARY_KEY", "canary")
@@ -287,6 +295,7 @@ async def test_only_root_and_the_user_of_the_server_are_the_superuser(place: Pat
         assert await ask(server, "select count(*) from pg_hba_file_rules where auth_method = 'trust'") == 0
 
 
+@copies
 async def test_tcp_is_open_only_on_demand_and_by_password_only(place: Path) -> None:
     port = free_port()
     async with embedded_postgres(place / "data", settings=FAST, listen=("127.0.0.1", port)) as server:
@@ -351,6 +360,7 @@ async def test_the_server_is_out_of_reach_of_ctrl_c(place: Path) -> None:
         assert await ask(server, "select 1") == 1
 
 
+@copies
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGQUIT])
 async def test_a_killed_server_is_recovered_by_the_next_to_enter(place: Path, blow: signal.Signals) -> None:
     async with embedded_postgres(place / "data") as server:
@@ -367,6 +377,7 @@ async def test_a_killed_server_is_recovered_by_the_next_to_enter(place: Path, bl
     assert not answers(server)
 
 
+@copies
 @pytest.mark.skipif(sys.platform != "linux", reason="subreapers are a thing of Linux")
 async def test_a_zombie_is_not_taken_for_a_server(place: Path) -> None:
     with _adopting_orphans():
@@ -396,6 +407,7 @@ def _adopting_orphans() -> Iterator[None]:
                 pass
 
 
+@copies
 async def test_a_stale_pid_that_now_is_somebody_else_does_not_matter(place: Path) -> None:
     async with embedded_postgres(place / "data", settings=FAST):
         await stop(place / "data", immediate=True)
@@ -538,6 +550,7 @@ async def test_a_foreign_directory_is_left_alone(place: Path) -> None:
     assert names_in(place) == ["letter.txt"]
 
 
+@copies
 async def test_data_of_another_version_is_refused(place: Path) -> None:
     await _first_answer(place / "data")
     (place / "data" / "PG_VERSION").write_text("13\n")
@@ -557,6 +570,7 @@ async def test_missing_and_wrong_programs_are_named(place: Path) -> None:
         await embedded_postgres(place / "data", binaries=old).__aenter__()
 
 
+@copies
 async def test_a_taken_port_is_named(place: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -566,11 +580,13 @@ async def test_a_taken_port_is_named(place: Path) -> None:
             await embedded_postgres(place / "data", settings=FAST, listen=("127.0.0.1", port)).__aenter__()
 
 
+@copies
 async def test_a_failed_start_shows_the_end_of_the_log(place: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"(?s)last lines of \S+/data/server\.log.*unrecognized.*no_such"):
         await embedded_postgres(place / "data", settings={**FAST, "no_such": "1"}).__aenter__()
 
 
+@copies
 async def test_a_foreign_socket_directory_is_refused(place: Path) -> None:
     data = place / ("long" * 30)
     async with embedded_postgres(data, settings=FAST) as server:
