@@ -7,8 +7,7 @@ breakers, slots and spending. Settings enter; a report per request leaves. Next:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from switchboard.app.settings import ModelSettings, Settings
@@ -65,9 +64,7 @@ class ProcessModels:
     def open(self) -> OpenModels:
         """Open them if they are not open yet, which imports SDKs for a second. Raises ConfigurationError."""
         if self._open is None:
-            from switchboard.app.models import open_models
-
-            self._open = open_models(self._settings, self._database)
+            self._open = _imported()(self._settings, self._database)
         return self._open
 
     async def aclose(self) -> None:
@@ -78,8 +75,14 @@ class ProcessModels:
     async def _opened(self) -> OpenModels:
         async with self._importing:
             if self._open is None:
-                await asyncio.to_thread(import_module, "switchboard.app.models")
+                await asyncio.to_thread(_imported)
             return self.open()
+
+
+def _imported() -> Callable[[Settings, Database], OpenModels]:
+    from switchboard.app.models import open_models
+
+    return open_models
 
 
 def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]:

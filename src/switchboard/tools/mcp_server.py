@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from importlib import import_module
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -24,6 +23,7 @@ from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool, PinnedTool, Pins
 from switchboard.tools.mcp_spec import ServerSpec
+from switchboard.transport.kept import LongProgram
 from switchboard.transport.mcp_call import Said, ServerFailure
 
 if TYPE_CHECKING:
@@ -163,8 +163,8 @@ class McpServer:
     async def _kept(self, running: _Running) -> None:
         """The process from its start to its end: of itself, when it is given up, or when it has been idle."""
         try:
-            stdio = await asyncio.to_thread(import_module, "switchboard.transport.stdio_mcp")
-            async with stdio.opened(self.spec.program(), self.spec.start_timeout) as session:
+            opened = await asyncio.to_thread(_imported)
+            async with opened(self.spec.program(), self.spec.start_timeout) as session:
                 running.session.set_result(session)
                 await self._until_over(running, session.over)
         except (ServerFailure, ConfigurationError) as error:
@@ -238,13 +238,19 @@ async def _doubted(running: _Running, seconds: float, answers: int | None) -> No
         session.give_up("the server does not answer")
 
 
+def _imported() -> Callable[[LongProgram, float], AbstractAsyncContextManager[Session]]:
+    from switchboard.transport.stdio_mcp import opened
+
+    return opened
+
+
 async def tools_of(spec: ServerSpec) -> list[ListedTool]:
     """Start a server for once, and list its tools. Raises `ServerFailure`, ConfigurationError."""
-    stdio = await asyncio.to_thread(import_module, "switchboard.transport.stdio_mcp")
-    async with stdio.opened(spec.program(), spec.start_timeout) as session:
+    opened = await asyncio.to_thread(_imported)
+    async with opened(spec.program(), spec.start_timeout) as session:
         try:
             async with asyncio.timeout(spec.start_timeout):
-                tools: list[ListedTool] = await session.tools()
+                tools = await session.tools()
         except TimeoutError as error:
             session.give_up("the server does not answer")
             raise ServerFailure(f"it did not list its tools in {spec.start_timeout:g} s", reached=False) from error
