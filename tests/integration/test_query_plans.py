@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -555,10 +555,25 @@ async def test_one_dead_letter_is_shown_and_closed_by_index(watched: Watched) ->
             assert (n, await watched.scanned(act)) == (n, set())
 
 
+async def _reroute(database: Database, found: Sequence[dead_letters.Untold]) -> None:
+    chosen = (Chosen(SystemId("System1/spare"), ROOT),)
+    for one in found[:2]:
+        [dead_letter] = await dead_letters.dead_letters_of(database, one.request_id)
+        case = await dead_letters.get_case(database, dead_letter.dead_letter_id)
+        assert case is not None
+        again = Decision(1, chosen, (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
+        outcome = await dead_letters.reroute(database, case, again, Handling("olga", "spare can"))
+        assert outcome == dead_letters.Outcome("rerouted", 2)
+
+
+async def _tell(database: Database, found: Sequence[dead_letters.Untold]) -> None:
+    for one in found[2:]:
+        assert await dead_letters.tell_sender(database, one.request_id, "nobody could", PULL)
+
+
 async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watched) -> None:
     """Each round 30 die: some are rerouted, the senders of others are told, the rest goes into a digest."""
     database = watched.database
-    chosen = (Chosen(SystemId("System1/spare"), ROOT),)
     began, found = new_uuid7(), list[dead_letters.Untold]()
 
     async def die(count: int) -> None:
@@ -567,19 +582,6 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
 
     async def look() -> None:
         found[:] = await dead_letters.untold(database, began, 5)
-
-    async def reroute() -> None:
-        for one in found[:2]:
-            [dead_letter] = await dead_letters.dead_letters_of(database, one.request_id)
-            case = await dead_letters.get_case(database, dead_letter.dead_letter_id)
-            assert case is not None
-            again = Decision(1, chosen, (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
-            outcome = await dead_letters.reroute(database, case, again, Handling("olga", "spare can"))
-            assert outcome == dead_letters.Outcome("rerouted", 2)
-
-    async def tell() -> None:
-        for one in found[2:]:
-            assert await dead_letters.tell_sender(database, one.request_id, "nobody could", PULL)
 
     async def digest() -> None:
         assert await dead_letters.digest(database, SYSTEM4) > 0
@@ -594,7 +596,14 @@ async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watche
     await database.run("update dead_letter set logged_at = now(), told_at = now()")
     for n in range(8):
         await die(30)
-        for act in (look, reroute, tell, digest, write_log, tell_outside):
+        for act in (
+            look,
+            partial(_reroute, database, found),
+            partial(_tell, database, found),
+            digest,
+            write_log,
+            tell_outside,
+        ):
             assert (n, act, await watched.scanned(act)) == (n, act, set())
         assert len(found) == 5
 

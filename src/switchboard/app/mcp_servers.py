@@ -70,6 +70,13 @@ class LookedAt:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
+def _to_accept(listed: Sequence[ListedTool], kept: Sequence[mcp_tools.KeptTool]) -> set[str]:
+    """The tools that are new or have changed since they were accepted."""
+    good = {one.tool: one.accepted_mark for one in kept if one.state in {"accepted", "gone"}}
+    other = {one.name for one in listed if kept and good.get(one.name) != pinned(one).mark}
+    return other | {one.tool for one in kept if one.state in {"new", "changed"}}
+
+
 async def looked_at(database: Database, spec: ServerSpec) -> LookedAt:
     """Start a server for once, and hold what it lists against what was accepted; nothing is written."""
     try:
@@ -77,10 +84,7 @@ async def looked_at(database: Database, spec: ServerSpec) -> LookedAt:
     except (ServerFailure, ConfigurationError) as error:
         written = spec.redacted(error.errors)[-300:] if isinstance(error, ServerFailure) else ""
         return LookedAt(spec.name, f"{error}: {written}" if written else f"{error}")
-    kept = await mcp_tools.list_tools(database, spec.name)
-    good = {one.tool: one.accepted_mark for one in kept if one.state in {"accepted", "gone"}}
-    other = {one.name for one in listed if kept and good.get(one.name) != pinned(one).mark}
-    waiting = other | {one.tool for one in kept if one.state in {"new", "changed"}}
+    waiting = _to_accept(listed, await mcp_tools.list_tools(database, spec.name))
     wrong = left_out(spec, listed)
     size = sum(size_of(one) for one in listed if one.name not in wrong)
     return LookedAt(spec.name, None, len(listed), size, tuple(sorted(waiting)), wrong)

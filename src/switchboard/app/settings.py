@@ -207,6 +207,12 @@ class ScheduleSettings(_Group):
         return Schedule(name, zone, tuple(map(parse_window, self.windows)))
 
 
+def _check_unique(setting: str, names: Sequence[str]) -> None:
+    """Raises ValueError."""
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"{setting}: two are named {twice}; names must be unique")
+
+
 class ModelSettings(_Group):
     """A model that may be asked where no rule decides; see `ModelSpec` for what each says."""
 
@@ -430,9 +436,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _servers_have_names(self) -> Self:
-        names = [server.name for server in self.mcp_servers]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"mcp_servers: two are named {twice}; names must be unique")
+        _check_unique("mcp_servers", [server.name for server in self.mcp_servers])
         return self
 
     @model_validator(mode="after")
@@ -445,9 +449,7 @@ class Settings(BaseSettings):
     def _models_are_known(self) -> Self:
         """Each model has a name of its own, and those that are asked are there, once."""
         names = [model.name for model in self.models]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"models: two are named {twice}; names must be unique")
+        _check_unique("models", names)
         asked = [("classify.models", name) for name in self.classify.models]
         asked += [("memory.compact_model", self.memory.compact_model)] if self.memory.compact_model is not None else []
         asked += [(f"trio.{role}", name) for role, name in self.trio.named.items()]
@@ -470,6 +472,13 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
+def _not_json(error: SettingsError) -> ConfigurationError:
+    """Of a list or a table in the environment."""
+    named = re.search(r'field "(\w+)"', str(error))
+    variable = f"SWITCHBOARD_{named[1].upper()}" if named else "SWITCHBOARD_…"
+    return ConfigurationError(f"environment variable {variable}: must be JSON")
+
+
 def load_settings(path: Path | None = None) -> Settings:
     """Read `path` (by default `switchboard.toml` here, if it is there), then the environment, which wins.
 
@@ -490,10 +499,8 @@ def load_settings(path: Path | None = None) -> Settings:
         return Settings(**values)
     except ValidationError as error:
         raise ConfigurationError(_explain(error, file, text)) from error
-    except SettingsError as error:  # a list or a table in the environment
-        named = re.search(r'field "(\w+)"', str(error))
-        variable = f"SWITCHBOARD_{named[1].upper()}" if named else "SWITCHBOARD_…"
-        raise ConfigurationError(f"environment variable {variable}: must be JSON") from error
+    except SettingsError as error:
+        raise _not_json(error) from error
 
 
 def _refuse_unknown_variables() -> None:
@@ -523,10 +530,15 @@ def source_of(setting: str) -> str:
     return f"{place}: " if place else ""
 
 
+def _variables_above(path: tuple[int | str, ...]) -> list[tuple[str, tuple[int | str, ...]]]:
+    """The variables of the environment that are set and may hold this setting, and where in their values it is."""
+    above = [(f"{_PREFIX}{'__'.join(map(str, path[:end])).upper()}", path[end:]) for end in range(len(path), 0, -1)]
+    return [(name, inner) for name, inner in above if os.environ.get(name)]
+
+
 def _place(path: tuple[int | str, ...], file: Path | None, text: str) -> str | None:
     """The variable that sets it, which wins, else the line of the file; what nobody sets lacks in a variable above."""
-    set_here = [(f"{_PREFIX}{'__'.join(map(str, path[:end])).upper()}", path[end:]) for end in range(len(path), 0, -1)]
-    above = [(name, inner) for name, inner in set_here if os.environ.get(name)]
+    above = _variables_above(path)
     variable = next((name for name, inner in above if _sets(os.environ[name], inner)), None)
     if variable is None and (line := _line_of(path, text)):
         return f"{file}, line {line}"

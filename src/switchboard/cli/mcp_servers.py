@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -43,6 +44,15 @@ def show_server(server: Server, *, as_json: AsJson = False) -> None:
     show(found, lambda _: _print(found["tools"]), as_json=as_json)
 
 
+def _chosen(server: str, tools: Sequence[str]) -> list[Json]:
+    """The tools of these names, by default all, that wait. Raises BadParameter for any other."""
+    waiting = {one["tool"]: one for one in _tools(server)["tools"] if one["state"] in _WAITING}
+    if unknown := [name for name in tools if name not in waiting]:
+        there = ", ".join(map(clean, waiting)) or "none"
+        raise typer.BadParameter(f"{clean(unknown[0])} does not wait; there are: {there}", param_hint="TOOL")
+    return [waiting[name] for name in tools or waiting]
+
+
 @app.command("accept")
 def accept(
     server: Server,
@@ -54,11 +64,7 @@ def accept(
     as_json: AsJson = False,
 ) -> None:
     """Accept tools that are new or have changed, as the server lists them now, so that they may be used."""
-    waiting = {one["tool"]: one for one in _tools(server)["tools"] if one["state"] in _WAITING}
-    if unknown := [name for name in tools or () if name not in waiting]:
-        there = ", ".join(map(clean, waiting)) or "none"
-        raise typer.BadParameter(f"{clean(unknown[0])} does not wait; there are: {there}", param_hint="TOOL")
-    chosen = [waiting[name] for name in tools or waiting]
+    chosen = _chosen(server, tools or ())
     if chosen and not yes:
         _confirm(chosen)
     marks = {one["tool"]: one["seen_mark"] for one in chosen}

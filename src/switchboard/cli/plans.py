@@ -202,8 +202,7 @@ def _input(step: Json) -> str:
     return one_line(task if isinstance(task, str) and len(args) == 1 else json.dumps(args, ensure_ascii=False), 400)
 
 
-def levels(steps: Sequence[Json]) -> Iterator[str]:
-    """The graph of a plan in a line: what may run side by side, then what comes after it."""
+def _depths(steps: Sequence[Json]) -> Mapping[str, int]:
     depth: dict[str, int] = {}
     left = list(steps)
     while left:
@@ -211,5 +210,11 @@ def levels(steps: Sequence[Json]) -> Iterator[str]:
         for one in ready:
             depth[one["id"]] = 1 + max((depth.get(need, 0) for need in one["needs"]), default=0)
         left = [one for one in left if one["id"] not in depth]
+    return depth
+
+
+def levels(steps: Sequence[Json]) -> Iterator[str]:
+    """The graph of a plan in a line: what may run side by side, then what comes after it."""
+    depth = _depths(steps)
     for level in range(1, max(depth.values(), default=0) + 1):
         yield " ∥ ".join(name for name, at in depth.items() if at == level)

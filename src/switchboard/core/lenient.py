@@ -40,9 +40,12 @@ def plain(value: object) -> object:
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
+    return {str(name): plain(getattr(value, name)) for name in _attributes(value) if hasattr(value, name)}
+
+
+def _attributes(value: object) -> Iterable[str]:
     kinds = ("__dataclass_fields__", "__dict__", "__struct_fields__", "__slots__")
-    names: Iterable[str] = next((found for kind in kinds if (found := getattr(value, kind, None))), ())
-    return {str(name): plain(getattr(value, name)) for name in names if hasattr(value, name)}
+    return next((found for kind in kinds if (found := getattr(value, kind, None))), ())
 
 
 def json_value(text: str) -> object:

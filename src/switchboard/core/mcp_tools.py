@@ -112,14 +112,17 @@ def _wrong_schema(tool: ListedTool) -> str | None:
         return "its schema is nested too deeply"
 
 
+def _odd_names(properties: object) -> Iterator[str]:
+    for name in properties if isinstance(properties, Mapping) else ():
+        if not _PROPERTY.fullmatch(str(name)):
+            yield f"its argument {outside_json(str(name)[:80])} has a name that providers refuse"
+
+
 def _flaws(value: object, deep: int) -> Iterator[str]:
     if deep < 0:
         yield f"its schema is nested more than {_DEEPEST} deep"
     elif isinstance(value, Mapping):
-        properties = value.get("properties")
-        for name in properties if isinstance(properties, Mapping) else ():
-            if not _PROPERTY.fullmatch(str(name)):
-                yield f"its argument {outside_json(str(name)[:80])} has a name that providers refuse"
+        yield from _odd_names(value.get("properties"))
         reference = value.get("$ref")
         if isinstance(reference, str) and not reference.startswith("#/"):
             yield "its schema refers to another document"

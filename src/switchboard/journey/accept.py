@@ -7,7 +7,7 @@ where a worker has claimed a delivery, or `classify.py` for messages that are no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -135,20 +135,11 @@ class AcceptLeg:
             return [error for _ in submissions]
         ids = self._ids.next(len(submissions), now.timestamp())
         given = [self._ask(one, RequestId(new), now) for one, new in zip(submissions, ids, strict=True)]
-        ready = all(map(_is_ready, given))
-        asks = given if ready else await self._placed(await self._with_room(given))
-        if any(map(_is_pinned, submissions)):
-            asks = await self._with_good_pins(submissions, asks)
-        if any(map(_has_files, submissions)):
-            asks = await self._with_known_blobs(submissions, asks)
-        strangers = self._strangers
-        left = await self._held(asks, strangers) if strangers is not None and (strangers or not ready) else asks
+        left = await self._admitted(submissions, given)
         answers = iter(await self._batch.put_all([ask for ask in left if isinstance(ask, _Ask)]))
         outcomes = [_outcome(ask, next(answers)) if isinstance(ask, _Ask) else ask for ask in left]
         point("after_commit")
-        for one, ask, outcome in zip(submissions, given, outcomes, strict=True):
-            if not isinstance(outcome, Acceptance) or outcome.duplicate:
-                self._give_back(one, ask)
+        self._give_back_unused(submissions, given, outcomes)
         return outcomes
 
     async def needs_no_files(self, submission: Submission) -> NoFiles | None:
@@ -167,6 +158,16 @@ class AcceptLeg:
         if contact is None or self._strangers is None or contact in await self._strangers.let_in([contact]):
             return None
         return "stranger"
+
+    def _give_back_unused(
+        self,
+        submissions: Sequence[Submission],
+        given: Sequence[_Ask | SwitchboardError],
+        outcomes: Sequence[Acceptance | SwitchboardError],
+    ) -> None:
+        for one, ask, outcome in zip(submissions, given, outcomes, strict=True):
+            if not isinstance(outcome, Acceptance) or outcome.duplicate:
+                self._give_back(one, ask)
 
     def _give_back(self, submission: Submission, ask: _Ask | SwitchboardError) -> None:
         """What stored nothing does not count against the rate of its sender."""
@@ -194,17 +195,29 @@ class AcceptLeg:
         ready = None if answers or named or command or late else self._ready(message)
         return _Ask(message, answers, named, ready, command=command, stops=stops, late=late)
 
+    async def _admitted(
+        self, submissions: Sequence[Submission], given: list[_Ask | SwitchboardError]
+    ) -> Sequence[_Ask | Acceptance | SwitchboardError]:
+        """What is left for the next commit, beside what was refused, or held because its sender is a stranger."""
+        ready = all(map(_is_ready, given))
+        asks = given if ready else await self._placed(await self._with_room(given))
+        if any(map(_is_pinned, submissions)):
+            asks = await self._with_good_pins(submissions, asks)
+        if any(map(_has_files, submissions)):
+            asks = await self._with_known_blobs(submissions, asks)
+        strangers = self._strangers
+        return await self._held(asks, strangers) if strangers is not None and (strangers or not ready) else asks
+
     async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Refuse what there is no room for, unless it is known: a sender who missed our answer must get one."""
-        refused = {n: ask.refused for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.refused}
+        refused = {n: (ask.message, ask.refused) for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.refused}
         if not refused:
             return asks
-        messages = [ask.message for ask in asks if isinstance(ask, _Ask) and ask.refused]
         try:
-            known = dict(zip(refused, await store.are_known(self._database, messages), strict=True))
+            known = await store.are_known(self._database, [message for message, _ in refused.values()])
         except Unavailable as error:
-            return [error if n in refused else ask for n, ask in enumerate(asks)]
-        return [refused[n] if n in refused and not known[n] else ask for n, ask in enumerate(asks)]
+            return _with(dict.fromkeys(refused, error), asks)
+        return _with({n: why for (n, (_, why)), one in zip(refused.items(), known, strict=True) if not one}, asks)
 
     async def _placed(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Where anybody can name any thread, a message gets into a conversation only if its author is known there."""
@@ -214,7 +227,7 @@ class AcceptLeg:
         try:
             found = dict(zip(naming, await store.find_places(self._database, list(naming.values())), strict=True))
         except Unavailable as error:
-            return [error if n in naming else ask for n, ask in enumerate(asks)]
+            return _with(dict.fromkeys(naming, error), asks)
         return [_moved(ask, found[n]) if isinstance(ask, _Ask) and n in found else ask for n, ask in enumerate(asks)]
 
     async def _with_good_pins(
@@ -231,8 +244,8 @@ class AcceptLeg:
         try:
             written = await store.have_written(self._database, list(pins.values()))
         except Unavailable as error:
-            return [error if n in pins else ask for n, ask in enumerate(asks)]
-        return [_bad_pin(pins[n][1]) if n in pins and pins[n] not in written else ask for n, ask in enumerate(asks)]
+            return _with(dict.fromkeys(pins, error), asks)
+        return _with({n: _bad_pin(pin[1]) for n, pin in pins.items() if pin not in written}, asks)
 
     async def _held(
         self, asks: list[_Ask | SwitchboardError], strangers: Strangers
@@ -256,7 +269,7 @@ class AcceptLeg:
         try:
             known = await strangers.let_in(set(contacts.values()))
         except Unavailable as error:
-            return [error if n in contacts else ask for n, ask in enumerate(asks)]
+            return [*_with(dict.fromkeys(contacts, error), asks)]
         for n, contact in contacts.items():
             if contact not in known and isinstance(ask := asks[n], _Ask):
                 left[n] = await self._hold(ask, contact, strangers)
@@ -303,25 +316,24 @@ class AcceptLeg:
 
     async def _store(self, asks: Sequence[_Ask]) -> list[Acceptance]:
         authors = await self._authors(asks)
+        answers = await self._put(asks, authors)
+        apart = {n: own for n, ask in enumerate(asks) if answers[n].differs and (own := _apart(ask.message))}
+        if apart:
+            # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
+            log.warning("messages of one id and different contents; all are kept", messages=len(apart))
+            again = [structs.replace(asks[n], message=own, ready=None) for n, own in apart.items()]
+            for n, answer in zip(apart, await self._put(again, authors), strict=True):
+                answers[n] = answer
+        return answers
+
+    async def _put(self, asks: Sequence[_Ask], authors: Mapping[RequestId, SystemId | None]) -> list[Acceptance]:
         batch = [
             ask.ready or self._arrival(ask.message, authors.get(ask.message.request_id), command=ask.command)
             for ask in asks
         ]
         stops = [ask.message.request_id for ask in asks if ask.stops]
         named = [(blob, ask.message.request_id) for ask in asks for blob in ask.blobs]
-        answers = await self._commit_and_stop(batch, stops, named)
-        apart = {n: own for n, ask in enumerate(asks) if answers[n].differs and (own := _apart(ask.message))}
-        if apart:
-            # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
-            log.warning("messages of one id and different contents; all are kept", messages=len(apart))
-            again = [
-                self._arrival(own, authors.get(own.request_id), command=asks[n].command) for n, own in apart.items()
-            ]
-            stops = [own.request_id for n, own in apart.items() if asks[n].stops]
-            named = [(blob, own.request_id) for n, own in apart.items() for blob in asks[n].blobs]
-            for n, answer in zip(apart, await self._commit_and_stop(again, stops, named), strict=True):
-                answers[n] = answer
-        return answers
+        return await self._commit_and_stop(batch, stops, named)
 
     async def _commit(self, database: Database, batch: Sequence[Arrival | Prepared]) -> list[Acceptance]:
         point("before_commit")
@@ -409,6 +421,13 @@ def _is_pinned(one: Submission) -> bool:
 
 def _has_files(one: Submission) -> bool:
     return bool(one.envelope.payload.attachments)
+
+
+def _with(
+    refused: Mapping[int, SwitchboardError], asks: Sequence[_Ask | SwitchboardError]
+) -> list[_Ask | SwitchboardError]:
+    """The same, but that those at these places are refused."""
+    return [refused.get(n, ask) for n, ask in enumerate(asks)]
 
 
 def _moved(ask: _Ask, to: Conversation) -> _Ask:

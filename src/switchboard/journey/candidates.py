@@ -62,8 +62,8 @@ async def read_live(database: Database, start: TeamId | None = None, through: Se
     below = frozenset[TeamId]().union(*(subtree(known.teams, team_id) for team_id in through))
     rule_set = await store.load_with_rules_of(database, below) if below else known
     remote_agents = {one.system_id: one for one in await list_remote_agents(database, Patience())}
-    root = next(team.team_id for team in rule_set.teams if team.parent_id is None)
-    first = start if any(team.team_id == start for team in rule_set.teams) and start is not None else root
+    parents = {team.team_id: team.parent_id for team in rule_set.teams}
+    first = start if start in parents else next(team_id for team_id, parent in parents.items() if parent is None)
     teams = tuple(replace(team, classify=team.classify or team.team_id == first) for team in rule_set.teams)
     index = RoutingIndex(rule_set.version, teams, rule_set.rules, classifying=True)
     index.avoid([one.system_id for one in remote_agents.values() if one.away])

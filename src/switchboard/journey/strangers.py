@@ -82,8 +82,7 @@ class Strangers:
         notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
         async with self._database.transaction() as one:
             held = await store.hold(one, prepared, contact, code=code, notice=notice)
-            if named and held.request_id is not None and held.outcome != "known":
-                await blobs.refer(one, [(blob, held.request_id) for blob in named])
+            await _refer(one, named, held)
             if held.outcome == "code":
                 detail = {"channel": contact.channel, "endpoint": contact.endpoint, "identity": contact.identity}
                 await audit.append(one, "pairing", "contact_paired", detail)
@@ -105,6 +104,11 @@ class Strangers:
         if not (late or contact.private):
             return None
         return Notice(LATE_TEXT if late else STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
+
+
+async def _refer(database: Database, named: Collection[bytes], held: Held) -> None:
+    if named and held.request_id is not None and held.outcome != "known":
+        await blobs.refer(database, [(blob, held.request_id) for blob in named])
 
 
 def _acceptance(held: Held) -> Acceptance | None:

@@ -360,10 +360,15 @@ class _Session:
         while True:
             for name in await schedule.due(self._database, list(shared)):
                 await schedule.done(self._database, name, await _failure(shared[name]))
-            for task in [task for task, due in here.items() if due <= monotonic()]:
-                here[task] = monotonic() + task.every
-                await _failure(task)
+            await _run_due(here)
             await asyncio.sleep(0.5)
+
+
+async def _run_due(here: dict[MaintenanceTask, float]) -> None:
+    """Of the tasks of this process, those whose time has come; each is due again after its period."""
+    for task in [task for task, due in here.items() if due <= monotonic()]:
+        here[task] = monotonic() + task.every
+        await _failure(task)
 
 
 async def _failure(task: MaintenanceTask) -> str | None:

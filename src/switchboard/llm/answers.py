@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -64,8 +64,7 @@ def read_document(kind: ApiKind, document: Document, request: Request, *, local:
     said = spoken(reply.text)
     reply = replace(reply, thought=reply.thought or said != reply.text)
     if local:
-        reply = replace(reply, text=said)
-        reply = reply if reply.calls else replace(reply, calls=described(reply.text, request))
+        reply = replace(reply, text=said, calls=reply.calls or described(said, request))
     stop = _STOPS.get(reply.stop_reason or "", reply.stop_reason)
     reply = replace(reply, stop_reason="tool_calls" if reply.calls and stop == "end" else stop)
     _check_end(reply, refusal, whole=request.whole)
@@ -128,19 +127,24 @@ def _chat(document: Document) -> tuple[Reply, str]:
     return reply, string(message.get("refusal"))
 
 
+def _of_type(output: Sequence[Document], kind: str) -> list[Document]:
+    return [item for item in output if item.get("type") == kind]
+
+
 def _responses(document: Document) -> tuple[Reply, str]:
     if not isinstance(document.get("output"), list):
         raise ModelFailure("garbage", "the answer has no output")
     output = list(items(document.get("output")))
-    blocks = [block for item in output if item.get("type") == "message" for block in items(item.get("content"))]
+    said = _of_type(output, "message")
+    blocks = [block for item in said for block in items(item.get("content"))]
     why = string(mapping(document.get("incomplete_details")).get("reason"))
     reply = Reply(
         text="".join(string(block.get("text")) for block in blocks),
-        calls=_calls(item for item in output if item.get("type") == "function_call"),
+        calls=_calls(_of_type(output, "function_call")),
         usage=_openai_usage(mapping(document.get("usage")), "input", "output"),
         model=string(document.get("model")) or None,
         stop_reason=why or string(document.get("status")) or None,
-        thought=any(item.get("type") == "reasoning" for item in output) or _reasoned(document, "output"),
+        thought=bool(_of_type(output, "reasoning")) or _reasoned(document, "output"),
         blocks=tuple(output),
     )
     return reply, "".join(string(block.get("refusal")) for block in blocks)

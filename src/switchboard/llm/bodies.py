@@ -183,6 +183,10 @@ def _is_lost(block: Mapping[str, object]) -> bool:
 # Anthropic's messages ------------------------------------------------------------------------------------------------
 
 
+def _message_tool(one: Tool) -> Body:
+    return {"name": one.name, "description": one.description, "input_schema": dict(one.parameters)}
+
+
 def messages(request: Request, spec: ModelSpec) -> Body:
     """For Anthropic's messages.
 
@@ -190,10 +194,7 @@ def messages(request: Request, spec: ModelSpec) -> Body:
     message.
     """
     said = [{"role": one.role, "content": _content(one, spec)} for one in in_turn(request.messages)]
-    tools = [
-        {"name": one.name, "description": one.description, "input_schema": dict(one.parameters)}
-        for one in request.tools or _bygone(request)
-    ]
+    tools = [*map(_message_tool, request.tools or _bygone(request))]
     if request.tools and not request.force:
         _mark(said[-1]["content"] if said else [])
     if not request.system:

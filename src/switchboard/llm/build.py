@@ -96,6 +96,13 @@ def _without(kind: Kind, package: str) -> str:
     return f"kind {kind} needs the package {package}: install switchboard with its extra `models`"
 
 
+def _check_api(spec: ModelSpec) -> None:
+    if spec.program is not None:
+        raise ConfigurationError("program is for command lines; an API has none")
+    if spec.pass_env:
+        raise ConfigurationError("pass_env is for command lines; an API is asked from within our own environment")
+
+
 def _check(spec: ModelSpec) -> None:
     if spec.kind not in (*API_KINDS, *CLI_KINDS):
         raise ConfigurationError(f"kind must be one of {', '.join((*API_KINDS, *CLI_KINDS))}; this is {spec.kind}")
@@ -103,11 +110,9 @@ def _check(spec: ModelSpec) -> None:
         check_url(spec.base_url)
     if spec.profile == "local" and spec.kind != "openai":
         raise ConfigurationError("profile `local` is for kind `openai`, which is what such servers speak")
-    if spec.program is not None and spec.kind in API_KINDS:
-        raise ConfigurationError("program is for command lines; an API has none")
-    if spec.pass_env and spec.kind in API_KINDS:
-        raise ConfigurationError("pass_env is for command lines; an API is asked from within our own environment")
-    if spec.kind in CLI_KINDS and shutil.which(program_of(spec)) is None:
+    if spec.kind in API_KINDS:
+        _check_api(spec)
+    elif shutil.which(program_of(spec)) is None:
         raise ConfigurationError(
             f"{program_of(spec)} is not installed, or not on PATH: install it (docs/models.md says which versions were "
             "tried), name it with `program`, or leave this model out of classify.models and of the butlers"

@@ -46,10 +46,14 @@ def for_grammars(schema: Mapping[str, object]) -> JsonObject:
 def _inner(name: str, value: object) -> object:
     """What stands in a schema under this name, where that is made of schemas."""
     if name in _NAMED and isinstance(value, Mapping):
-        return {key: for_grammars(one) if isinstance(one, Mapping) else one for key, one in value.items()}
+        return {key: _schema(one) for key, one in value.items()}
     if name in _LISTED and isinstance(value, list | tuple):
-        return [for_grammars(one) if isinstance(one, Mapping) else one for one in value]
-    return for_grammars(value) if name in _ONE and isinstance(value, Mapping) else value
+        return [_schema(one) for one in value]
+    return _schema(value) if name in _ONE else value
+
+
+def _schema(value: object) -> object:
+    return for_grammars(value) if isinstance(value, Mapping) else value
 
 
 def forced_tool(request: Request) -> Tool | None:

@@ -161,20 +161,23 @@ class _Run:
     def judged(self, request: Request) -> Reply:
         """What it said, once it has ended. Raises ModelFailure."""
         reply = replace(with_usage(self._transcript.reply(), request), calls=())
-        status, errors = self._program.status or 0, self._program.errors
-        ended = Ended(self._transcript.odd.encode(), errors, status if status < 128 else 128 - status)
+        errors = self._program.errors
         missed = request.tools and not self._tools.listed and not broke_off(self._kind, reply)
         if missed or NO_SERVER.search("\n".join((*reply.errors, errors))):
             told = f"{self._kind} did not get our MCP server: {shortened(' '.join((*reply.errors, errors)))}"
             raise ModelFailure("unavailable", told, alive=True, reply=reply)
         end = _ENDS.get(reply.stop_reason or "")
         if end is None and broke_off(self._kind, reply):
-            failure = cause(self._kind, reply, ended)
+            failure = cause(self._kind, reply, self._ended())
             failure.reply = reply
             raise failure
         if end == "refused":
             raise ModelFailure("refused", f"the model refused: {shortened(reply.text)}", reply=reply)
         return replace(reply, stop_reason=end or "end")
+
+    def _ended(self) -> Ended:
+        status = self._program.status or 0
+        return Ended(self._transcript.odd.encode(), self._program.errors, status if status < 128 else 128 - status)
 
     async def _feed(self, given: bytes) -> None:
         try:

@@ -134,10 +134,7 @@ def find_parents(process: Path = Path("/proc/self")) -> Iterator[Parents]:
     mounts = [*_mounts(process)]
     paths = dict(_own_paths(process))
     if unified := next((mount for mount in mounts if mount.kind == "cgroup2"), None):
-        own = unified.directory_of(paths.get("", "/"))
-        above = [one for one in own.parents if one.is_relative_to(unified.point)] or [own]
-        _enable(above[0])
-        yield from (Parents(dict.fromkeys(enabled, one), 2) for one in above if (enabled := _enabled(one)))
+        yield from _unified_parents(unified, unified.directory_of(paths.get("", "/")))
     legacy = {
         controller: mount.directory_of(paths[controller])
         for controller in _WANTED
@@ -146,6 +143,12 @@ def find_parents(process: Path = Path("/proc/self")) -> Iterator[Parents]:
     }
     if "pids" in legacy:
         yield Parents(legacy, 1)
+
+
+def _unified_parents(mount: _Mount, own: Path) -> Iterator[Parents]:
+    above = [one for one in own.parents if one.is_relative_to(mount.point)] or [own]
+    _enable(above[0])
+    return (Parents(dict.fromkeys(enabled, one), 2) for one in above if (enabled := _enabled(one)))
 
 
 @dataclass(frozen=True, slots=True)

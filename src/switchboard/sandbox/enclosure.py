@@ -7,7 +7,7 @@ chose is always the value of an option that takes one, and the command stands be
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -128,6 +128,23 @@ def shell(command: str) -> Inside:
     return Inside((*_SHELL, command))
 
 
+def _system(machine: Machine, room: Room, opened: Descriptors) -> Iterator[str]:
+    """What it sees of this machine beside the workspace, to read only; and what is covered."""
+    for path in machine.bound:
+        yield from ("--ro-bind", path, path)
+    for path, target in machine.linked.items():
+        yield from ("--symlink", target, path)
+    for path in _covered(machine, room.rules.hidden):
+        yield from ("--size", "4096", "--tmpfs", path)
+    for path, number in opened.files.items():
+        yield from ("--ro-bind-data", f"{number}", path)
+    yield from ("--proc", "/proc")
+    for name in machine.proc_directories:
+        yield from ("--size", "4096", "--tmpfs", f"/proc/{name}")
+    for name in machine.proc_files:
+        yield from ("--ro-bind", "/dev/null", f"/proc/{name}")
+
+
 def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside) -> tuple[str, ...]:
     """The argument vector of bwrap. Its environment is that of what runs."""
     tmpfs = room.rules.tmpfs
@@ -137,13 +154,7 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside)
         *("--unshare-all", "--unshare-user", "--disable-userns", "--new-session"),
         *("--cap-drop", "ALL", "--uid", f"{USER}", "--gid", f"{USER}", "--hostname", "sandbox"),
         *("--seccomp", f"{opened.syscalls}", "--info-fd", f"{opened.told}", "--block-fd", f"{opened.released}"),
-        *(word for path in machine.bound for word in ("--ro-bind", path, path)),
-        *(word for path, target in machine.linked.items() for word in ("--symlink", target, path)),
-        *(word for path in _covered(machine, room.rules.hidden) for word in ("--size", "4096", "--tmpfs", path)),
-        *(word for path, number in opened.files.items() for word in ("--ro-bind-data", f"{number}", path)),
-        *("--proc", "/proc"),
-        *(word for name in machine.proc_directories for word in ("--size", "4096", "--tmpfs", f"/proc/{name}")),
-        *(word for name in machine.proc_files for word in ("--ro-bind", "/dev/null", f"/proc/{name}")),
+        *_system(machine, room, opened),
         *("--dev", "/dev", "--size", f"{shared}", "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),  # noqa: S108
         *("--size", f"{tmpfs - shared}", "--tmpfs", "/tmp"),  # noqa: S108
         *(("--ro-bind", inside.shown, inside.shown) if inside.shown else ()),

@@ -293,11 +293,13 @@ def _machine(bwrap: str) -> Machine:
     """What there is here. Raises OSError."""
     linked = {path: f"{Path(path).readlink()}" for path in LINKED if Path(path).is_symlink()}
     there = [path for path in (*PROGRAMS, *LINKED, *CONFIGURATION) if path not in linked and Path(path).exists()]
+    return Machine(bwrap, linked, tuple(there), *_covered_of_proc())
+
+
+def _covered_of_proc() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Files and directories of /proc that a command does not see."""
     rest = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and entry.name not in SHOWN_OF_PROC]
-    return Machine(
-        bwrap,
-        linked,
-        tuple(there),
+    return (
         tuple(sorted(entry.name for entry in rest if entry.is_file(follow_symlinks=False))),
         tuple(sorted(entry.name for entry in rest if entry.is_dir(follow_symlinks=False))),
     )

@@ -90,11 +90,14 @@ async def write(
         return version + 1, await enter(connection, version + 1, changes)
 
 
-async def _compare(connection: Session, changes: Sequence[RuleChange]) -> None:
-    fresh = [change.rule for change in changes if change.before is None]
+async def _compare_ids(connection: Session, fresh: Sequence[Rule]) -> None:
     taken = await connection.fetchrow(query("rules.taken"), [r.rule_id for r in fresh], [r.team_id for r in fresh])
     if taken is not None:
         raise Conflict(f"{taken['rule_id']} is the id of a rule of team {taken['team_id']}; a new one needs its own")
+
+
+async def _compare(connection: Session, changes: Sequence[RuleChange]) -> None:
+    await _compare_ids(connection, [change.rule for change in changes if change.before is None])
     ids = [change.rule.rule_id for change in changes]
     seen = [None if change.before is None else change.before.version for change in changes]
     row = await connection.fetchrow(query("rules.moved_on"), ids, seen)

@@ -105,13 +105,16 @@ class People:
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
             return None
         is_question = tool.name == ASK_USER
-        wants = tool.approval or (self._outside(tool, made.arguments) if wary else "") or self._first(call)
-        why = "" if is_question else wants
+        why = "" if is_question else self._why(tool, call, wary=wary)
         if not (is_question or why):
             return None
         kind: Literal["call", "question"] = "question" if is_question else "call"
         digest = self._digest(tool.parameters, call)
         return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers)
+
+    def _why(self, tool: FrozenTool, call: Call, *, wary: bool) -> str:
+        """Why a call needs an approval; "": it needs none."""
+        return tool.approval or (self._outside(tool, call.made.arguments) if wary else "") or self._first(call)
 
     def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
         """Why a call needs an approval once something from outside was read; "": it changes and tells nothing."""

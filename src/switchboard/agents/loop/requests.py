@@ -25,6 +25,14 @@ _CLASSES: Final[Mapping[str, FailureClass]] = {"rate_limited": "overload", "time
 """Of failures of models; all others mean that the target is not available."""
 
 
+def _answered(report: Report, reply: Reply, seconds: float, reserved: int) -> Costed:
+    usage = counted(reply.usage, reserved)
+    cost = None if usage.cost_usd is None else round(usage.cost_usd * 1_000_000)
+    record = {"reply": msgspec.to_builtins(replace(reply, usage=usage)), "seconds": seconds}
+    tokens = generated(report, reserved) if reserved else usage.output_tokens
+    return Costed(record, usage.input_tokens, tokens, cost)
+
+
 def recorded(report: Report, seconds: float, *, last: bool, reserved: int = 0) -> Costed:
     """What the journal keeps of a request, for which so many tokens were `reserved`: they count where nobody reports.
 
@@ -32,20 +40,16 @@ def recorded(report: Report, seconds: float, *, last: bool, reserved: int = 0) -
     """
     failure = report.failure
     if failure is None and report.reply is not None:
-        usage = counted(report.reply.usage, reserved)
-        cost = None if usage.cost_usd is None else round(usage.cost_usd * 1_000_000)
-        record = {"reply": msgspec.to_builtins(replace(report.reply, usage=usage)), "seconds": seconds}
-        tokens = generated(report, reserved) if reserved else usage.output_tokens
-        return Costed(record, usage.input_tokens, tokens, cost)
-    if failure is not None and report.spent_up:
+        return _answered(report, report.reply, seconds, reserved)
+    failure = failure or ModelFailure("unavailable", "no model answered")
+    spent = generated(report, reserved) if reserved else 0
+    if report.spent_up:
         log.warning("a turn ends at the limit of a day", reason=failure.message)
-        return Costed({"spent": failure.message[:500]}, tokens_out=generated(report, reserved) if reserved else 0)
-    if failure is None or (failure.kind != "refused" and (failure.kind in AWAY or not last)):
-        failure = failure or ModelFailure("unavailable", "no model answered")
+        return Costed({"spent": failure.message[:500]}, tokens_out=spent)
+    if report.failure is None or (failure.kind != "refused" and (failure.kind in AWAY or not last)):
         failure.reply = Reply(usage=Usage(output_tokens=generated(report, reserved)))
         raise failure
-    record = {"refused" if failure.kind == "refused" else "failed": failure.message[:500]}
-    return Costed(record, tokens_out=generated(report, reserved) if reserved else 0)
+    return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]}, tokens_out=spent)
 
 
 async def failure_of(

@@ -35,6 +35,18 @@ class Granted:
     by_owner: bool
 
 
+def _audience(*, private: bool, owns: bool) -> Audience:
+    if not private:
+        return "groups"
+    return "owners" if owns else "others"
+
+
+def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
+    """Without those of MCP servers for which there is no room."""
+    fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
+    return [tool for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)]
+
+
 async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """As the message says. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
@@ -42,11 +54,9 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
     there = await usable(tools[name] for name in wanted if name in tools)
     grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
     owns = is_named(options.owners, turn.envelope) and reader.authentic
-    audience: Audience = "groups" if not reader.private else "owners" if owns else "others"
-    offered = granted(there, grants, audience)
-    fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
+    audience = _audience(private=reader.private, owns=owns)
     return Granted(
-        tuple(_frozen(tool, options) for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)),
+        tuple(_frozen(tool, options) for tool in _that_fit(granted(there, grants, audience))),
         tuple(tool.spec.name for tool in withheld(there, grants, audience)),
         directory_of(reader, turn.request_id),
         owns,

@@ -214,16 +214,18 @@ class PlannedTurn:
         plan = await executor.run(routed.pipeline, self._start.guard(routed.source), halted)
         return await self._presented(plan, routed, carrier)
 
+    def _not_fetched(self, routed: Routed) -> str:
+        urls = left_out(self._start.menu, self._start.limits) if routed.source == "template" else ()
+        return f"Not fetched, because there were too many: {', '.join(urls)}" if urls else ""
+
     async def _presented(self, plan: Plan, routed: Routed, carrier: Carrier) -> TurnResult:
         final, missing, reason = final_step(plan), not_done(plan), stop_reason(plan)
         if final is None and plan.halted != "cancelled":
             raise EngineFailure(f"nothing of the plan was done. {missing}", retryable=False)
         text = STOPPED if final is None else text_of(mapping(self._journal.on_record()[final.id].result))
         lead = "" if final is None or plan.halted == "cancelled" else await self._lead(text, carrier)
-        urls = left_out(self._start.menu, self._start.limits) if routed.source == "template" else ()
-        more = f"Not fetched, because there were too many: {', '.join(urls)}" if urls else ""
         unsure = _UNSURE if routed.unsure else ""
-        parts = [part for part in (lead, text, unsure, missing, more) if part]
+        parts = filter(None, (lead, text, unsure, missing, self._not_fetched(routed)))
         notes = notes_of(self._journal.on_record(), [step.id for step in plan.steps])
         warning = "; ".join((*routed.notes, *plan.notes, *notes))
         return self._result("\n\n".join(parts), reason, calls=self._calls(plan), warning=warning)

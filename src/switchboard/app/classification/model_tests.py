@@ -373,10 +373,17 @@ _REMEDY_OF_SETTINGS: Final = "fix it in [[models]], or in the environment of thi
 _START: Final = "start it: switchboard up"
 
 
+def _remedy_of_program(attempt: Attempt, place: Place) -> str | None:
+    if attempt.outcome == "unavailable" and "Switchboard's MCP server" in attempt.message:
+        return f"it calls Switchboard's tool at {place.mcp_url}: is the server running? see classify.mcp_url"
+    if attempt.outcome == "defect" and not attempt.message.startswith("status 403"):
+        return "check the program and its version: docs/models.md lists the tested ones"
+    return None
+
+
 def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
     """What to do about a failure."""
     where = model.base_url or "the provider"
-    by_cli = model.kind in CLI_KINDS
     if model.profile == "local" and model.schemas and refused_schema(Report(None, (attempt,))):
         return f"{where} refuses the JSON Schema of the answer: set schemas = false in its [[models]]"
     remedies = {
@@ -391,12 +398,10 @@ def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
         "unavailable": f"is {where} running at that address? see base_url",
         "defect": f"check model and base_url: {where} does not know this model or this path",
     }
-    if by_cli and attempt.outcome == "unavailable" and "Switchboard's MCP server" in attempt.message:
-        return f"it calls Switchboard's tool at {place.mcp_url}: is the server running? see classify.mcp_url"
+    if model.kind in CLI_KINDS and (remedy := _remedy_of_program(attempt, place)):
+        return remedy
     if attempt.message.startswith("status 403"):
         return f"{where} refuses the request: see what its key, and a firewall before it, permit"
-    if by_cli and attempt.outcome == "defect":
-        return "check the program and its version: docs/models.md lists the tested ones"
     return remedies.get(attempt.outcome, "")
 
 

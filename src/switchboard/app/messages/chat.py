@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -156,7 +157,7 @@ class ChatService:
         ends = await chats.ends(self._database, request_id)
         if replies.state not in {"answered", "declined"}:
             return await self._failure(request_id, replies.state, ends)
-        usage = [used for end in ends for used in end.usage]
+        usage = [*chain.from_iterable(end.usage for end in ends)]
         texts = {reply.system_id: reply.text for reply in replies.replies}
         return Outcome(
             request_id,

@@ -27,7 +27,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import OutboxRow
-from switchboard.domain.routing import Decision, Member, Rule, SystemId, TeamId
+from switchboard.domain.routing import Decision, Member, Rule, SystemId, Team, TeamId
 from switchboard.domain.shown import (
     Attempt,
     Logged,
@@ -305,11 +305,15 @@ class _Surveys:
         self.ruled.add(rule for rule in rules if not rule.catch_all)
 
 
+def _members(team: Team) -> dict[SystemId, Member]:
+    return {one.system_id: one for one in team.members}
+
+
 async def _surveys(
     runtime: Runtime, then: _Then, asked: Sequence[TeamId], known: Mapping[str, str]
 ) -> dict[str, _Surveys]:
     """The rules of these teams looked at as they were then, without those whose butlers have all been switched off."""
-    members = {team.team_id: {one.system_id: one for one in team.members} for team in runtime.rule_book.rules.teams}
+    members = {team.team_id: _members(team) for team in runtime.rule_book.rules.teams}
     surveys: dict[str, _Surveys] = {team_id: _Surveys(known, runtime.channels.implies) for team_id in asked}
     async with open_rules_at(runtime.database, then.version, asked) as pieces:
         async for rules in pieces:

@@ -109,16 +109,25 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
     )
 
 
+def _state(step_id: str, records: Mapping[str, OnRecord]) -> str:
+    """How a step stands that has not ended."""
+    waits = (
+        one.state == "started" and (path == f"{APPROVAL}{step_id}" or path.startswith(f"{step_id}/{APPROVAL}"))
+        for path, one in records.items()
+    )
+    if any(waits):
+        return "waiting"
+    record = records.get(step_id)
+    if record is None:
+        return "started" if any(path.startswith(f"{step_id}/") for path in records) else "pending"
+    return "started" if record.state == "started" else "pending"
+
+
 def _step(
     step: PipelineStep, plan: Plan, records: Mapping[str, OnRecord], rows: Mapping[str, PlanStepRow]
 ) -> ShownPlanStep:
     record, row = records.get(step.id), rows.get(step.id)
-    begun = any(path == step.id or path.startswith(f"{step.id}/") for path in records)
-    waits = any(
-        one.state == "started" and (path == f"{APPROVAL}{step.id}" or path.startswith(f"{step.id}/{APPROVAL}"))
-        for path, one in records.items()
-    )
-    state = "waiting" if waits else "started" if begun and (record is None or record.state == "started") else "pending"
+    state = _state(step.id, records)
     end = plan.ends.get(step.id) if record is not None and record.state != "started" else None
     return ShownPlanStep(
         *(step.id, step.action, step.target, dict(step.args), step.needs),

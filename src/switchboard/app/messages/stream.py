@@ -213,17 +213,22 @@ class Stream:
         self._waiting = progress.waiting
         settled = progress.state != "in_flight"
         if progress.replies > len(self._replied) or settled:
-            replies = await self._views.replies_so_far(self._request_id)
-            new = [one for one in replies if one.outbox_id not in self._replied]
-            events += [event for one in new for event in self._reply(one)]
-            if settled:
-                voided = self._voided({one.system_id for one in replies})
-                events += self._marked([*voided, Event("done", Replies(settled, progress.state, replies))])
-                return events
+            events += await self._new_replies(progress.state, settled=settled)
+        if settled:
+            return events
         # After the reply that says who decides, and how.
         newly_asked = {name: asked for name, asked in progress.asked.items() if asked != self._asked.get(name)}
         self._asked = progress.asked
         return events + [event for one in newly_asked.items() for event in self._waits(Waiting(one[0], asked=one[1]))]
+
+    async def _new_replies(self, state: str, *, settled: bool) -> list[Event]:
+        replies = await self._views.replies_so_far(self._request_id)
+        new = [one for one in replies if one.outbox_id not in self._replied]
+        events = [event for one in new for event in self._reply(one)]
+        if not settled:
+            return events
+        voided = self._voided({one.system_id for one in replies})
+        return events + self._marked([*voided, Event("done", Replies(settled, state, replies))])
 
     def _voided(self, replied: set[str]) -> list[Event]:
         """Resets for butlers that have written something and do not reply."""

@@ -198,6 +198,12 @@ class Views:
         self._implies = runtime.channels.implies
         self._access = access
 
+    async def _own_endpoint(self, caller: Principal, channel: str | None, endpoint: str | None) -> tuple[str, str]:
+        """That of the connector, where another is not named. Raises Forbidden."""
+        channel, endpoint = channel or caller.channel or "", endpoint or caller.endpoint or ""
+        await self._access.check_endpoint(caller, "messages", channel, endpoint)
+        return channel, endpoint
+
     async def messages(
         self,
         caller: Principal,
@@ -210,9 +216,7 @@ class Views:
     ) -> tuple[list[MessageView], str | None]:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         if caller.role == "connector":
-            channel = channel or caller.channel or ""
-            endpoint = endpoint or caller.endpoint or ""
-            await self._access.check_endpoint(caller, "messages", channel, endpoint)
+            channel, endpoint = await self._own_endpoint(caller, channel, endpoint)
         before = None if cursor is None else uuid_cursor(cursor)
         page = await inbox.list_messages(
             self._database, before=before, limit=limit, channel=channel, endpoint=endpoint, state=state

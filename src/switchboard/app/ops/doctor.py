@@ -22,7 +22,7 @@ from typing import Final, Literal
 import asyncpg
 
 from switchboard.app.channels import known_channels
-from switchboard.app.classification.spending import CapView, standing
+from switchboard.app.classification.spending import CapView, Standing, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.mcp_servers import LookedAt, looked_at
 from switchboard.app.ops.engines import (
@@ -44,7 +44,7 @@ from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.lint import LintCode, lint_handlers
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.remote_agents import RemoteAgent
-from switchboard.domain.routing import Rule, Team
+from switchboard.domain.routing import Member, Rule, Team
 from switchboard.domain.shown import Connector
 from switchboard.llm.build import flaw
 from switchboard.ports.engine import ChecksMachine
@@ -390,6 +390,18 @@ def _engines_missing(used: Iterator[str]) -> list[str]:
     ]
 
 
+def _refused_today(stood: Standing) -> Iterator[Finding]:
+    if stood.refused:
+        remedy = "raise the limit in [spending], or wait for the next day (UTC)"
+        yield Finding("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)
+    if stood.senders_refused:
+        detail = f"{stood.senders_refused} calls prevented today by limits per sender"
+        remedy = (
+            "see who writes so much: switchboard messages list; or raise the limits per sender in [classify] and [turn]"
+        )
+        yield Finding("senders refused today", "warning", detail, remedy)
+
+
 async def _classifying(database: Database, settings: Settings) -> list[Finding]:
     """Teams that would ask a model and cannot, caps of the day, models in cooldown."""
     found = []
@@ -400,17 +412,7 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
         found.append(Finding("classification", "warning", detail, "name models in classify.models, see docs/models.md"))
     stood = await standing(settings, database)
     found += [_cap(cap) for cap in stood.caps if cap.reached]
-    if stood.refused:
-        remedy = "raise the limit in [spending], or wait for the next day (UTC)"
-        found.append(
-            Finding("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)
-        )
-    if stood.senders_refused:
-        detail = f"{stood.senders_refused} calls prevented today by limits per sender"
-        remedy = (
-            "see who writes so much: switchboard messages list; or raise the limits per sender in [classify] and [turn]"
-        )
-        found.append(Finding("senders refused today", "warning", detail, remedy))
+    found += _refused_today(stood)
     found += [_paused(one) for one in await model_usage.refused_keys(database)]
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
 
@@ -502,22 +504,25 @@ def _paused_endpoints(settings: Settings) -> set[str | None]:
     return found
 
 
+def _away(one: Connector, account: str, missed: str) -> Finding:
+    how = "stopped" if one.state == "stopped" else one.liveness
+    detail = f"{account} is {how}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
+    return Finding("connector", "warning", detail, "start it, and see its log")
+
+
 def _connector(one: Connector, waiting: WaitingReplies | None) -> Finding | None:
     """What is wrong with a connector; None also for one that has been away for long, and is not missed."""
     account, said = f"{one.channel}/{one.endpoint}", one.error_message or f"since {one.since:%Y-%m-%d %H:%M:%S %Z}"
     missed = f"; {_many_replies(waiting.replies)} waiting" if waiting else ""
     if one.liveness != "online":
-        if not waiting and datetime.now(UTC) - one.last_seen_at > _GONE:
-            return None
-        how = "stopped" if one.state == "stopped" else one.liveness
-        detail = f"{account} is {how}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
-        return Finding("connector", "warning", detail, "start it, and see its log")
-    if one.state == "healthy" and (one.lag_s or 0.0) > _BEHIND_S:
-        detail = f"{account} is {one.lag_s or 0:.0f} s behind its platform{missed}"
-        return Finding("connector", "warning", detail, "see `switchboard channels show`, and the log of the server")
-    if one.state == "healthy":
+        gone = not waiting and datetime.now(UTC) - one.last_seen_at > _GONE
+        return None if gone else _away(one, account, missed)
+    if one.state != "healthy":
+        return Finding("connector", "warning", f"{account} reports {one.state}: {said}{missed}", "see its log")
+    if (one.lag_s or 0.0) <= _BEHIND_S:
         return None
-    return Finding("connector", "warning", f"{account} reports {one.state}: {said}{missed}", "see its log")
+    detail = f"{account} is {one.lag_s or 0:.0f} s behind its platform{missed}"
+    return Finding("connector", "warning", detail, "see `switchboard channels show`, and the log of the server")
 
 
 def _no_connector(waiting: WaitingReplies) -> Finding:
@@ -558,20 +563,25 @@ def _webhook_problems(settings: Settings) -> list[str]:
     return []
 
 
+async def _active_members(database: Database) -> list[Member]:
+    async with teams.open_rules(database) as stored:
+        return [member for team in stored.teams for member in team.members if member.active]
+
+
 async def _butler_problems(database: Database, settings: Settings) -> list[str]:
     """Wrong options of active members, and secrets and programs that are not on this machine."""
     seed = _seed(settings)
     files = {} if isinstance(seed, str) or seed is None else seed.files
     engines = load_engines(engine_context(settings, database))
-    async with teams.open_rules(database) as stored:
-        members = [member for team in stored.teams for member in team.members if member.active]
+    members = await _active_members(database)
     problems = [(member, option_problems(engines, [member], files)) for member in members]
     found = [problem for _, some in problems for problem in some]
-    for member in (member for member, some in problems if not some):
-        engine: object = engines.get(member.engine)
-        if isinstance(engine, ChecksMachine) and (lacking := engine.lacking(member)):
-            found.append(blamed(lacking, member, files))
-    return found
+    lacking = ((member, _lacking(engines.get(member.engine), member)) for member, some in problems if not some)
+    return found + [blamed(what, member, files) for member, what in lacking if what]
+
+
+def _lacking(engine: object, member: Member) -> str | None:
+    return engine.lacking(member) if isinstance(engine, ChecksMachine) else None
 
 
 def _alive(registered: Sequence[RunningProcess], none: Finding) -> Finding:

@@ -112,11 +112,16 @@ def load_engines(context: EngineContext) -> dict[str, Engine]:
     return engines
 
 
+def _runs_free(member: Member, program_user: str | None) -> bool:
+    """Whether it runs a program outside of a sandbox, and as the user of the worker."""
+    if not member.active or member.engine != "command" or member.options.get("sandbox") is True:
+        return False
+    return (member.options.get("user") or program_user) is None
+
+
 def warn_of_root(members: Iterable[Member], program_user: str | None) -> None:
     """A program that reads what strangers wrote should not have all rights."""
-    active = [member for member in members if member.active and member.engine == "command"]
-    free = (member for member in active if member.options.get("sandbox") is not True)
-    exposed = sorted(member.system_id for member in free if (member.options.get("user") or program_user) is None)
+    exposed = sorted(member.system_id for member in members if _runs_free(member, program_user))
     if exposed and os.geteuid() == 0:
         log.warning(
             "programs of butlers run as root",

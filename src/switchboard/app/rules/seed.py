@@ -212,8 +212,8 @@ def _check(sources: Sequence[Source], rules: Sequence[Rule], channels: Channels)
     found = [f"{_blamed(p.field, files)}: {p.message}" for p in check_teams([s.content.team for s in sources])]
     for source in sources:
         own = [rule for rule in rules if rule.team_id == source.content.team.team_id]
-        found += [f"{source.file}: {told}" for told in _rule_problems(own, teams, channels)]
-        found += [f"{source.file}: {told}" for told in map(_no_engine, source.content.team.members) if told]
+        engines = filter(None, map(_no_engine, source.content.team.members))
+        found += [f"{source.file}: {told}" for told in (*_rule_problems(own, teams, channels), *engines)]
     if found:
         raise ConfigurationError("\n".join(found))
 

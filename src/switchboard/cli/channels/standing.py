@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Final
 
 from switchboard.app.ownership import read_ours
@@ -20,6 +21,8 @@ from switchboard.connectors.kernel.accounts import Declared, configured, declare
 from switchboard.domain.errors import ConfigurationError
 
 _RUNS_ON: Final = "; until that is mended, the account runs on as it was"
+_COUNTED: Final = ("waiting", "held", "quarantined", "standing_by")
+_OF_BEAT: Final = ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
 
 
 def known_accounts(settings: Settings) -> Mapping[str, Declared]:
@@ -62,31 +65,36 @@ async def _known(client: Client) -> Json:
 
 def _account(settings: Settings, name: str, known: Json | None) -> Json:
     file = settings.channels_dir / f"{name}.toml"
-    account = known["served"].get(name) if known else None
-    channel, problem = (account or "").partition("/")[0], None
+    channel, account, problem = _configured(settings, file, known["served"].get(name) if known else None)
+    beat = known["connectors"].get(account) if known else None
+    if pause_file(file).exists():
+        state = "paused"
+    elif problem is None and not manifest_of(channel).connects:
+        state = "ready"  # its webhooks are posted to the server
+    else:
+        state = _state(beat, problem, known)
+    last_error = beat["error_message"] if beat and state != "paused" else None
+    wrong = f"{problem}{_runs_on(beat)}" if problem else None
+    counted = {key: known[key][account] for key in _COUNTED} if known else dict.fromkeys(_COUNTED)
+    last = {key: beat[key] for key in _OF_BEAT} if beat else dict.fromkeys(_OF_BEAT)
+    said = {"name": name, "channel": channel, "account": account, "state": state, "error": wrong or last_error}
+    return {**said, **counted, **last}
+
+
+def _configured(settings: Settings, file: Path, served: str | None) -> tuple[str, str | None, str | None]:
+    """Channel and account of a file, and what is wrong with it. `served`: the account that its token is for."""
+    channel, account = (served or "").partition("/")[0], served
     try:
         said = declared(file, read_ours)
-        channel, account = said.channel, said.endpoint or account or _kept(settings, name, said.channel)
+        channel, account = said.channel, said.endpoint or account or _kept(settings, file.stem, said.channel)
         configured(file, read_ours)
     except ConfigurationError as error:
-        problem = error.message
-    takes_webhooks = problem is None and not manifest_of(channel).connects
-    beat = known["connectors"].get(account) if known else None
-    state = "paused" if pause_file(file).exists() else "ready" if takes_webhooks else _state(beat, problem, known)
-    names = ("waiting", "held", "quarantined", "standing_by")
-    counted = {key: known[key][account] if known else None for key in names}
-    last = {
-        key: beat[key] if beat else None
-        for key in ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
-    }
-    last_error = beat["error_message"] if beat and state != "paused" else None
-    runs_on = _RUNS_ON if beat and _is_online(beat) and beat["state"] not in {"standby", "stopped"} else ""
-    wrong = f"{problem}{runs_on}" if problem else None
-    return (
-        {"name": name, "channel": channel, "account": account, "state": state, "error": wrong or last_error}
-        | counted
-        | last
-    )
+        return channel, account, error.message
+    return channel, account, None
+
+
+def _runs_on(beat: Json | None) -> str:
+    return _RUNS_ON if beat and _is_online(beat) and beat["state"] not in {"standby", "stopped"} else ""
 
 
 def _kept(settings: Settings, name: str, channel: str) -> str | None:

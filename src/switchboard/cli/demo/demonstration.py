@@ -478,15 +478,11 @@ async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
     messages = (await client.get("/v1/messages", {"limit": 100}))["messages"]
     explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
     lost = [e for e in explanations if '"lost"' in json.dumps(e["deliveries"])]
-    found = {"A message whose worker was killed, explained:": (lost or explanations)[-1]}
-    by_model = next((e for e in explanations if _with_tools(e)), None)
-    found |= {"A turn of a model that called tools, explained:": by_model} if by_model else {}
-    planned = next((e for e in explanations if e["plans"]), None)
-    found |= {"A plan of several steps, explained:": planned} if planned else {}
-    classified = next((e for e in explanations if _classified(e)), None)
-    if classified is None:
-        return found, _why_not(explanations)
-    return found | {"A message that a model decided, explained:": classified}, None
+    found = {_KILLED: (lost or explanations)[-1]}
+    for title, shows in _SHOWN.items():
+        if (newest := next(filter(shows, explanations), None)) is not None:
+            found[title] = newest
+    return found, None if _DECIDED in found else _why_not(explanations)
 
 
 def _why_not(explanations: Sequence[Json]) -> str | None:
@@ -500,6 +496,20 @@ def _with_tools(explanation: Json) -> bool:
     return any(step["path"].startswith("tool:") for step in steps)
 
 
+def _with_plan(explanation: Json) -> bool:
+    return bool(explanation["plans"])
+
+
 def _classified(explanation: Json) -> bool:
     steps = (step for decision in explanation["decisions"] for step in decision["trail"])
     return any(step["reason"] == "classified" for step in steps)
+
+
+_KILLED: Final = "A message whose worker was killed, explained:"
+_DECIDED: Final = "A message that a model decided, explained:"
+_SHOWN: Final[Mapping[str, Callable[[Json], bool]]] = {
+    "A turn of a model that called tools, explained:": _with_tools,
+    "A plan of several steps, explained:": _with_plan,
+    _DECIDED: _classified,
+}
+"""Of each kind the newest is shown."""

@@ -112,20 +112,18 @@ def tree_of(explanation: Json) -> Tree:
         tree.add(_label("file").append(" ").append(attachment_line(attachment)))
     for note in explanation.get("notes", ()):
         tree.add(_label("note", (note, "yellow")))
-    for attempt in explanation.get("classifications", ()):
-        _classification(tree, attempt)
-    for decision in explanation["decisions"]:
-        _decision(tree, decision)
-    for delivery in explanation["deliveries"]:
-        _delivery(tree, delivery)
-    for plan in explanation.get("plans", ()):
-        _plan(tree, plan)
-    for asked in explanation.get("approvals", ()):
-        _approval(tree, asked)
-    for reply in explanation["replies"]:
-        _reply(tree, reply)
-    for dead_letter in explanation["dead_letters"]:
-        _dead_letter(tree, dead_letter)
+    parts = (
+        ("classifications", _classification),
+        ("decisions", _decision),
+        ("deliveries", _delivery),
+        ("plans", _plan),
+        ("approvals", _approval),
+        ("replies", _reply),
+        ("dead_letters", _dead_letter),
+    )
+    for name, add in parts:
+        for one in explanation.get(name, ()):
+            add(tree, one)
     return tree
 
 
@@ -207,12 +205,16 @@ def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
     misses = [rule for rule in rules if not rule["fired"] and rule not in elsewhere]
     for rule in misses[:_SHOWN]:
         team.add(_rule(rule))
-    if elsewhere:
-        team.add(Text(f"✗ {counted(len(elsewhere), 'rule')} of other channels", style="dim"))
-    if hidden := len(misses[_SHOWN:]) + left_out:
-        team.add(Text(f"✗ … and {hidden:,} more that do not match", style="dim"))
+    _counted_only(team, len(elsewhere), len(misses[_SHOWN:]) + left_out)
     for rule in last:
         team.add(_rule(rule))
+
+
+def _counted_only(team: Tree, elsewhere: int, more: int) -> None:
+    if elsewhere:
+        team.add(Text(f"✗ {counted(elsewhere, 'rule')} of other channels", style="dim"))
+    if more:
+        team.add(Text(f"✗ … and {more:,} more that do not match", style="dim"))
 
 
 def _rule(rule: Json) -> Text:

@@ -24,27 +24,31 @@ def dollars(cost_usd: float | None) -> str:
     return "" if cost_usd is None else f"${cost_usd:,.4f}"
 
 
+def _row(one: Json, *, ordered: bool) -> Sequence[object]:
+    place = "" if one["order"] is None else one["order"]
+    return (
+        *((place,) if ordered else ()),
+        *(one["name"], one["kind"], one["model"], _state(one)),
+        *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost_usd"])),
+        one_line(one["why"] or "", 120),
+    )
+
+
 def print_models(found: Json) -> None:
     """The models in their order, and how the day stands."""
     classify = any(one["order"] for one in found["models"])
     order = ("order",) if classify else ()
     names = (*order, "name", "kind", "model", "state", "attempts", "failed", "tokens", "cost", "says")
-    rows = (
-        (
-            *("" if one["order"] is None else one["order"] for _ in order),
-            *(one["name"], one["kind"], one["model"], _state(one)),
-            *(one["attempts"], one["failed"], f"{one['tokens_in'] + one['tokens_out']:,}", dollars(one["cost_usd"])),
-            one_line(one["why"] or "", 120),
-        )
-        for one in found["models"]
-    )
+    rows = (_row(one, ordered=classify) for one in found["models"])
     out().print(table(*names, rows=rows, keep=("name", "state")) if found["models"] else _NO_MODELS)
     cost = dollars(found["cost_usd"]) if found["cost_usd"] or not found["tokens"] else "cost unknown: no prices"
     out().print(f"today ({found['day']}, UTC): {found['tokens']:,} tokens, {cost}")
-    shown = [cap for cap in found["caps"] if classify or cap["name"] != "newcomer_tokens_per_day"]
-    print_caps({**found, "caps": shown})
     if classify:
+        print_caps(found)
         _print_limits_of_classification(found)
+    else:
+        shown = [cap for cap in found["caps"] if cap["name"] != "newcomer_tokens_per_day"]
+        print_caps({**found, "caps": shown})
 
 
 def print_caps(found: Json) -> None:

@@ -142,10 +142,8 @@ def backtest(
         )
     if rule is not None:
         check_id(rule, "rule")
-    if last is not None and days is not None:
-        raise typer.BadParameter("--last and --days exclude each other")
     changes = [_with_ids(one) for one in changed or ()]
-    span: dict[str, object] = {"days": days} if days is not None else {} if last is None else {"last": last}
+    span = _span(last, days)
 
     async def work(client: Client) -> Json:
         if rule is None:
@@ -156,6 +154,12 @@ def backtest(
     blast = ask(work)
     period = "" if days is None else f"of the last {days:g} days" if days != 1 else "of the last day"
     show(blast, lambda _: _print_blast(blast, period), as_json=as_json)
+
+
+def _span(last: int | None, days: float | None) -> dict[str, object]:
+    if last is not None and days is not None:
+        raise typer.BadParameter("--last and --days exclude each other")
+    return {"days": days} if days is not None else {} if last is None else {"last": last}
 
 
 async def replay(client: Client, body: Mapping[str, object]) -> Json:

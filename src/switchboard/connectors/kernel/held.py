@@ -84,8 +84,7 @@ class Held:
         outcome = "sent" if any(isinstance(one, Sent) for one in outcomes) else "failed"
         ids = (one.platform_message_id for one in outcomes if isinstance(one, Sent))
         first = next((some for some in ids if some), None)
-        refusals = "; ".join(one.reason for one in outcomes if isinstance(one, Refused))
-        error = told(refusals if outcomes else "there is nothing to send")
+        error = told(_refusals(outcomes) if outcomes else "there is nothing to send")
         why = because if outcome == "failed" else None
         point("connector_unreported")
         known = {"platform_message_id": first, "error": error, "because": why}
@@ -128,6 +127,10 @@ class Held:
         """What became of a part, whose session knows nothing of a file that could not be read: then it is not sent."""
         unread, self.unread = self.unread, None
         return outcome if unread is None or isinstance(outcome, Sent) else unread
+
+
+def _refusals(outcomes: Sequence[Sent | Refused]) -> str:
+    return "; ".join(one.reason for one in outcomes if isinstance(one, Refused))
 
 
 def told(reason: str) -> str | None:

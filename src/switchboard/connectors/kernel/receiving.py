@@ -250,17 +250,21 @@ class Receiver:
             await self.api.quarantine(broken.event.event_id, broken.event.reason, broken.event.raw)
             self._broken.remove(broken)
             self._done(broken.event, broken.batch, "quarantined")
-        for move in [event.moved for waiting in due for event in waiting.events if event.moved]:
-            await self.api.move(*move)
-        submitted = [waiting for waiting in due if self._prepare(waiting)]
-        if submitted:
-            envelopes = [waiting.envelope for waiting in submitted if waiting.envelope is not None]
-            verdicts = await self.api.ingest(envelopes)
-            point("connector_submitted")
-            for waiting, verdict in zip(submitted, verdicts, strict=False):
-                self._heard(waiting, verdict)
+        await self._move(due)
+        if ready := [waiting for waiting in due if self._prepare(waiting)]:
+            await self._submit(ready)
         for waiting in [waiting for waiting in due if waiting.refusal]:
             await self._to_quarantine(waiting)
+
+    async def _move(self, due: Sequence[_Waiting]) -> None:
+        for move in [event.moved for waiting in due for event in waiting.events if event.moved]:
+            await self.api.move(*move)
+
+    async def _submit(self, ready: Sequence[_Waiting]) -> None:
+        verdicts = await self.api.ingest([waiting.envelope for waiting in ready if waiting.envelope is not None])
+        point("connector_submitted")
+        for waiting, verdict in zip(ready, verdicts, strict=False):
+            self._heard(waiting, verdict)
 
     def _prepare(self, waiting: _Waiting) -> bool:
         """Whether it is to be submitted; what is left out is settled at once, and files are fetched first."""

@@ -159,10 +159,11 @@ class _Writer:
     def block(self, token: Token) -> None:
         match token.type:
             case "inline":
-                for child in token.children or []:
-                    self.inline(child)
-            case "bullet_list_open" | "ordered_list_open":
-                self.lists.append(int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None)
+                self.inlines(token)
+            case "bullet_list_open":
+                self.lists.append(None)
+            case "ordered_list_open":
+                self.lists.append(int(token.attrGet("start") or 1))
             case "bullet_list_close" | "ordered_list_close":
                 self.lists.pop()
             case "list_item_open":
@@ -172,6 +173,12 @@ class _Writer:
                 self.start({"heading_open": "bold", "blockquote_open": "blockquote"}.get(token.type, ""))
             case "paragraph_close" | "heading_close" | "blockquote_close":
                 self.stop()
+            case _:
+                self.whole(token)
+
+    def whole(self, token: Token) -> None:
+        """What has nothing inside that is rendered: code, a table, which stays as it is written, and a rule."""
+        match token.type:
             case "fence" | "code_block":
                 self.verbatim(token, token.content.removesuffix("\n"))
             case "table_open":
@@ -207,6 +214,10 @@ class _Writer:
         self.spans.append(Span(self.length, self.length + len(content), "pre", token.info.strip().split(" ")[0]))
         self.write(content)
         self.fresh = False
+
+    def inlines(self, token: Token) -> None:
+        for child in token.children or []:
+            self.inline(child)
 
     def inline(self, token: Token) -> None:
         self.fresh = False

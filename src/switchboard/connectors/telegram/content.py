@@ -67,6 +67,10 @@ def text_of(message: Raw, username: str | None) -> str:
     return _spoken(message) or _described(message)
 
 
+def _size(given: object) -> int:
+    return given if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= 2**53 else 0
+
+
 def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
     """The file of a message; Telegram sends one at most, and an animation as a document, too."""
     found = next((kind for kind in (*_FILES, "sticker", "photo") if message.get(kind)), None)
@@ -74,8 +78,7 @@ def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
     file_id = word(about.get("file_id"))
     if found is None or file_id is None:
         return
-    size = about.get("file_size")
-    size = size if isinstance(size, int) and not isinstance(size, bool) and 0 <= size <= 2**53 else 0
+    size = _size(about.get("file_size"))
     attachment = Attachment(
         media_type=_media_type(found, about),
         filename=word(about.get("file_name")),

@@ -17,9 +17,19 @@ import msgspec
 from switchboard.connectors.telegram.content import SERVICE, files_of, service_of, text_of
 from switchboard.core.channels.telegram import update_key
 from switchboard.core.lenient import clean
-from switchboard.domain.envelope import ChatType, Control, Envelope, Event, EventKind, Payload, Sender, Source
+from switchboard.domain.envelope import (
+    Attachment,
+    ChatType,
+    Control,
+    Envelope,
+    Event,
+    EventKind,
+    Payload,
+    Sender,
+    Source,
+)
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import Inbound, Unreadable
+from switchboard.ports.connector import FileIn, Inbound, Unreadable
 from switchboard.ports.raw import Raw, at, child, first_word, integer, number, word
 
 KINDS: Final[dict[str, EventKind]] = {
@@ -72,6 +82,28 @@ def read(update: object, me: Me, now: datetime, *, since: int = 0) -> Inbound | 
     return _as_history(event) if _is_before(event.envelope, since) else event
 
 
+def _kind(message: Raw, name: str) -> tuple[str | None, EventKind]:
+    """What a message of Telegram itself says, and the kind of the event."""
+    service = service_of(message) if KINDS[name] == "message" else None
+    return service, "membership" if service else KINDS[name]
+
+
+def _files(message: Raw, kind: EventKind) -> tuple[tuple[Attachment, FileIn], ...]:
+    return tuple(files_of(message)) if kind in ("message", "edit") else ()
+
+
+def _refers_to(message: Raw, kind: EventKind) -> str | None:
+    return number(message.get("message_id")) if kind in ("edit", "reaction", "button") else None
+
+
+def _album(message: Raw, kind: EventKind) -> str | None:
+    return word(message.get("media_group_id")) if kind == "message" else None
+
+
+def _chat_type(chat: Raw) -> ChatType | None:
+    return _CHAT_TYPES.get(word(chat.get("type")) or "")
+
+
 def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | str:
     about = child(update, name)
     # The message below a button is ours; who pressed it is beside it.
@@ -80,10 +112,9 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
     chat_id, who = integer(chat.get("id")), integer(sender.get("id"))
     if chat_id is None or who is None:
         return "it has no chat or no sender"
-    service = service_of(message) if KINDS[name] == "message" else None
-    kind: EventKind = "membership" if service else KINDS[name]
+    service, kind = _kind(message, name)
     direct = chat.get("type") == "private"
-    files = tuple(files_of(message)) if kind in ("message", "edit") else ()
+    files = _files(message, kind)
     envelope = Envelope(
         schema_version="ingest.v1",
         source=Source(channel="telegram", provider="telegram", endpoint_identity=me.endpoint),
@@ -93,12 +124,10 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
             observed_at=now,
             sent_at=_time(about.get("edit_date") or about.get("date")),
             kind=kind,
-            refers_to=number(message.get("message_id")) if kind in ("edit", "reaction", "button") else None,
+            refers_to=_refers_to(message, kind),
             reply_address=_address(chat_id, message, direct=direct),
         ),
-        sender=Sender(
-            identity=who, display_name=_name(sender), chat_type=_CHAT_TYPES.get(word(chat.get("type")) or "")
-        ),
+        sender=Sender(identity=who, display_name=_name(sender), chat_type=_chat_type(chat)),
         payload=Payload(
             raw=update,
             normalized_text=_text(name, about, service, me),
@@ -113,7 +142,7 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
         by_bot=sender.get("is_bot") is True,
         direct=direct,
         files=tuple(file for _, file in files),
-        album=word(message.get("media_group_id")) if kind == "message" else None,
+        album=_album(message, kind),
         moved=_moved(chat_id, message),
     )
 

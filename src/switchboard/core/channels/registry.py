@@ -34,6 +34,11 @@ from switchboard.domain.errors import ConfigurationError, InvalidInput
 from switchboard.ports.channel import COMMON_IMPLIES, COMMON_KEYS, Channel, Form, Implies, Values
 
 
+def _several(keys: Iterable[Mapping[str, Values]]) -> frozenset[str]:
+    kinds = (one for own in keys for one in own.items())
+    return frozenset(key for key, kind in kinds if isinstance(kind, Form) and kind.several)
+
+
 class Channels(dict[str, Channel]):
     """Channels by name. `channels[name]` is total: an unknown channel has only its name."""
 
@@ -43,8 +48,7 @@ class Channels(dict[str, Channel]):
         own = {key: keys for one in self.values() for key, keys in one.implies.items()}
         self.implies: Implies = {**COMMON_IMPLIES, **own}
         """What the keys of all channels pin down besides themselves."""
-        kinds = [kind for keys in (COMMON_KEYS, *(one.keys for one in self.values())) for kind in keys.items()]
-        self.several = frozenset(key for key, kind in kinds if isinstance(kind, Form) and kind.several) | {"schedule"}
+        self.several = _several((COMMON_KEYS, *(one.keys for one in self.values()))) | {"schedule"}
         """The keys of facts that may have several values."""
         common = COMMON_KEYS | {"schedule": _schedule_among(self._schedules)}
         self._keys = {name: common | channel.keys for name, channel in self.items()}

@@ -56,11 +56,14 @@ def _replied_to(envelope: Envelope) -> str | None:
     return number(at(_message(envelope), "reply_to_message", "message_id"))
 
 
+def _user(message: Raw) -> str | None:
+    return integer(at(message, "from", "id")) or integer(at(message, "user", "id"))
+
+
 def _facts(envelope: Envelope) -> Found:
     message = _message(envelope)
     chat_type = word(at(message, "chat", "type")) or envelope.sender.chat_type
-    user = integer(at(message, "from", "id")) or integer(at(message, "user", "id"))
-    user = user or (None if message else integer(envelope.sender.identity))
+    user = _user(message) or (None if message else integer(envelope.sender.identity))
     chat = integer(at(message, "chat", "id")) or integer(envelope.event.external_thread_id)
     known = chat_type if chat_type in CHAT_TYPES else None
     return {

@@ -7,6 +7,7 @@ mail, but only who has seen a Message-ID of ours can name it.
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Final
 
 from switchboard.core.mail.head import field, read_head
@@ -25,8 +26,8 @@ def bounced(root: Part) -> str | None:
     if root.media_type != "multipart/report":
         return None
     parts = list(leaves(root))
-    said = [one.lower() for part in parts if part.media_type == "message/delivery-status" for one in _actions(part)]
-    if b"failed" not in said:
+    reports = (part for part in parts if part.media_type == "message/delivery-status")
+    if b"failed" not in map(bytes.lower, chain.from_iterable(map(_actions, reports))):
         return None
     originals = (part for part in parts if part.media_type in _ORIGINAL)
     found = (_ID.search(field(read_head(content(part)), "message-id")) for part in originals)

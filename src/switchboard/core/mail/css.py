@@ -9,7 +9,7 @@ proportion to what is read, and to a fixed number of comparisons per character o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -179,6 +179,10 @@ def _rule(selector: str, block: Block) -> _Rule | None:
         return None
     *others, last = (frozenset(_NAME.findall(part)) for part in compounds)
     around = frozenset(name for part in others for name in part)
-    names = [*last, *around]
+    return _Rule(last, around, _weight([*last, *around]), block)
+
+
+def _weight(names: Sequence[str]) -> tuple[int, int, int]:
+    """Of two rules the one with more ids counts, then with more classes, then with more names of elements."""
     ids, classes = sum(n[0] == "#" for n in names), sum(n[0] == "." for n in names)
-    return _Rule(last, around, (ids, classes, len(names) - ids - classes), block)
+    return ids, classes, len(names) - ids - classes

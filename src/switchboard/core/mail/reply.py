@@ -105,6 +105,10 @@ def compose(reply: Reply, now: datetime) -> bytes:
     return b"\r\n".join(line if isinstance(line, bytes) else line.encode("ascii") for line in lines)
 
 
+def _references(given: object) -> list[str]:
+    return [one for said in given for one in _ids(str(said))] if isinstance(given, list) else []
+
+
 def _head(reply: Reply, to: str, own: str, now: datetime) -> Iterator[str]:
     name = _encoded(_line(reply.name, _MAX_NAME), _PLAIN_NAME)
     yield f"From: {name} <{own}>" if name else f"From: {own}"
@@ -114,9 +118,8 @@ def _head(reply: Reply, to: str, own: str, now: datetime) -> Iterator[str]:
     yield f"Message-ID: {message_id(reply.key, own)}"
     if answered := _ids(str(reply.to.get("message_id") or ""))[:1]:
         yield f"In-Reply-To: {answered[0]}"
-    references = reply.to.get("references")
-    if isinstance(references, list) and (ids := [one for said in references for one in _ids(str(said))]):
-        yield "References: " + "\r\n ".join(ids)
+    if references := _references(reply.to.get("references")):
+        yield "References: " + "\r\n ".join(references)
     yield "Auto-Submitted: auto-replied"
     yield f"X-Switchboard-Hops: {min(hops(str(reply.to.get('hops') or 0)) + 1, 999)}"
     yield "X-Auto-Response-Suppress: OOF, AutoReply"  # Exchange heeds this one alone

@@ -127,7 +127,7 @@ class Sight:
             self._size.set(element, px)
         if (indent := _length(values.get("text-indent", ""))) is not None:
             self._indent.set(element, indent)
-        if "color" in values and values["color"] != "inherit":
+        if values.get("color", "inherit") != "inherit":
             self._colour.set(element, _colour(values["color"]))
         elif element.target:
             self._colour.set(element, _LINK)
@@ -174,8 +174,12 @@ def _is_clipped(values: Mapping[str, str]) -> bool:
     if values.get("clip", "").startswith("rect(") and values.get("position") in {"absolute", "fixed"}:
         return all((_length(part) or 0.0) <= _SPECK_PX for part in re.split(r"[\s,]+", values["clip"][5:].rstrip(") ")))
     cut = any(values.get(name) in {"hidden", "clip"} for name in ("overflow", "overflow-x", "overflow-y"))
+    return cut and _is_tiny(values)
+
+
+def _is_tiny(values: Mapping[str, str]) -> bool:
     sizes = (_length(values.get(name, "")) for name in ("height", "max-height", "width", "max-width"))
-    return cut and any(size is not None and size <= _SPECK_PX for size in sizes)
+    return any(size is not None and size <= _SPECK_PX for size in sizes)
 
 
 def _is_away(values: Mapping[str, str]) -> bool:

@@ -132,10 +132,13 @@ def reduced_schema(schema: Mapping[str, object], menu: Menu) -> JsonObject | Non
     return found
 
 
+def _needed(required: object) -> list[str]:
+    return [name for name in required if isinstance(name, str)] if isinstance(required, list | tuple) else []
+
+
 def _object(schema: Mapping[str, object], menu: Menu, depth: int) -> JsonObject | None:
-    said, required = schema.get("properties"), schema.get("required")
+    said, needed = schema.get("properties"), _needed(schema.get("required"))
     properties: JsonObject = {}
-    needed = [name for name in required if isinstance(name, str)] if isinstance(required, list | tuple) else []
     for name, inner in said.items() if isinstance(said, Mapping) else ():
         reduced = _property(str(name), inner if isinstance(inner, Mapping) else {}, menu, depth)
         if reduced is not None:
@@ -159,9 +162,13 @@ def _property(name: str, schema: Mapping[str, object], menu: Menu, depth: int) -
         inner = _property(name, items if isinstance(items, Mapping) else {"type": "string"}, menu, depth + 1)
         return None if inner is None else {"type": "array", "items": inner}
     place = place_of(name) if kind in {"string", None} else None
-    if place is not None:
-        given = choices(place, menu)
-        return {"type": "string", "enum": list(given)} if given else None
+    if place is None:
+        return _scalar(schema, kind)
+    given = choices(place, menu)
+    return {"type": "string", "enum": list(given)} if given else None
+
+
+def _scalar(schema: Mapping[str, object], kind: str | None) -> JsonObject:
     kept = {key: schema[key] for key in _KEPT if key in schema}
     return kept | ({"type": kind} if kind else {} if "enum" in kept or "const" in kept else {"type": "string"})
 

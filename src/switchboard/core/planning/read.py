@@ -65,10 +65,7 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
     value, faults = _unwrapped(value, ROUTE_DECISION), _Faults()
     faults.unknown(value, _KEYS, "the decision")
     listed = value.get("steps")
-    name = string(value.get("action")) or ("pipeline" if listed else "")
-    action = _ACTIONS.get(name)
-    if action is None:
-        faults.add(f"action must be one of {', '.join(_ACTIONS)}, not {name[:50]!r}")
+    action = _action(string(value.get("action")) or ("pipeline" if listed else ""), faults)
     steps = limits.sized(_steps(listed, (), menu, faults)) if action == "pipeline" else ()
     if listed and action not in {"pipeline", None}:
         faults.add(f"steps are for the action pipeline, not for {action}")
@@ -96,13 +93,14 @@ def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[
     faults.unknown(value, _REVIEW_KEYS, "the review")
     said = string(value.get("verdict"))
     verdict = _VERDICTS.get(said)
+    listed = value.get("steps")
     if verdict is None:
         faults.add(f"verdict must be one of {', '.join(_VERDICTS)}, not {said[:50]!r}")
-    listed = value.get("steps")
+        return Faulty(tuple(faults.found))
     if verdict != "extend":
-        if listed and verdict is not None:
+        if listed:
             faults.add(f"steps are for the verdict extend, not for {verdict}")
-        return Faulty(tuple(faults.found)) if faults.found or verdict is None else Review(verdict)
+        return Faulty(tuple(faults.found)) if faults.found else Review(verdict)
     steps = limits.sized(_steps(listed, before, menu, faults))
     if not faults.found and steps:
         faults.found += _of_form(steps, menu, limits, before)
@@ -115,6 +113,12 @@ def _of_form(
     if len(steps) > MOST_STEPS:
         yield f"there are {len(steps)} steps; write at most {MOST_STEPS} at a time"
     yield from steps_faults(steps, menu, limits.steps, before)
+
+
+def _action(name: str, faults: _Faults) -> RouteAction | None:
+    if name not in _ACTIONS:
+        faults.add(f"action must be one of {', '.join(_ACTIONS)}, not {name[:50]!r}")
+    return _ACTIONS.get(name)
 
 
 def _unwrapped(value: Object, tool: str) -> Object:

@@ -55,8 +55,8 @@ def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], 
     # Why a step failed may be words from outside as well.
     noted = ["\n".join((f"{rule} not done", *notes, f"{rule} end"))] if notes else []
     frames = [(f"{rule} {step.id}: {step.target}\n", f"\n{rule} end of {step.id}") for step in done]
-    taken = sum(len(begin) + len(end) for begin, end in frames) + sum(map(len, noted))
-    taken += 2 * max(len(done) + len(noted) - 1, 0)
+    # With the blank lines between them.
+    taken = len("\n\n".join((*map("".join, frames), *noted)))
     sizes = [min(len(text), _most(step)) for step, text in zip(done, whole, strict=True)]
     room = fair_shares(sizes, max(most - taken, 0))
     parts = [

@@ -579,12 +579,13 @@ def _reachable(teams: tuple[Team, ...]) -> dict[TeamId, _Node]:
     return nodes
 
 
+def _within_reach(team: Team, unreachable: frozenset[SystemId]) -> list[SystemId]:
+    return [one.system_id for one in team.members if _answers(one) and one.system_id not in unreachable]
+
+
 def _nominate(nodes: Mapping[TeamId, _Node], unreachable: frozenset[SystemId]) -> None:
     """Set the candidates of the teams with classification."""
-    butlers = {
-        team_id: [one.system_id for one in node.team.members if _answers(one) and one.system_id not in unreachable]
-        for team_id, node in nodes.items()
-    }
+    butlers = {team_id: _within_reach(node.team, unreachable) for team_id, node in nodes.items()}
     below = _staffed(nodes, {team_id for team_id, own in butlers.items() if own})
     for team_id, node in nodes.items():
         if node.team.classify:

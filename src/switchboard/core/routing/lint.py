@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import chain, combinations, product
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -140,12 +140,17 @@ def lint_handlers(teams: Iterable[Team], *, told: bool) -> Iterator[Finding]:
             yield Finding("silent_handler", "note", team.team_id, None, None, message)
 
 
+def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
+    """Each value of each of its filters."""
+    return ((key, value) for key, wanted in rule.filters.items() for value in values_of(wanted))
+
+
 def lint_moves(rules: Iterable[Rule], moves: Sequence[Move]) -> Iterator[Finding]:
     """Rules that name a conversation by an id that its messages no longer have, or never had."""
     by_fact = {(f"{move.channel}_chat_id", move.first): move for move in moves}
     by_thread = {move.now: move for move in moves}
     for rule in rules:
-        for key, value in ((key, value) for key, wanted in rule.filters.items() for value in values_of(wanted)):
+        for key, value in _pairs(rule):
             if move := by_fact.get((key, value)):
                 yield _moved(rule, key, value, f"its messages have {move.now} now", move.now)
             elif key == "thread" and (move := by_thread.get(value)) and rule.channel in {"*", move.channel}:
@@ -190,10 +195,13 @@ def lint_change(
 
 def _in_rules(every: Mapping[TeamId, Sequence[Rule]], problems: _Problems) -> tuple[list[Finding], list[Finding]]:
     """What is wrong with single rules, and which can never fire."""
-    wrong = [one for own in every.values() for rule in own if rule.active for one in problems.of(rule)]
+    active = (rule for own in every.values() for rule in own if rule.active)
+    wrong = [*chain.from_iterable(map(problems.of, active))]
     skipped = {one.rule_id for one in wrong if one.code == "skipped"}
-    looked_at = ([rule for rule in own if rule.rule_id not in skipped] for own in every.values())
-    return wrong, [one for own in looked_at for one in _never_firing(own, problems.channels)]
+    never: list[Finding] = []
+    for own in every.values():
+        never += _never_firing((rule for rule in own if rule.rule_id not in skipped), problems.channels)
+    return wrong, never
 
 
 def _taken_away(changes: Iterable[RuleChange]) -> Iterator[Rule]:
@@ -429,15 +437,21 @@ def _hidden_by(rule: Rule, earlier: Sequence[Rule], implies: Implies) -> Finding
     return replace(_about(rule, "shadowed", "warning", f"can never fire: {why}"), by=by.rule_id)
 
 
+def _teams_from(tree: _Tree, team_id: TeamId, rules: Iterable[Rule]) -> set[TeamId]:
+    """Where its rules, and a model, may send a message of this team."""
+    targets = [target for rule in rules for target in rule.targets]
+    if tree.teams[team_id].classify:
+        targets += tree.choice(tree.teams[team_id])
+    return {target.team_id for target in targets if target.team_id is not None}
+
+
 def _reached(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:
     """The teams that some message reaches, from the root down the targets of rules and of models."""
     reached = list(tree.roots)
     known = set(reached)
     for team_id in reached:
-        targets = {target.team_id for rule in firing.get(team_id, ()) for target in rule.targets}
-        if tree.teams[team_id].classify:
-            targets |= {target.team_id for target in tree.choice(tree.teams[team_id])}
-        for below in sorted(one for one in targets if one is not None and one not in known):
+        targets = _teams_from(tree, team_id, firing.get(team_id, ()))
+        for below in sorted(targets - known):
             if below in tree.teams and tree.teams[below].parent_id == team_id:
                 known.add(below)
                 reached.append(below)

@@ -22,7 +22,7 @@ from typing import Final
 
 from switchboard.core.routing.draft import Edit, Reader, new_rule, shown, with_draft
 from switchboard.core.words import near, or_list
-from switchboard.domain.routing import Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
+from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
 
 PREFIX: Final = "sop:"
 """The prefix of the source of an SOP's rules; its name follows."""
@@ -106,10 +106,14 @@ def _with_role(role: str, path: str, team: Team | None) -> tuple[Target, ...]:
     butlers = [one for one in team.members if one.number == 1 and one.active]
     able = sorted(one.system_id for one in butlers if role in one.capabilities)
     if not able:
-        roles = {capability for one in butlers for capability in one.capabilities}
-        hint = f"the roles there are {or_list(roles)}" if roles else "its butlers have no capabilities"
+        hint = _roles_of(butlers)
         raise _READER.refuse(path, f"{role!r}: no active butler of team {team.team_id} has this capability; {hint}")
     return tuple(Target(system_id=system_id) for system_id in able)
+
+
+def _roles_of(butlers: Iterable[Member]) -> str:
+    roles = {capability for one in butlers for capability in one.capabilities}
+    return f"the roles there are {or_list(roles)}" if roles else "its butlers have no capabilities"
 
 
 def _refuse_twins(drafts: Iterable[tuple[TeamId, RuleDraft]]) -> None:

@@ -229,19 +229,30 @@ def _fact(given: object, known: Mapping[int, Line]) -> Learned | None:
     if not isinstance(given, Mapping):
         return None
     text, value, subject = (_word(given.get(key)) for key in ("text", "value", "subject"))
-    entry = given.get("entry")
-    line = known.get(entry) if isinstance(entry, int) and not isinstance(entry, bool) else None
-    if line is None or line.role != "user" or not line.person or not line.learn:
+    line = _line_of(given.get("entry"), known)
+    if line is None:
         return None
     sentence = _stated(value, words_of(line))
     if sentence is None or not (0 < len(text) <= MAX_FACT) or _folded(value) not in _folded(text):
         return None
     if any(unfit(one) for one in (sentence, text, subject)) or not _repeats(text, sentence, words_of(line)):
         return None
-    about = "self" if subject.lower() in _SELF else subject[:_MAX_SUBJECT]
-    if about != "self" and _folded(about) not in _folded(words_of(line)):
-        return None
-    return Learned(line.person, about, line.private, text, line.position)
+    about = _about(subject, line)
+    return None if about is None else Learned(line.person, about, line.private, text, line.position)
+
+
+def _about(subject: str, line: Line) -> str | None:
+    """Whom or what it is about; None if the line does not name that."""
+    if subject.lower() in _SELF:
+        return "self"
+    about = subject[:_MAX_SUBJECT]
+    return about if _folded(about) in _folded(words_of(line)) else None
+
+
+def _line_of(entry: object, known: Mapping[int, Line]) -> Line | None:
+    """The line of a person from whose words something may be learned; None for any other."""
+    line = known.get(entry) if isinstance(entry, int) and not isinstance(entry, bool) else None
+    return line if line is not None and line.role == "user" and line.person and line.learn else None
 
 
 def _word(value: object) -> str:

@@ -50,14 +50,17 @@ def reference(image: Image) -> Attachment:
 
 def images_among(attachments: Iterable[Attachment]) -> tuple[FrozenImage, ...]:
     """Those that are references to images, or stored images that are small enough to be seen."""
-    found = []
-    for one in attachments:
-        digest = _DIGEST.fullmatch(one.storage_ref or "")
-        if digest and _KEPT.fullmatch(one.filename or "") and one.media_type in EXTENSIONS:
-            found.append(FrozenImage(one.filename or "", one.media_type, digest[1]))
-        elif (name := inbox_name(one)) is not None and is_image_name(name):
-            found.append(FrozenImage(name, one.media_type, (stored_blob(one) or b"").hex()))
-    return tuple(found)
+    return tuple(filter(None, map(_image, attachments)))
+
+
+def _image(one: Attachment) -> FrozenImage | None:
+    digest = _DIGEST.fullmatch(one.storage_ref or "")
+    if digest and _KEPT.fullmatch(one.filename or "") and one.media_type in EXTENSIONS:
+        return FrozenImage(one.filename or "", one.media_type, digest[1])
+    name = inbox_name(one)
+    if name is None or not is_image_name(name):
+        return None
+    return FrozenImage(name, one.media_type, (stored_blob(one) or b"").hex())
 
 
 def inbox_name(attachment: Attachment) -> str | None:

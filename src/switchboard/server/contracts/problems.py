@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import Final
 
 from switchboard.core.words import near, or_list
@@ -25,7 +26,7 @@ def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[st
     The path of a problem in the body or the parameters is its `loc` from `at` on.
     """
     hinted = ((one, _hint(one["loc"][at:], known)) for one in problems if one["type"] == "extra_forbidden")
-    first, hint = next(((one, hint) for one, hint in hinted if hint), (problems[0], ""))
+    first, hint = next(filter(itemgetter(1), hinted), (problems[0], ""))
     field = ".".join(str(part) for part in first["loc"][at:])[:200] or None
     said = first["msg"].removeprefix("Value error, ")
     code, sentence = _CODES.get(first["type"], ("invalid_input", f"{said[:1].lower()}{said[1:]}"))

@@ -152,11 +152,8 @@ class Gate:
             body = _Body(receive, limit, caller, large, until_answered)
             await self._app(scope, body.receive, send)
 
-    async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
-        """The name of the token, else the path, how many bytes it may send, and how many it announces.
-
-        Raises what `authenticate` raises, UnknownHost and TooLarge.
-        """
+    def _head(self, scope: Scope) -> tuple[str | None, int | None, bool]:
+        """Authorization, how many bytes it announces, and whether it comes in chunks. Raises UnknownHost."""
         authorization = announced = None
         chunked = False
         for name, value in scope["headers"]:
@@ -168,6 +165,14 @@ class Gate:
                 chunked = True
             elif name == b"host" and scope["path"] != _HEALTH:
                 self._hosts.check(value)
+        return authorization, announced, chunked
+
+    async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
+        """The name of the token, else the path, how many bytes it may send, and how many it announces.
+
+        Raises what `authenticate` raises, UnknownHost and TooLarge.
+        """
+        authorization, announced, chunked = self._head(scope)
         principal = None if is_public(scope["path"]) else await self._access.authenticate(authorization)
         if principal is not None:
             _count(scope, principal)

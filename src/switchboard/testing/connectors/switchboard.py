@@ -172,15 +172,7 @@ class ScriptedSwitchboard:
         self.told.append(content)
         dies = self.dies_at is not None and request.url.path.endswith(self.dies_at[0])
         lost, away = dies and self.dies_at is not None and not self.dies_at[1], self._away(request)
-        answer: Answer = (self.outage, _error("unavailable"))
-        if not lost and not away:
-            is_file = request.url.path == "/v1/blobs"
-            kind = request.headers.get("content-type", "")
-            answer = (
-                self._uploaded(content, kind)
-                if is_file
-                else await self._answered(request, json.loads(content or b"{}"))
-            )
+        answer = (self.outage, _error("unavailable")) if lost or away else await self._taken(request, content)
         if dies:
             dead.set()
         if dead.is_set():
@@ -201,6 +193,11 @@ class ScriptedSwitchboard:
 
     def _away(self, request: httpx2.Request) -> bool:
         return self.unavailable or request.url.path in self.closed
+
+    async def _taken(self, request: httpx2.Request, content: bytes) -> Answer:
+        if request.url.path == "/v1/blobs":
+            return self._uploaded(content, request.headers.get("content-type", ""))
+        return await self._answered(request, json.loads(content or b"{}"))
 
     async def _answered(self, request: httpx2.Request, body: JsonObject) -> Answer:
         answer: Answer = (404, _error("not_found"))

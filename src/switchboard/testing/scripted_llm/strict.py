@@ -68,17 +68,18 @@ def _check_blocks(n: int, blocks: Sequence[JsonMapping]) -> None:
     if not blocks:
         raise BadRequest(f"messages.{n}: all messages must have non-empty content")
     for i, block in enumerate(blocks):
-        at = f"messages.{n}.content.{i}"
-        if block["type"] == "text" and not block["text"].strip():
-            raise BadRequest("messages: text content blocks must contain non-whitespace text")
-        if block["type"] == "thinking" and not _sealed(block["signature"], block["thinking"]):
-            raise BadRequest(f"{at}: Invalid `signature` in `thinking` block")
-        if block["type"] == "tool_use" and not isinstance(block["input"], dict):
-            raise BadRequest(f"{at}.tool_use.input: Input should be a valid dictionary")
-        if block["type"] == "image" and (size := len(block["source"]["data"])) > _MOST_IMAGE:
-            raise BadRequest(
-                f"{at}.image.source.base64: image exceeds 5 MB maximum: {size} bytes > {_MOST_IMAGE} bytes"
-            )
+        _check_block(f"messages.{n}.content.{i}", block)
+
+
+def _check_block(at: str, block: JsonMapping) -> None:
+    if block["type"] == "text" and not block["text"].strip():
+        raise BadRequest("messages: text content blocks must contain non-whitespace text")
+    if block["type"] == "thinking" and not _sealed(block["signature"], block["thinking"]):
+        raise BadRequest(f"{at}: Invalid `signature` in `thinking` block")
+    if block["type"] == "tool_use" and not isinstance(block["input"], dict):
+        raise BadRequest(f"{at}.tool_use.input: Input should be a valid dictionary")
+    if block["type"] == "image" and (size := len(block["source"]["data"])) > _MOST_IMAGE:
+        raise BadRequest(f"{at}.image.source.base64: image exceeds 5 MB maximum: {size} bytes > {_MOST_IMAGE} bytes")
 
 
 def _check_results(n: int, blocks: Sequence[JsonMapping], called: Sequence[str]) -> None:
