@@ -103,7 +103,7 @@ async def held(url: str, dead_letter: UUID) -> AsyncIterator[None]:
 
 
 async def cut_off(parts: Lab, query: str) -> None:
-    """End the connection of whoever waits for a lock with this query."""
+    """End the connection of a process that waits for a lock with this query."""
     here = "from pg_stat_activity where datname = current_database()"
     waiting = f"select pid {here} and wait_event_type = 'Lock' and query like $1"
     await eventually(lambda: parts.database.value(waiting, query))

@@ -51,7 +51,7 @@ class TelegramDriver:
     threads: list[str] = field(default_factory=list)
     longest: int = 4096
     heard: list[JsonObject] = field(default_factory=list)
-    """The updates that there were before the platform began anew."""
+    """The updates that there were before the platform started over."""
 
     @property
     def configured(self) -> Configured:
@@ -79,7 +79,7 @@ class TelegramDriver:
     async def bot_says(self, thread: str, text: str) -> None:
         self.api.people.say(text, user=self._person(thread) | {"is_bot": True})
 
-    async def begins_anew(self) -> None:
+    async def starts_over(self) -> None:
         """What was confirmed is given again, with a field more; later, ids begin at a random number, which is low."""
         if self.api.world.next_update > 1_000_000 and self.heard:
             again = [one | {"message": one["message"] | {"has_protected_content": True}} for one in self.heard]
@@ -208,8 +208,8 @@ class MailDriver:
         about = f"From: {thread}@x.example\r\nTo: {OWN}\r\nAuto-Submitted: auto-replied\r\nMessage-ID: <bot@x>\r\n"
         await self._append(f"{about}\r\n{text}\r\n".encode())
 
-    async def begins_anew(self) -> None:
-        """The folder is made anew, with another UIDVALIDITY, and its mails have the UIDs of others."""
+    async def starts_over(self) -> None:
+        """The folder is made again, with another UIDVALIDITY, and its mails have the UIDs of others."""
         await asyncio.to_thread(self._made_anew)
 
     async def shown(self) -> Sequence[Shown]:

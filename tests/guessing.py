@@ -1,4 +1,4 @@
-"""Strangers who guess the owner's code of a bot, over the real door of a server.
+"""Strangers who guess the owner's code of a bot, over the real interface of a server.
 
 Used by `test_channels_attacked.py`, and 10,000 times by `kit.py`.
 """

@@ -102,7 +102,7 @@ async def test_workers_may_die_while_a_person_thinks(
         said = [f"heard {text}" for text in LATER]
         assert await replies(parts) == [*said, "done: pay for noor", "heard last"]
         calls = (tmp_path / "trace").read_text().splitlines()
-        assert len(set(calls)) == 1, "it has one key, whoever repeats it"
+        assert len(set(calls)) == 1, "it has one key, no matter which process repeats it"
         assert len(calls) == (2 if doing.startswith("before_journal") else 1)
         told = "select count(*) from outbox where system_id = 'switchboard'"
         assert await parts.count(told) == 1, "the person hears of it once"

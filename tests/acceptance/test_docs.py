@@ -163,7 +163,7 @@ def _free_port() -> int:
 
 @contextmanager
 def _place() -> Iterator[Path]:
-    """A directory that the user of the database may pass through, whoever we are."""
+    """A directory that the user of the database may pass through, no matter which user runs the tests."""
     directory = Path(tempfile.mkdtemp(prefix="switchboard-docs-")).resolve()
     directory.chmod(0o711)
     try:

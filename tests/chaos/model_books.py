@@ -179,7 +179,7 @@ class _End:
 
     @property
     def astray(self) -> bool:
-        """A part that went to nobody is owned up to in the trail; then whoever was named gets the whole."""
+        """A part that went to nobody is owned up to in the trail; then the butler that was named gets the whole."""
         if not self.butlers:
             return self.chat_type == "private" and self.dead
         meant = {RULED} if self.chat_type == "private" else {f"System1/{b}" for b in self.text.split()[1].split("+")}

@@ -182,7 +182,7 @@ async def crash(data: Path) -> None:
     began = time.monotonic()
     await stop(data, immediate=True)
     async with embedded_postgres(data):
-        pass  # whoever enters brings it back; we in `run` are still its users, so it stays
+        pass  # the next one to enter brings it back; we in `run` are still its users, so it stays
     print(f"PostgreSQL crashed, back after {time.monotonic() - began:.1f} s", flush=True)
 
 

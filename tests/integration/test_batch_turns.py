@@ -1,4 +1,4 @@
-"""A batch that takes long to parse: everyone else has his turn meanwhile."""
+"""A batch that takes long to parse: all others are served meanwhile."""
 
 from __future__ import annotations
 

@@ -631,11 +631,11 @@ async def test_agents_see_the_log_of_their_teams_and_of_others_messages_no_word(
             assert "secret" not in str(row)
         third = await house.log(await house.agent("System3/root"))
         assert len(third) == 4
-        assert {row["text"] for row in third} == {"nobody knows", None}, "the dead letter is its to read, too"
+        assert {row["text"] for row in third} == {"nobody knows", None}, "of the dead letter, too"
         assert not [row for row in third if "ghost" in str(row["error"]) and row["request_id"] != lost]
         header = await house.agent("System4/root")
         fourth = {row["request_id"]: row for row in await house.log(header) if row["team_id"] == "root"}
-        assert fourth[lost]["text"] == "nobody knows", "its dead letter is his to read"
+        assert fourth[lost]["text"] == "nobody knows", "its dead letter may be read there"
         assert "ghost" in fourth[lost]["error"]
         assert {row["text"] for row in fourth.values()} == {"nobody knows", None}
         care = await house.agent("System1/nurse")
@@ -845,6 +845,6 @@ async def test_the_splitting_team_sees_the_whole_of_what_its_own_butler_did_not_
         assert (row["system_id"], row["text"], row["part"]) == ("System1/refuser", SPLIT, WASH)
         path, order = f"/v1/dead-letters/{row['dead_letter_id']}", {"to": {"system_id": "System1/health"}}
         assert (await house.http.get(path, headers=root)).json()["raw_base64"]
-        sent = await house.http.post(f"{path}/reroute", json={**order, "reason": "he, too"}, headers=root)
-        assert sent.json()["decision_n"] == 2, "he had another part"
+        sent = await house.http.post(f"{path}/reroute", json={**order, "reason": "the owl, too"}, headers=root)
+        assert sent.json()["decision_n"] == 2, "another part is there already"
         assert [one for one in await texts(house, request_id) if one[1] > 1] == [("System1/health", 2, WASH)]

@@ -213,7 +213,7 @@ async def test_a_failure_is_tried_again_and_nothing_overtakes_it(database_url: s
 
 
 async def test_an_attempt_in_which_nobody_was_asked_is_none(database_url: str) -> None:
-    """A short outage: whoever is turned away by the breaker has all of his attempts afterwards."""
+    """A short outage: a message that the breaker turns away has all of its attempts afterwards."""
     turned_away = [ClassifierBusy("it is in cooldown", asked=False)] * 4
     failures = iter([*turned_away, ClassifierFailure("down"), *turned_away, ClassifierFailure("down"), *turned_away])
     attempts: list[int] = []

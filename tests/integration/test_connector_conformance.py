@@ -291,7 +291,7 @@ class Confuses(Changing):
 
 
 class Dates(Changing):
-    """Events have other ids when the platform has begun anew."""
+    """Events have other ids when the platform has started over."""
 
     def change(self, event: Inbound) -> Inbound:
         return changed(event, event_id=f"{self.platform.generation}-{event.envelope.event.external_event_id}")
@@ -427,7 +427,7 @@ NOTHING = "a_text_of_nothing_disturbs_nobody"
 OUTAGE = "an_outage_of_the_switchboard_loses_nothing"
 STANDBY = "a_second_process_stands_by_and_takes_over"
 SECRETS = "secrets_are_told_to_nobody"
-ANEW = "a_platform_that_begins_anew_brings_no_second_message"
+OVER = "a_platform_that_starts_over_brings_no_second_message"
 OTHERS = "what_we_or_programs_say_is_answered_by_nobody"
 FILE = "a_file_is_fetched_once_and_arrives_as_it_was"
 FILE_KILL = "a_kill_while_a_file_is_fetched_loses_and_doubles_nothing"
@@ -445,7 +445,7 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
     for name, made, *laws in (
         ("none", lambda: Planted(defect=Around)),
         ("reorders", lambda: Planted(defect=Reorders), ORDER),
-        ("renumbers", lambda: Planted(defect=Renumbers), AGAIN, RECEIVING, REFUSED, OUTAGE, ANEW, FILE),
+        ("renumbers", lambda: Planted(defect=Renumbers), AGAIN, RECEIVING, REFUSED, OUTAGE, OVER, FILE),
         ("forgets", lambda: Planted(defect=Forgets), RECEIVING, OUTAGE, FILE_KILL),
         ("cannot read its own events", lambda: Planted(defect=Illiterate), REFUSED),
         ("makes one conversation of all", lambda: Planted(defect=Groups), ALONE),
@@ -462,7 +462,7 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("sleeps beside another one", lambda: Planted(defect=Sleeps), STANDBY),
         ("tells a secret", lambda: Planted(defect=Tells), SECRETS),
         ("tells a secret that it refuses", lambda: Planted(blurts=True), SECRETS),
-        ("numbers by date", lambda: Planted(defect=Dates), ANEW),
+        ("numbers by date", lambda: Planted(defect=Dates), OVER),
         ("takes all for persons", lambda: Planted(defect=Confuses), OTHERS),
         ("has no files", lambda: Planted(defect=Empties), FILE, FILE_KILL, FILE_ROOM, FILE_GONE),
         ("gives half a file", lambda: Planted(defect=Halves), FILE, FILE_KILL),

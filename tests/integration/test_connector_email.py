@@ -205,10 +205,10 @@ async def test_a_mailbox_that_was_made_anew_is_read_again(dovecot: Imap, open_se
     client.create("Work")
     client.logout()
     dovecot.deliver(mail("m3"), mail("m4"), folder="Work")
-    events, anew = await received(session, cursor, 2)
+    events, again = await received(session, cursor, 2)
     assert ids(events) == ["<m3@x.example>", "<m4@x.example>"]
-    assert anew.partition(":")[0] != cursor.partition(":")[0]
-    assert anew.partition(":")[2] == cursor.partition(":")[2]
+    assert again.partition(":")[0] != cursor.partition(":")[0]
+    assert again.partition(":")[2] == cursor.partition(":")[2]
 
 
 async def test_what_is_no_mail_is_named_and_the_next_one_goes_on(

@@ -228,7 +228,7 @@ async def test_an_effectful_webhook_is_only_called_again_if_it_did_nothing(hook:
 def a_host_that_takes_no_connection(host: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     """Its port; connecting to it neither succeeds nor fails."""
     with socket.create_server((host, port), backlog=0) as server, ExitStack() as stack:
-        for _ in range(4):  # they fill the queue; whoever comes after gets no answer
+        for _ in range(4):  # they fill the queue; those that come after get no answer
             one = stack.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(server.getsockname())

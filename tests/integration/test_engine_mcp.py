@@ -122,7 +122,7 @@ async def test_each_class_of_error(remote: Remote, engine: McpEngine, book: Book
     error = await failure(engine, remote.options(), text=f"fail {kind}{' again' if again else ''}")
     assert (error.error_class, error.retryable) == (kind, again)
     assert str(error) == f"{kind}: as you wish"
-    assert book.answered == ["System1/tool"], "whoever complains lives"
+    assert book.answered == ["System1/tool"], "a server that complains is alive"
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_team_files_of_another_user_are_refused(place: Path, given_away: str) ->
 @needs_root
 @pytest.mark.parametrize("command", ["up", "serve"])
 def test_a_data_directory_of_another_user_is_refused(place: Path, database_url: str, command: str) -> None:
-    """Its operator.token would be valid: whoever made the directory would be the operator of root's server."""
+    """Its operator.token would be valid: the user who made the directory would be the operator of root's server."""
     data_dir = with_token(place / "data")
     give_away(data_dir)
     env = environment(data_dir, **({"DATABASE_URL": database_url} if command == "serve" else {}))

@@ -40,7 +40,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.server.contracts.gateway import METHODS
-from switchboard.server.ws import connection, door, protocol
+from switchboard.server.ws import connection, endpoint, protocol
 from switchboard.server.ws.streams import ChatStreams
 from switchboard.testing.scripted_llm import Call, Hang, Reply, ScriptedLlm
 from tests.asking import spec
@@ -692,7 +692,7 @@ async def test_a_wrong_token_or_none_is_refused_and_closed(server: Opened) -> No
 
 
 async def test_who_says_nothing_is_not_waited_for(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "FIRST_S", 0.05)
+    monkeypatch.setattr(endpoint, "FIRST_S", 0.05)
     async with socket(server.url) as opened:
         assert (await Client(opened).closed())[0] == 1008
 

@@ -1,4 +1,4 @@
-"""The door for webhooks, over HTTP: what is verified is stored once, or set aside; everything else is refused."""
+"""Webhooks over HTTP: what is verified is stored once, or set aside; everything else is refused."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ async def test_slow_strangers_take_no_places_of_those_who_post(server: Opened) -
     for number in range(3):
         assert (await post(server, "orders", standard(BODY, f"quick-{number}"))).status_code == 200
     held.set()
-    assert await slow == 503, "whoever takes longest gives way"
+    assert await slow == 503, "the slowest gives way"
 
 
 async def test_large_bodies_of_strangers_take_no_places_of_those_who_show_a_token(

@@ -1,4 +1,4 @@
-"""A model that always obeys the attacker, and what he reaches with it: whom he could have written to anyway.
+"""A model that always obeys the attacker, and what they reach with it: whom they could have written to anyway.
 
 Two hundred attacks, by the text of a message, its subject, the name of its sender, that of an attachment, and by what
 was said before. They go the whole way: accepted, classified by the real client of a provider against a scripted server

@@ -96,7 +96,7 @@ class Crowd:
     def answer(self, number: int) -> object:
         if number % 10 == 7:
             raise RuntimeError(f"the session of {number} fails")
-        # One in ten names somebody else's candidate: it must not be there for him.
+        # One in ten names somebody else's candidate: it must not be there for this one.
         wanted = f"own-{(number + 1) % MANY}" if number % 10 == 3 else f"own-{number}"
         return {"tool_calls": [{"name": "route_to_butler", "arguments": {"butler": wanted}}], "ended": "tool_calls"}
 

@@ -77,7 +77,7 @@ async def test_no_two_events_have_one_key_however_their_names_are_cut(database_u
 
 
 async def test_under_another_database_nothing_is_stored_by_the_keys_of_the_one_before(database_url: str) -> None:
-    """It was restored, or made anew, while a server and a worker ran: the secret is another one."""
+    """It was restored, or created again, while a server and a worker ran: the secret is another one."""
     one = submission("x", key="k")
     async with lab(database_url) as parts, at_work(parts.worker()):
         await parts.accept.accept(one)

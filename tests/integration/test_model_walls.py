@@ -1,6 +1,6 @@
 """Butlers whose model obeys everybody: what one person said, kept or was told reaches nobody else, and leaves nowhere.
 
-The model does what the latest text says, whoever wrote it, and answers with every word that it was given: see
+The model does what the latest text says, no matter who wrote it, and answers with every word that it was given: see
 `tests/obeying.py`.
 """
 

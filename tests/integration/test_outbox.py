@@ -86,7 +86,7 @@ begin
 end $$;
 create trigger hold before update on lane for each row when (old.delayed and not new.delayed) execute function hold();
 """
-"""Whoever finds that the time of a reply has come waits until the lock is free."""
+"""A process that finds that the time of a reply has come waits until the lock is free."""
 
 
 async def test_a_reply_that_is_committed_while_others_are_looked_for_has_all_that_belongs_to_it(

@@ -344,7 +344,7 @@ ORDERS: Final[dict[str, JsonObject]] = {
 
 
 def obedient(asked: Request) -> Reply:
-    """Does what a page says, whoever wrote it."""
+    """Does what a page says, no matter who wrote it."""
     found = re.search(r"ORDER: (\{.*\})", asked.prompt)
     return Reply(form(json.loads(found[1])) if found else "Nobody told me anything.")
 

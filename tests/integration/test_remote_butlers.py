@@ -63,7 +63,7 @@ def token(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def silent_for(parts: Lab, seconds: float, system_id: str = FAR, *, promised: bool = True) -> None:
-    """As if he had been silent for so long."""
+    """As if it had been silent for so long."""
     await parts.database.run(
         """update member set promised = $3, last_seen_at = clock_timestamp() - make_interval(secs => $2)
            where system_id = $1""",
@@ -162,11 +162,11 @@ async def test_a_mere_heartbeat_rings_only_when_it_brings_him_back(
             assert (await beat(server, header, **said)).status_code == 200
             return rung.count(RULES) - before
 
-        assert await ringing() == 1, "he was not watched before"
+        assert await ringing() == 1, "it was not watched before"
         assert [await ringing(), await ringing(instance_id="b", version="2")] == [0, 0]
         await server.lab.database.run("update listening set since = since - interval '1 h'")
         await silent_for(server.lab, 400)
-        assert [await ringing(), await ringing()] == [1, 0], "though this process has not read yet that he is back"
+        assert [await ringing(), await ringing()] == [1, 0], "though this process has not read yet that it is back"
         await remote_agents.quarantine(server.lab.database, FAR, "olga", "misbehaves")
         await server.lab.rule_book.look_around()
         assert [await ringing(), await ringing()] == [0, 0]

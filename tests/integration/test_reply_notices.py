@@ -26,11 +26,11 @@ PULL = PullRequest("telegram", "bot:house")
 BRAKED, BLOCKED = (Receipt("failed", error="alice's words", because=why) for why in ("braked", "blocked"))
 UNCERTAIN = Receipt("uncertain", error="alice's words")
 
-Door = tuple[Lab, DeadLetterService]
+House = tuple[Lab, DeadLetterService]
 
 
 @pytest.fixture
-async def door(database_url: str) -> AsyncIterator[Door]:
+async def house(database_url: str) -> AsyncIterator[House]:
     async with opened(database_url) as made:
         yield made
 
@@ -61,9 +61,9 @@ async def told(parts: Lab) -> int:
     ids=lambda one: one if isinstance(one, str) else "",
 )
 async def test_people_are_told_once_and_the_letter_closes_when_the_reply_is_sent_again(
-    door: Door, receipt: Receipt, category: str
+    house: House, receipt: Receipt, category: str
 ) -> None:
-    parts, service = door
+    parts, service = house
     await worked(parts, "my secret wish")
     reply = await replied(parts, receipt)
     assert (await told(parts), await told(parts)) == (1, 0)
@@ -96,9 +96,9 @@ async def test_people_are_told_once_and_the_letter_closes_when_the_reply_is_sent
 
 @pytest.mark.parametrize("because", ["braked", "blocked"])
 async def test_a_conversation_that_gets_no_replies_is_told_once_whatever_waits_there(
-    door: Door, because: SendFailure
+    house: House, because: SendFailure
 ) -> None:
-    parts, service = door
+    parts, service = house
     await worked(parts, "1", "2", "3")
     for _ in range(2):
         await replied(parts, Receipt("failed", because=because))
@@ -110,8 +110,8 @@ async def test_a_conversation_that_gets_no_replies_is_told_once_whatever_waits_t
     await assert_balanced(parts)
 
 
-async def test_a_blocked_conversation_is_left_in_peace_until_somebody_writes_there_again(door: Door) -> None:
-    parts, _ = door
+async def test_a_blocked_conversation_is_left_in_peace_until_somebody_writes_there_again(house: House) -> None:
+    parts, _ = house
     await worked(parts, "1", "2", "3")
     assert [(await replied(parts, BLOCKED)).unreachable for _ in range(2)] == [False, True]
     [letter] = [await told(parts)]
@@ -126,8 +126,8 @@ async def test_a_blocked_conversation_is_left_in_peace_until_somebody_writes_the
     await assert_balanced(parts)
 
 
-async def test_what_is_being_sent_again_is_told_to_nobody(door: Door) -> None:
-    parts, _ = door
+async def test_what_is_being_sent_again_is_told_to_nobody(house: House) -> None:
+    parts, _ = house
     await worked(parts, "1")
     reply = await replied(parts, UNCERTAIN)
     await parts.replies.resend(reply.outbox_id)

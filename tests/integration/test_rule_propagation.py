@@ -65,7 +65,7 @@ async def test_edited_rules_are_applied_where_they_stand(database: Database) -> 
     assert receiver(book) == "System1/one"
     assert await book.refresh()
     assert (book.rules.version, receiver(book)) == (version, "System1/two")
-    assert book.rules is before, "nothing was read anew"
+    assert book.rules is before, "nothing was read again"
     assert not await book.refresh()
     assert decision(book, envelope()).version == version
 
@@ -121,7 +121,7 @@ async def test_a_version_of_many_changes_is_made_ready_beside_the_one_in_force(d
     changes = [RuleChange(one, replace(one, targets=(to("System1/two"),))) for one in changed]
     version, _ = await rules.write(database, changes, by=BY)
     assert await book.refresh()
-    assert book.rules.teams is before.teams, "nothing was read anew"
+    assert book.rules.teams is before.teams, "nothing was read again"
     assert (before.version, book.rules.version) == (version - 1, version)
     fresh = await RuleBook.open(database, Notifier(database))
     for n in range(2100):
@@ -153,7 +153,7 @@ async def test_an_avoided_butler_stays_no_candidate_after_a_version_of_many_chan
     await rules.write(database, changes, by=BY)
     assert await book.refresh()
     assert book.rules.index is not before.index
-    assert book.rules.teams is before.teams, "nothing was read anew"
+    assert book.rules.teams is before.teams, "nothing was read again"
     assert [target.system_id for target in book.rules.index.candidates(ROOT)] == [two]
 
 

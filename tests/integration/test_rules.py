@@ -401,7 +401,7 @@ async def test_an_export_makes_another_installation_the_same_to_the_last_date(se
 
 
 def overtaken(server: Opened, monkeypatch: pytest.MonkeyPatch, times: int = 1, **rule: Any) -> None:
-    """Whoever writes next finds that another process has made a rule of the team lab since he looked, `times` times."""
+    """The next to write finds that another process has made a rule of the team lab since it looked, `times` times."""
     write, left = store.write, [None] * times
 
     async def late(database: Database, changes: Sequence[RuleChange], **order: Any) -> object:

@@ -386,7 +386,7 @@ async def test_who_reads_learns_that_a_turn_waits_for_its_model(database_url: st
 
 
 async def test_whatever_is_told_and_lost_the_pieces_make_the_reply(database_url: str, tmp_path: Path) -> None:
-    """At random: texts that begin anew, are cut back, or miss pieces."""
+    """At random: texts that start over, are cut back, or miss pieces."""
     chance = random.Random(7)
 
     async def play(turn: Turn, tell: Callable[[Delta], None]) -> TurnResult:

@@ -232,7 +232,7 @@ async def test_a_butler_that_has_left_meanwhile_gives_a_dead_letter(database_url
 
 async def _unroutable(url: str, rules: Sequence[Rule], members: Sequence[Team], scout: Scout) -> list[dict[str, Any]]:
     async with lab(url, members, rules) as parts:
-        await parts.accept.accept(submission("whoever", channel="api"))
+        await parts.accept.accept(submission("hello", channel="api"))
         async with at_work(parts.worker({"scout": scout})):
             await eventually(lambda: settled(parts))
         await assert_balanced(parts)

@@ -118,7 +118,7 @@ class World:
         return bool(await self.parts.count("select count(*) = 0 from process where process_id = $1", hand.worker))
 
     async def zombie(self) -> None:
-        """Whoever lost an item tries to work on it, to wait in it, to end, to repeat and to park it."""
+        """A worker that lost an item tries to work on it, to wait in it, to end, to repeat and to park it."""
         if self.lost:
             hand, item = self.dice.choice(self.lost)
             assert not (await hand.answer(item)).ok
@@ -152,7 +152,7 @@ class World:
 
 
 async def never(_: UUID) -> None:
-    raise AssertionError("whoever is fenced does not act")
+    raise AssertionError("a worker that is fenced does not act")
 
 
 async def open_events(journal: StoredJournal, path: str) -> Sequence[UUID]:

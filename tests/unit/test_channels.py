@@ -587,7 +587,7 @@ AUTH: dict[str, tuple[str, str | None]] = {
         "mx; arc=pass smtp.remote-ip=1.2.3.4; dmarc=none header.from=x.example",
         "none",
     ),
-    "forwarded by a list that signs anew": (
+    "forwarded by a list that signs again": (
         "mx; dkim=fail header.d=x.example; dkim=pass header.d=list.example; arc=pass; dmarc=fail header.from=x.example",
         "fail",
     ),

@@ -58,8 +58,8 @@ from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.server import McpEndpoint
-from switchboard.server.ws.door import PATH as GATEWAY
-from switchboard.server.ws.door import Door, without_upgrade
+from switchboard.server.ws.endpoint import PATH as GATEWAY
+from switchboard.server.ws.endpoint import GatewayEndpoint, without_upgrade
 
 _DESCRIPTION: Final = (
     "A self-hosted message switchboard for AI agents. All routes except the public ones require a bearer token. "
@@ -141,19 +141,19 @@ def create_app(switchboard: Switchboard, connections: Connections | None = None)
         telemetry={"metrics": False, "logs": False},  # we have our own; looking for theirs costs every request
     )
     app.services = services
-    _add_routes(app, mcp, Door(services))
+    _add_routes(app, mcp, GatewayEndpoint(services))
     set_gate(app, services, {"/v1/ingest": ingest.ingest, "/v1/ingest/batch": ingest.ingest_batch, "/mcp": mcp.direct})
     install_errors(app)
     return app
 
 
-def _add_routes(app: Api, mcp: McpEndpoint, door: Door) -> None:
+def _add_routes(app: Api, mcp: McpEndpoint, gateway: GatewayEndpoint) -> None:
     for part in (*PARTS, ingest):
         app.router.routes.extend(part.router.routes)
     app.router.routes.extend(page_routes(app.openapi))
     # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
-    app.router.routes.append(WebSocketRoute(GATEWAY, door.serve))
+    app.router.routes.append(WebSocketRoute(GATEWAY, gateway.serve))
     app.router.routes.append(Route(GATEWAY, without_upgrade, methods=["GET"], include_in_schema=False))
 
 

@@ -23,7 +23,7 @@ from switchboard.store.teams import member_of
 ANNOUNCED_EVERY_S: Final = 5.0
 """Minimum interval of changed announcements: every process that asks models reloads them, and they are audited."""
 LISTENING_GAP_S: Final = 30.0
-"""If no server recorded its presence for this long, there was none to receive heartbeats."""
+"""If no server recorded that it listens for this long, there was none to receive heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)

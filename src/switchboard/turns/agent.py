@@ -45,7 +45,7 @@ from switchboard.tools.inbox import keep_image
 from switchboard.tools.workspace import Refused
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
 from switchboard.turns.engine import Call, Calls
-from switchboard.turns.presence import Presence
+from switchboard.turns.registration import Registration
 from switchboard.turns.session import (
     envelope_of,
     key_of_request,
@@ -75,7 +75,7 @@ class Parts:
     engine: ModelEngine
     accept: AcceptLeg
     leg: TurnLeg
-    presence: Presence
+    registration: Registration
     calls: Calls
 
 
@@ -192,7 +192,7 @@ class ButlerAgent:
 
     async def _worked(self, found: store.Found) -> bool:
         """Run what comes next in the lane, if it is free. Raises `ProviderError` if that is to be tried later."""
-        claim = self._parts.presence.claim
+        claim = self._parts.registration.claim
         item = await self._claimed(found.lane, claim)
         if item is None and found.delayed:
             raise ProviderError(found.error or "this turn, or one before it in its session, is tried again later")
@@ -213,7 +213,7 @@ class ButlerAgent:
         try:
             item = await claiming
         except Unavailable:  # it may have been claimed all the same
-            self._parts.presence.lose()
+            self._parts.registration.lose()
             return
         if item is not None:
             await self._leave(item, claim)
@@ -234,7 +234,7 @@ class ButlerAgent:
             await asyncio.shield(self._leave(item, claim))
             raise
         except Unavailable:
-            self._parts.presence.lose()
+            self._parts.registration.lose()
             raise
         except Exception as error:
             log.exception("turn failed unexpectedly", lane=str(item.lane), seq=item.seq)
@@ -246,7 +246,7 @@ class ButlerAgent:
         try:
             await lanes.retry(self._parts.database, claim.worker, failed, pause)
         except Unavailable:
-            self._parts.presence.lose()
+            self._parts.registration.lose()
 
     def _start_compacting(self, ctx: MessageContext, session_key: str) -> None:
         """A few at a time: the next turn of a session starts it, too."""

@@ -43,7 +43,7 @@ from switchboard.store.remote_agents import StoredRemoteAgents
 from switchboard.turns.agent import ButlerAgent, Parts
 from switchboard.turns.engine import Calls, SessionEngine, SessionHistory
 from switchboard.turns.memory import SessionMemory
-from switchboard.turns.presence import Presence
+from switchboard.turns.registration import Registration
 from switchboard.turns.terminal import NoTerminal
 
 _CLOSE_S: Final = 10.0
@@ -114,10 +114,10 @@ async def open_turns(
     async with AsyncExitStack() as stack:
         for work in (rule_book.follow, accept.watch_backlog, partial(clock.follow, database)):
             await run_in_background(stack, work)
-        presence = await stack.enter_async_context(Presence.open(database))
+        registration = await stack.enter_async_context(Registration.open(database))
         engine = SessionEngine(replace(context, closing=stack), calls)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
-        agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, presence, calls))
+        agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, registration, calls))
         agent.require_butler()
         try:
             yield TurnContext(agent, SessionMemory(system_id, database, history, compactor), PieceStore(database))

@@ -1,4 +1,4 @@
-"""Webhooks at the server's door: verified, made into messages, and accepted or put into quarantine before the answer.
+"""Webhooks that are posted to the server: before the answer they are verified, and accepted or put into quarantine.
 
 `server/http/hooks.py` calls `HookService` with what was posted. Next: `hook_accounts.py`, and
 `connectors/webhook/manifest.py`.

@@ -158,10 +158,10 @@ class Stream:
         """
         now = asyncio.get_running_loop().time
         end_at, look_at, ping_at, pause = now() + wait_s, 0.0, now() + _PING_EVERY_S, _LOOK_EVERY_S
-        with self._bell() as bell:
+        with self._listening() as signals:
             while True:
                 over = gone.is_set() or now() >= end_at
-                if (looking := bell.settled() or now() >= look_at) and not await allowed():
+                if (looking := signals.settled() or now() >= look_at) and not await allowed():
                     return
                 events = await self._happened(looking=looking)
                 if looking or events:
@@ -174,7 +174,7 @@ class Stream:
                     ping_at = now() + _PING_EVERY_S
                 if over or (events and events[-1].kind == "done"):
                     return
-                await bell.wait(min(look_at, end_at) - now())
+                await signals.wait(min(look_at, end_at) - now())
 
     async def _happened(self, *, looking: bool) -> list[Event]:
         # How it stands is read first: what is settled by then has its replies.
@@ -261,32 +261,32 @@ class Stream:
         return [*events[:-1], replace(events[-1], id=cursor)]
 
     @contextmanager
-    def _bell(self) -> Iterator[_Bell]:
-        bell, notifier = _Bell(), self._runtime.notifier
+    def _listening(self) -> Iterator[_Signals]:
+        signals, notifier = _Signals(), self._runtime.notifier
         stops = (
-            notifier.subscribe(delta_topic(self._request_id), bell.ring),
-            notifier.subscribe(settled_topic(self._request_id), bell.settle),
+            notifier.subscribe(delta_topic(self._request_id), signals.more),
+            notifier.subscribe(settled_topic(self._request_id), signals.settle),
         )
         try:
-            yield bell
+            yield signals
         finally:
             for stop in stops:
                 stop()
 
 
-class _Bell:
-    """Rung when there is more to read."""
+class _Signals:
+    """Of the notifier: that there is more to read, or that something was settled."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._given = asyncio.Event()
         self._settled = False
 
-    def ring(self) -> None:
-        self._rung.set()
+    def more(self) -> None:
+        self._given.set()
 
     def settle(self) -> None:
         self._settled = True
-        self._rung.set()
+        self._given.set()
 
     def settled(self) -> bool:
         """Whether something was settled since the last time."""
@@ -294,11 +294,11 @@ class _Bell:
         return settled
 
     async def wait(self, seconds: float) -> None:
-        """Until it is rung, at most so long; a ring since the last time counts."""
+        """Until there is one, at most so long; one since the last time counts."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._rung.wait()
-        self._rung.clear()
+                await self._given.wait()
+        self._given.clear()
 
 
 def pause_after(pause: float, *, quiet: bool) -> float:

@@ -1,4 +1,4 @@
-"""`/schemas/gateway.v1.json`: the frames of the gateway at `/v1/ws`. Next: `server/ws/door.py`."""
+"""`/schemas/gateway.v1.json`: the frames of the gateway at `/v1/ws`. Next: `server/ws/endpoint.py`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The gateway: chats over a WebSocket at `/v1/ws`. `door.py` is where a connection comes in."""
+"""The gateway: chats over a WebSocket at `/v1/ws`. `endpoint.py` is where a connection comes in."""

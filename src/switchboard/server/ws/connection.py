@@ -1,8 +1,8 @@
 """One connection of the gateway: requests come in, answers and events go out.
 
-`door.py` makes a `Connection` of a socket whose token is good. Requests are carried out one after the other, so that
-messages are stored in their order; each answer that is waited for has a task. Nothing is read ahead, and nothing is
-told ahead of what the client takes. Next: `app/messages/chat.py`, `streams.py`.
+`endpoint.py` makes a `Connection` of a socket whose token is good. Requests are carried out one after the other, so
+that messages are stored in their order; each answer that is waited for has a task. Nothing is read ahead, and nothing
+is told ahead of what the client takes. Next: `app/messages/chat.py`, `streams.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What uvicorn's WebSocket does not limit: who may hold memory, and for how long a connection takes to end.
 
 `serve.py` gives it to uvicorn, which makes one for each connection that is upgraded. In: the bytes of a client; out:
-events for `door.py`, or the end of the connection. Each is one of the `Connections` that there may be. Next: `door.py`.
+events for `endpoint.py`, or the end of the connection. Each is one of the `Connections` that there may be. Next:
+`endpoint.py`.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ async def check_a_message_of_nothing_disturbs_nobody(driver: Driver) -> None:
         await until(lambda: _settled(switchboard) == 2, "the empty one is settled")
 
 
-async def check_a_platform_that_begins_anew_brings_no_second_message(driver: RenewingDriver) -> None:
+async def check_a_platform_that_starts_over_brings_no_second_message(driver: RenewingDriver) -> None:
     """The cursor that is kept fits nothing any more: what is new arrives, and nothing twice."""
     await says(driver, 3)
     switchboard = scripted()
@@ -126,7 +126,7 @@ async def check_a_platform_that_begins_anew_brings_no_second_message(driver: Ren
         await until(lambda: len(switchboard.accepted) == 3, "3 messages are accepted")
         await until(lambda: switchboard.cursor is not None, "a cursor is kept")
         await running.killed()
-    await driver.begins_anew()
+    await driver.starts_over()
     for number in (4, 5):
         await driver.says("t", f"message {number}")
         async with connector(driver.configured, switchboard) as running:

@@ -30,7 +30,7 @@ CHECKS: Final[tuple[ConnectorCheck, ...]] = (
 """For every channel."""
 
 MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
-    (arriving.check_a_platform_that_begins_anew_brings_no_second_message, ("begins_anew",)),
+    (arriving.check_a_platform_that_starts_over_brings_no_second_message, ("starts_over",)),
     (arriving.check_what_we_or_programs_say_is_answered_by_nobody, ("own_says", "bot_says")),
     (arriving.check_an_edit_is_no_second_message, ("edits",)),
     (arriving.check_a_deletion_is_no_second_message, ("deletes",)),

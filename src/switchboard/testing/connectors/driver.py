@@ -81,7 +81,7 @@ class CountingDriver(Driver, Protocol):
 class RenewingDriver(Driver, Protocol):
     """The other side of a platform that can forget how it numbered what it gives."""
 
-    async def begins_anew(self) -> None:
+    async def starts_over(self) -> None:
         """Cursors mean something else, or nothing, from now on; what is given again is the same, in other bytes."""
 
 

@@ -148,7 +148,7 @@ class ScriptedPlatform:
         """A program writes."""
         self.add(thread, text, by_bot=True)
 
-    async def begins_anew(self) -> None:
+    async def starts_over(self) -> None:
         """No cursor is known any more, and the order in which events are kept is another one."""
         self.generation += 1
         self.events = [replace(one, raw=b"0" + one.raw) for one in reversed(self.events)]

@@ -60,8 +60,8 @@ async def without_upgrade(_: Request) -> Response:
     return response
 
 
-class Door:
-    """The endpoint."""
+class GatewayEndpoint:
+    """Takes in the clients of the gateway."""
 
     def __init__(self, parts: Services) -> None:
         self._parts = parts

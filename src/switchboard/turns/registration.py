@@ -28,8 +28,8 @@ log = structlog.get_logger(__name__)
 _TTL_S: Final = 10.0
 
 
-class Presence:
-    """`claim` is that of now: it is a new one after this process was taken for dead, or could not give a lane back."""
+class Registration:
+    """`claim`: it is another one after this process was taken for dead, or could not give a lane back."""
 
     def __init__(self, database: Database, claim: Claim) -> None:
         self._database = database
@@ -38,17 +38,17 @@ class Presence:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, database: Database) -> AsyncIterator[Presence]:
+    async def open(cls, database: Database) -> AsyncIterator[Registration]:
         """Registered until the end. Raises `Unavailable`, and ConfigurationError for a newer schema."""
-        presence = cls(database, await _register(database))
-        beating = asyncio.create_task(presence._beat())
+        registration = cls(database, await _register(database))
+        beating = asyncio.create_task(registration._beat())
         try:
-            yield presence
+            yield registration
         finally:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
             with contextlib.suppress(Unavailable):
-                await lanes.release_worker(database, presence.claim.worker)
+                await lanes.release_worker(database, registration.claim.worker)
 
     def lose(self) -> None:
         """A lane could not be given back: let all lanes of this process go, as soon as the database is there."""
