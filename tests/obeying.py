@@ -30,7 +30,7 @@ from switchboard.lanes.kinds import NOTICE, TURN
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import EngineContext
 from switchboard.store.facts import StoredFacts
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.testing.scripted_llm.obey import commands
 from switchboard.tools.files import file_tools
@@ -168,7 +168,10 @@ async def stage(url: str, workspaces: Path, members: Sequence[Member], web: Web 
     """With these butlers; messages name theirs (`pinned`)."""
     fetch = WebFetch(WebOptions(resolver=web.resolve)) if web else WebFetch()
     async with ScriptedLlm(obedient) as llm, lab(url, [Team(ROOT, None, members=tuple(members))], []) as parts:
-        readers, models = Readers(parts.database, TRUSTING), Asked([spec("openai", llm.url, "m", context=200_000)])
+        readers, models = (
+            StoredReaders(parts.database, TRUSTING),
+            Asked([spec("openai", llm.url, "m", context=200_000)]),
+        )
         context = EngineContext(
             NoMemos(),
             Book(),

@@ -12,7 +12,7 @@ from pathlib import Path
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.routing import Team
 from switchboard.store.approvals import StoredApprovals
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from tests.acceptance.model_node import Tracing
 from tests.asking import spec
 from tests.hands import at_work
@@ -27,7 +27,7 @@ async def work(url: str, llm: str, trace: Path) -> None:
     try:
         async with lab(url, [TEAM], []) as parts:
             context = {
-                "history": StoredHistory(parts.database, Readers(parts.database, CHANNELS)),
+                "history": StoredHistory(parts.database, StoredReaders(parts.database, CHANNELS)),
                 "approvals": StoredApprovals(parts.database),
                 "workspaces": trace.parent,
             }

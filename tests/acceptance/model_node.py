@@ -18,7 +18,7 @@ from switchboard.domain.routing import Team
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.engine import Effect
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from tests.asking import spec
 from tests.hands import at_work, settled
 from tests.lab import ROOT, Lab, butler, lab
@@ -60,7 +60,7 @@ async def work(url: str, llm: str, trace: Path, variant: str) -> None:
     tools = [Tracing("look", "idempotent", trace, variant), Tracing("pay", "effectful", trace, variant)]
     try:
         async with lab(url, [team(trace.parent, variant)], []) as parts:
-            history = StoredHistory(parts.database, Readers(parts.database, CHANNELS))
+            history = StoredHistory(parts.database, StoredReaders(parts.database, CHANNELS))
             engine = model_engine(models, tools, history=history, workspaces=trace.parent)
             compactor = Compactor(parts.database, models, ["m"])
             async with at_work(parts.worker({"model": engine})):

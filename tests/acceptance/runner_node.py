@@ -16,7 +16,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.routing import Team
 from switchboard.llm.port import CliKind
 from switchboard.store.approvals import StoredApprovals
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from tests.acceptance.model_node import Tracing
 from tests.asking import spec
 from tests.hands import at_work, settled
@@ -35,7 +35,7 @@ async def work(url: str, llm: str, place: Path, kind: CliKind, approve: Sequence
     tools = [Tracing("look", "idempotent", place / "trace", ""), Tracing("pay", "effectful", place / "trace", "")]
     try:
         async with lab(url, [team(*approve)], []) as parts:
-            history = StoredHistory(parts.database, Readers(parts.database, CHANNELS))
+            history = StoredHistory(parts.database, StoredReaders(parts.database, CHANNELS))
             context = {"history": history, "approvals": StoredApprovals(parts.database), "workspaces": place}
             engine = model_engine(models, tools, **context)
             async with at_work(parts.worker({"model": engine})):

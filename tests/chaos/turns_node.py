@@ -22,7 +22,7 @@ from switchboard.domain.routing import Rule, Team
 from switchboard.journey.turn import TurnLimits
 from switchboard.llm.port import ApiKind
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from tests.asking import spec
 from tests.chaos.node import Trace
 from tests.hands import at_work
@@ -71,7 +71,7 @@ async def work(url: str, llm: str, directory: Path) -> None:
     async with lab(url, [TEAM], RULES) as parts:
         specs = [spec(kind, llm, name, timeout=1.5, concurrency=8) for name, kind in KINDS.items()]
         models = Asked(specs, parts.database)
-        history = StoredHistory(parts.database, Readers(parts.database, CHANNELS))
+        history = StoredHistory(parts.database, StoredReaders(parts.database, CHANNELS))
         trace = Trace(directory / "trace")
         engine = model_engine(models, tools(trace), history=history, workspaces=directory / "workspaces")
         async with at_work(parts.worker({"model": engine}, limits=LIMITS)):

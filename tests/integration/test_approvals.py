@@ -25,7 +25,7 @@ from switchboard.ports.engine import Answer
 from switchboard.ports.tools import Tool
 from switchboard.store import approvals as store
 from switchboard.store.approvals import StoredApprovals
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.teams import seed
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
@@ -108,7 +108,7 @@ def a_team(**options: Any) -> Team:
 async def a_site(url: str, tmp_path: Path, *more: Tool, **options: Any) -> AsyncIterator[Site]:
     pay, look = Noting("pay", "effectful"), Noting("look")
     async with lab(url, [a_team(**options)], RULES) as parts, ScriptedLlm(brain, strict=True) as llm:
-        history = StoredHistory(parts.database, Readers(parts.database, CHANNELS))
+        history = StoredHistory(parts.database, StoredReaders(parts.database, CHANNELS))
         context: dict[str, Any] = {"approvals": StoredApprovals(parts.database), "workspaces": tmp_path}
         async with (
             a_model_engine(llm, [pay, look, AskUser(), *more], history=history, **context) as (engine, _),

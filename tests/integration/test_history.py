@@ -28,7 +28,7 @@ from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.store import compaction, lanes
 from switchboard.store.books import audit_books
-from switchboard.store.history import Readers, Said, StoredHistory, entry_rows
+from switchboard.store.history import Said, StoredHistory, StoredReaders, entry_rows
 from switchboard.store.lanes import Settlement
 from tests.hands import a_hand, assert_balanced, at_work, settled
 from tests.integration.test_compaction import OneModel
@@ -54,7 +54,7 @@ class Talker:
 
 
 def history_of(parts: Lab) -> StoredHistory:
-    return StoredHistory(parts.database, Readers(parts.database, TRUSTING))
+    return StoredHistory(parts.database, StoredReaders(parts.database, TRUSTING))
 
 
 async def nothing() -> None:

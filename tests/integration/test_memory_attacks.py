@@ -27,7 +27,7 @@ from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.store.facts import StoredFacts
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from tests.hands import at_work, settled
 from tests.lab import OWN_CLOCK, Lab, lab, submission
 from tests.waiting import eventually
@@ -147,7 +147,7 @@ class Stage:
 @asynccontextmanager
 async def stage(url: str) -> AsyncIterator[Stage]:
     async with lab(url) as parts:
-        readers = Readers(parts.database, TRUSTING)
+        readers = StoredReaders(parts.database, TRUSTING)
         recorder = Recorder(StoredHistory(parts.database, readers), StoredFacts(parts.database, readers))
         ways = ReplyWays(parts.database, {}, TRUSTING)
         leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": recorder}, ways, TurnLimits())

@@ -42,7 +42,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.inbox import Acceptance
 from switchboard.store.stopping import stop_message
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm, Status
@@ -408,7 +408,7 @@ async def a_held_site(
         lab(url, [TEAM], RULES) as other,
         ScriptedLlm(say) as llm,
     ):
-        history = StoredHistory(parts.database, Readers(parts.database, CHANNELS))
+        history = StoredHistory(parts.database, StoredReaders(parts.database, CHANNELS))
         async with (
             a_model_engine(llm, tools, history=history) as (engine, _),
             at_work(parts.worker({"model": wrap(engine)}, limits=LIMITS)),

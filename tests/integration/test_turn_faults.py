@@ -18,7 +18,7 @@ from switchboard.journey.turn import DELAYED, TurnLimits
 from switchboard.llm.port import ApiKind
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import ToolOutcome, ToolScope
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.inbox import Acceptance
 from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Call, Cut, Disconnect, Empty, Fault, Garbage, Reply, Request, ScriptedLlm
@@ -135,7 +135,7 @@ async def test_whatever_goes_wrong_all_turns_end_and_the_books_balance(database_
 async def test_a_turn_begins_with_the_bytes_of_the_turn_before(database_url: str) -> None:
     team = Team(ROOT, None, members=(butler("clerk", "model"),))
     async with lab(database_url, [team], RULES) as parts, ScriptedLlm(lambda _: Reply(text="Here.")) as llm:
-        readers = Readers(parts.database, CHANNELS)
+        readers = StoredReaders(parts.database, CHANNELS)
         history = StoredHistory(parts.database, readers)
         async with (
             a_model_engine(llm, readers=readers, history=history) as (engine, _),

@@ -32,7 +32,7 @@ from switchboard.ports.facts import Reader
 from switchboard.store import outbox as store
 from switchboard.store.accounts import require_free, require_lease
 from switchboard.store.database import Database
-from switchboard.store.history import Readers as StoredReaders
+from switchboard.store.history import StoredReaders
 from switchboard.store.inbox import get_raw
 from switchboard.store.lanes import Work
 from switchboard.store.outbox import pull_pool

@@ -17,7 +17,7 @@ from switchboard.domain.shown import FactSource, ShownFact
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Fact, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
-from switchboard.store.history import Readers
+from switchboard.store.history import StoredReaders
 from switchboard.store.ids import new_uuid7
 
 
@@ -26,7 +26,7 @@ class StoredFacts:
     """`Facts` in PostgreSQL."""
 
     database: Database
-    readers: Readers
+    readers: StoredReaders
 
     async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
         """As in the port."""

@@ -42,7 +42,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Readers:
+class StoredReaders:
     """Finds out for whom a turn reads, by what rules saw of its message."""
 
     database: Database
@@ -71,7 +71,7 @@ class StoredHistory:
     """`History` in PostgreSQL."""
 
     database: Database
-    readers: Readers
+    readers: StoredReaders
 
     async def load(self, turn: Turn) -> Sequence[Entry]:
         """As in the port."""

@@ -36,7 +36,7 @@ from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import ForeignDatabase
 from switchboard.store.facts import StoredFacts
 from switchboard.store.files import StoredFiles
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.lanes import Work
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
@@ -94,7 +94,7 @@ async def open_turns(
     """
     hide_variables()
     database, calls, system_id = ForeignDatabase(pool, "read_committed"), Calls(), SystemId(butler)
-    notifier, readers, clock = Notifier(database), Readers(database, CHANNELS), DatabaseClock()
+    notifier, readers, clock = Notifier(database), StoredReaders(database, CHANNELS), DatabaseClock()
     rule_book = await RuleBook.open(ForeignDatabase(pool, "repeatable_read"), notifier, classifying=False)
     await clock.measure(database)
     history = StoredHistory(database, readers)
@@ -129,7 +129,7 @@ async def open_turns(
 class _Returned:
     """The caller has the reply; nobody else sends it."""
 
-    def __init__(self, readers: Readers) -> None:
+    def __init__(self, readers: StoredReaders) -> None:
         self._readers = readers
 
     def pool(self, work: Work) -> str | None:  # noqa: ARG002

@@ -27,7 +27,7 @@ from switchboard.core.planning.machine import (
     Record,
     Refused,
     Start,
-    Stop,
+    StopStep,
     advance,
     begin,
 )
@@ -199,7 +199,7 @@ class _Run:
                     self._push(at, step.id, "approved" if approved else "refused", decision)
                 case Record(end):
                     self._trace.ended[end.id] = (now, end.state)
-                case Stop(step_id):
+                case StopStep(step_id):
                     self._push(now, step_id, "cancelled", Ended(End(step_id, "cancelled")))
                 case Park() | Finish():
                     pass

@@ -24,7 +24,7 @@ from switchboard.core.planning.machine import (
     Recorded,
     Refused,
     Start,
-    Stop,
+    StopStep,
     advance,
     begin,
     resume,
@@ -49,7 +49,7 @@ def shown(commands: Sequence[Command]) -> list[str]:
                 found.append(f"ask {one.id}")
             case Record(end):
                 found.append(f"{end.state} {end.id}: {end.why}")
-            case Stop(name):
+            case StopStep(name):
                 found.append(f"stop {name}")
             case Park(names):
                 found.append(f"park {' '.join(names)}")

@@ -30,15 +30,14 @@ from switchboard.core.planning.machine import (
     Record,
     Refused,
     Start,
-    Stop,
+    StopStep,
     advance,
     resume,
 )
 from switchboard.core.planning.records import recorded_of, tokens_of
 from switchboard.core.turns.asking import not_approved
 from switchboard.domain.planning import Pipeline, PipelineStep
-from switchboard.ports.engine import Decided, Outage, Parked
-from switchboard.ports.engine import Stop as Stopping
+from switchboard.ports.engine import Decided, Outage, Parked, Stop
 
 
 @dataclass
@@ -47,7 +46,7 @@ class Executor:
 
     carrier: Carrier
     seconds: Callable[[], float]
-    stop: Stopping | None
+    stop: Stop | None
     _plan: Plan = field(init=False)
     _running: dict[str, asyncio.Task[Ended]] = field(default_factory=dict, init=False)
     _ended: deque[str] = field(default_factory=deque, init=False)
@@ -116,7 +115,7 @@ class Executor:
             case Record(end):
                 if end.state != "done":
                     await self.carrier.journal.end(end.id, end.state, {"why": end.why})
-            case Stop(step_id):
+            case StopStep(step_id):
                 await self._stop(step_id, self._plan.halted or "cancelled")
             case Park() | Finish():
                 pass  # `_next` finds nothing that runs; `run` sees that it has ended

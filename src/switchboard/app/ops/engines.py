@@ -28,7 +28,7 @@ from switchboard.store.approvals import StoredApprovals
 from switchboard.store.database import Database
 from switchboard.store.facts import StoredFacts
 from switchboard.store.files import StoredFiles
-from switchboard.store.history import Readers, StoredHistory
+from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.mcp_tools import StoredPins
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
@@ -65,7 +65,7 @@ def engine_context(
     toolset: Toolset | None = None,
 ) -> EngineContext:
     """`models`: those that are asked, `toolset`: what is called; None: only to look whether they could be."""
-    readers = Readers(database, channels)
+    readers = StoredReaders(database, channels)
     return EngineContext(
         StoredMemos(database),
         StoredRemoteAgents(database),

@@ -112,7 +112,7 @@ class Record(Struct, frozen=True):
     end: End
 
 
-class Stop(Struct, frozen=True):
+class StopStep(Struct, frozen=True):
     """Stop a step that runs; its end is reported with `Ended` all the same."""
 
     id: str
@@ -128,7 +128,7 @@ class Finish(Struct, frozen=True):
     """All steps have ended."""
 
 
-Command = Start | Ask | Record | Stop | Park | Finish
+Command = Start | Ask | Record | StopStep | Park | Finish
 
 
 # The plan -------------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def advance(plan: Plan, *events: Event) -> Advance:
     if after is plan:
         return plan, ()
     refused = [Record(after.ends[one]) for one in sorted(plan.asked) if one in after.ends]
-    stops = map(Stop, after.running) if after.halted not in {plan.halted, "gave_up"} else ()
+    stops = map(StopStep, after.running) if after.halted not in {plan.halted, "gave_up"} else ()
     few = only_ends and _changes_nothing_else(plan, after)
     return _go_on(after, (*refused, *stops), [*ends] if few else None)
 
