@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -50,6 +49,8 @@ _PIECES: Final[tuple[tuple[str, str, float, float], ...]] = (
     ("four_bytes", r"[^\u0000-\uffff]", 0.0, 4.0),
 )
 _PIECE: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern, _, _ in _PIECES))
+_PRICES: Final = ((0.0, 0.0), *((piece, each) for _, _, piece, each in _PIECES))
+"""By the number of the group that matched."""
 
 _UNUSUAL: Final = re.compile(
     # Pairs of letters that hardly occur within the words a tokenizer knows (2.5 % of the pairs there, half of the
@@ -73,15 +74,18 @@ def estimate_tokens(text: str) -> int:
     """At least as many tokens as a model's tokenizer makes of `text`; 0 for no text.
 
     Never less than an eighth of its characters, never more than `token_ceiling`. Near additive: two texts joined
-    cost what they cost apart, give or take 64. About 2 million characters a second.
+    cost what they cost apart, give or take 64. About 3 million characters a second.
     """
-    pieces: Counter[str] = Counter()
-    characters: Counter[str] = Counter()
+    pieces, characters = [0] * len(_PRICES), [0] * len(_PRICES)
     for match in _PIECE.finditer(text):
-        name = match.lastgroup or ""
-        pieces[name] += 1
-        characters[name] += match.end() - match.start()
-    price = sum(piece * pieces[name] + each * characters[name] for name, _, piece, each in _PIECES)
+        sort = match.lastindex or 0
+        pieces[sort] += 1
+        if _PRICES[sort][1]:  # most pieces are words, whose length costs nothing
+            start, end = match.span()
+            characters[sort] += end - start
+    price = sum(
+        piece * many + each * long for (piece, each), many, long in zip(_PRICES, pieces, characters, strict=True)
+    )
     unusual = _UNUSUAL_PRICE * len(_UNUSUAL.findall(text))
     return min(math.ceil(price + unusual + _SLACK), token_ceiling(text))
 
