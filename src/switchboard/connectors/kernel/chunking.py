@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -189,9 +189,15 @@ def _boundary(text: str, start: int, last: int, fences: tuple[_Fence, ...]) -> i
         for end in reversed([found.end() for found in pattern.finditer(text, start, reach)]):
             if end <= wanted:
                 break
-            if _allowed(end, pattern, fences) and not any(at < end < until for at, until in atoms):
+            if _allowed(end, pattern, fences) and not _is_inside(end, atoms):
                 return end
     return _torn(text, start, last, atoms)
+
+
+def _is_inside(end: int, atoms: Sequence[tuple[int, int]]) -> bool:
+    """Whether a cut there would tear one of these, which are in order and do not overlap."""
+    position = bisect_left(atoms, (end, end)) - 1
+    return position >= 0 and end < atoms[position][1]
 
 
 def _allowed(end: int, pattern: re.Pattern[str], fences: tuple[_Fence, ...]) -> bool:
