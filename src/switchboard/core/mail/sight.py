@@ -118,8 +118,14 @@ class Sight:
 
     def enter(self, element: Element, values: Mapping[str, str]) -> None:
         """`values` are those of its attributes and styles."""
-        element.hides = element.hides or any(hides(values) for hides in _WAYS)
+        if values:  # most elements have none
+            element.hides = element.hides or any(hides(values) for hides in _WAYS)
+            self._dress(element, values)
         self._hiding += element.hides
+        if element.target and values.get("color", "inherit") == "inherit":
+            self._colour.set(element, _LINK)
+
+    def _dress(self, element: Element, values: Mapping[str, str]) -> None:
         if "visibility" in values:
             self._visible.set(element, values["visibility"] not in {"hidden", "collapse"})
         size = values.get("font-size") or _size_of_font(values.get("font", ""))
@@ -129,8 +135,6 @@ class Sight:
             self._indent.set(element, indent)
         if values.get("color", "inherit") != "inherit":
             self._colour.set(element, _colour(values["color"]))
-        elif element.target:
-            self._colour.set(element, _LINK)
         self._paint(element, values)
 
     def leave(self, element: Element) -> None:
