@@ -11,7 +11,7 @@ from switchboard.core.classification.prompt import Asked, Prompt, route_tool, ro
 from switchboard.domain.classification import Candidate
 from switchboard.domain.llm import ChatMessage, Reply, Request, ToolServer
 from switchboard.llm.build import Sessions
-from switchboard.llm.port import ApiKind, Kind, Session
+from switchboard.llm.port import ApiKind, Kind, ModelSession
 from switchboard.llm.spec import ModelSpec
 from switchboard.testing.scripted_llm import Reply as Scripted
 from switchboard.testing.scripted_llm import ScriptedLlm
@@ -50,7 +50,7 @@ def spec(kind: Kind, url: str, name: str = "first", **more: Any) -> ModelSpec:
 @asynccontextmanager
 async def session(
     kind: ApiKind, *replies: Scripted, strict: bool = False, **more: Any
-) -> AsyncIterator[tuple[Session, ScriptedLlm]]:
+) -> AsyncIterator[tuple[ModelSession, ScriptedLlm]]:
     """One session of a scripted model; `more` is of its spec."""
     async with ScriptedLlm(replies, strict=strict) as llm:
         sessions = Sessions([spec(kind, llm.url, **more)])

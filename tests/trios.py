@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from switchboard.agents.trio.engine import TrioEngine
-from switchboard.agents.trio.port import Planned, Planner, Question, Reviewed
+from switchboard.agents.trio.port import Planned, Planner, PlanQuestion, Reviewed
 from switchboard.core.planning.ladder import Settled
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep, Review, RouteDecision
@@ -46,14 +46,14 @@ class Given:
     unsure: bool = False
     notes: tuple[str, ...] = ()
     """Of its reviews."""
-    asked: list[Question] = field(default_factory=list)
+    asked: list[PlanQuestion] = field(default_factory=list)
     reviewed: list[tuple[Plan, Mapping[str, str]]] = field(default_factory=list)
 
-    async def plan(self, question: Question) -> Planned:
+    async def plan(self, question: PlanQuestion) -> Planned:
         self.asked.append(question)
         return Planned(Settled(self.decision, "exact", 1, self.unsure), (ModelUsage("router", 10, self.tokens),))
 
-    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+    async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         self.asked.append(question)
         self.reviewed.append((plan, texts))
         return Reviewed(self.reviews[len(self.reviewed) - 1], (ModelUsage("router", 10, self.tokens),), self.notes)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import httpx2
 
-from switchboard.domain.llm import ChatMessage, Delta, Image, Request, Tool, ToolResult
+from switchboard.domain.llm import ChatMessage, Image, ModelDelta, OfferedTool, Request, ToolResult
 from switchboard.llm.port import ApiKind
 from switchboard.llm.spec import API_KINDS
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm, Usage
@@ -30,7 +30,7 @@ _PATHS: Final[dict[ApiKind, str]] = {
     "openai-responses": "/v1/responses",
     "anthropic": "/v1/messages",
 }
-_TOOL: Final = Tool("weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}})
+_TOOL: Final = OfferedTool("weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}})
 _PICTURE: Final = Image("image/png", b"\x89PNG")
 _SCRIPT: Final = (
     Reply("Let me see.", (Call("weather", {"at": "ü"}), Call("weather", {})), "Two places.", Usage(50, 9, 20, 8)),
@@ -44,7 +44,7 @@ async def record(kind: ApiKind, more: dict[str, Any]) -> dict[str, Any]:
     async with session(kind, *_SCRIPT, strict=True, **more) as (one, llm):
         reply = await one.run(first)
         results = tuple(ToolResult(call.id or "", "sun", ok=n == 0) for n, call in enumerate(reply.calls))
-        told: list[Delta] = []
+        told: list[ModelDelta] = []
         messages = (*first.messages, reply.message, ChatMessage("user", results=results))
         await one.run(Request(messages, first.system, first.tools), told.append)
     requests = [

@@ -38,16 +38,16 @@ from switchboard.core.replies import reply_of
 from switchboard.core.routing.decide import decide_with
 from switchboard.core.routing.facts import facts
 from switchboard.core.uuid7 import uuid7_time
-from switchboard.domain.classification import Candidate, Classification, Part, RoutingResult, Utterance
+from switchboard.domain.classification import Candidate, Classification, RoutedPart, RoutingResult, Utterance
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.llm import Attempt, Reply, Report, ToolCall, Usage
+from switchboard.domain.llm import ModelAttempt, Reply, Report, ToolCall, Usage
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import Classified, Decision, Target, TeamId, Undecided
 from switchboard.journey.ask import (
-    Answer,
     Question,
     RoutingTask,
+    SessionOutcome,
     by_session,
     classified,
     concluded,
@@ -66,8 +66,8 @@ from switchboard.store.ids import new_uuid7
 from switchboard.store.inbox import Arrival
 
 __all__ = [
-    "Attempt",
     "MessagePipeline",
+    "ModelAttempt",
     "Reply",
     "Report",
     "RoutingContext",
@@ -268,22 +268,22 @@ class MessagePipeline:
         live = await read_live(self._snapshots, TeamId(question.team_id))
         return _asked(live, live.start, question)
 
-    async def _answered(self, question: Question, context: RoutingContext) -> Answer:
+    async def _answered(self, question: Question, context: RoutingContext) -> SessionOutcome:
         if self._classify_fn is None or not question.candidates:
             return await by_session(self._database, question, context.conversation_history, self._dispatched)
         try:
             said = await self._classify_fn(question.text, question.candidates, context)
         except Exception as error:
-            return Answer(Classification(error=error_text(error)))
+            return SessionOutcome(Classification(error=error_text(error)))
         calls = tuple(ToolCall(ROUTE_TOOL, one, {"status": "accepted"}, ok=True) for one in choices(said))
-        return Answer(parse_calls(Reply(calls=calls, stop_reason="classify_fn"), question.candidates))
+        return SessionOutcome(parse_calls(Reply(calls=calls, stop_reason="classify_fn"), question.candidates))
 
     async def _dispatched(self, task: RoutingTask) -> Report:
         by_keyword = "prompt" in _parameters(self._dispatch_fn)
         said = await (self._dispatch_fn(prompt=task.text) if by_keyword else self._dispatch_fn(task))
         return said if isinstance(said, Report) else Report(reply_of(said))
 
-    async def _handed_on(self, route_fn: RouteFn, case: _Case, answer: Answer) -> dict[str, str | None]:
+    async def _handed_on(self, route_fn: RouteFn, case: _Case, answer: SessionOutcome) -> dict[str, str | None]:
         """Per butler that was chosen None, or why it did not get its part; the others have not been told yet."""
         outcomes: dict[str, str | None] = {}
         for part in answer.classification.chosen:
@@ -293,7 +293,7 @@ class MessagePipeline:
                 outcomes[part.butler] = await _routed_by(route_fn, part, case.question.text, case.context)
         return outcomes
 
-    async def _delivered(self, case: _Case, answer: Answer) -> RoutingResult:
+    async def _delivered(self, case: _Case, answer: SessionOutcome) -> RoutingResult:
         """Store the message with its deliveries, if it has any."""
         outcomes: dict[str, str | None] = dict.fromkeys(answer.carried_out)
         left = [part for part in answer.classification.chosen if part.butler not in outcomes]
@@ -436,11 +436,11 @@ def _duplicate(first: UUID) -> RoutingResult:
     return RoutingResult("", {"status": "duplicate", "request_id": str(first)})
 
 
-def _result(case: _Case, answer: Answer, outcomes: Mapping[str, str | None], status: str = "") -> RoutingResult:
+def _result(case: _Case, answer: SessionOutcome, outcomes: Mapping[str, str | None], status: str = "") -> RoutingResult:
     return result_of(case.context.request_id, answer.model, answer.classification, outcomes, status)
 
 
-def _targets(parts: Iterable[Part], live: Live) -> tuple[dict[str, Target], dict[str, str]]:
+def _targets(parts: Iterable[RoutedPart], live: Live) -> tuple[dict[str, Target], dict[str, str]]:
     """The target of each name among the live ones, and why others have none: a context may bring its own names."""
     candidates, targets, unknown = live.candidates(live.start), dict[str, Target](), dict[str, str]()
     by_name = dict(zip((one.name for one in candidates), live.targets(live.start), strict=True))
@@ -453,7 +453,7 @@ def _targets(parts: Iterable[Part], live: Live) -> tuple[dict[str, Target], dict
     return targets, unknown
 
 
-def _first(question: Question, answer: Answer, targets: Mapping[str, Target]) -> Classified:
+def _first(question: Question, answer: SessionOutcome, targets: Mapping[str, Target]) -> Classified:
     """What the model chose, of the names that have a target."""
     found = answer.classification
     routed = tuple(part for part in found.routed if part.butler in targets)
@@ -472,7 +472,7 @@ def _lost(target: Target, decision: Decision, live: Live) -> str | None:
     return None if got else "; ".join(one.reason for one in decision.unrouted if one.team_id in teams) or "not reached"
 
 
-async def _routed_by(route_fn: RouteFn, part: Part, text: str, context: RoutingContext) -> str | None:
+async def _routed_by(route_fn: RouteFn, part: RoutedPart, text: str, context: RoutingContext) -> str | None:
     """Hand a part on; None, or why it was not taken."""
     try:
         said = await route_fn(part.butler, text if part.segment is None else part.segment, context)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from switchboard.agents.trio.port import Planned, Question, Reviewed
+from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.planning import RouteDecision
 from switchboard.domain.routing import Rule, SystemId, Team, TeamId
@@ -41,11 +41,11 @@ class Handing:
         self._trace = trace
         self._given = Given(RouteDecision("subagent", NIGHT))
 
-    async def plan(self, question: Question) -> Planned:
+    async def plan(self, question: PlanQuestion) -> Planned:
         self._trace.write("asked")
         return await self._given.plan(question)
 
-    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+    async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         return await self._given.review(question, plan, texts)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from switchboard.domain.shown import ShownApproval
-from switchboard.journey.approving import Decision, decide
+from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.store import approvals as store
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.acceptance.approving_node import TEAM
@@ -93,7 +93,7 @@ async def test_workers_may_die_while_a_person_thinks(
         with living(forks, tmp_path, database_url, llm):
             await eventually(lambda: heard(parts, len(LATER)))
         [asked] = await waiting(parts)
-        await decide(parts.database, parts.notifier, asked, Decision("approved", "a test"))
+        await decide(parts.database, parts.notifier, asked, ApprovalDecision("approved", "a test"))
         with living(forks, tmp_path, database_url, llm, doing) as third:
             assert await third.wait() == -signal.SIGKILL
         await say(parts, "last")

@@ -14,14 +14,14 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.classification.models import Asking, by_dispatcher
+from switchboard.app.classification.models import AskingPolicy, by_dispatcher
 from switchboard.app.models import StoredSpending
 from switchboard.core.classification.judge import parse_calls
 from switchboard.domain.llm import ModelFailure, Request
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Dispatcher
-from switchboard.llm.port import CliKind, Session
+from switchboard.llm.port import CliKind, ModelSession
 from switchboard.llm.spec import CLI_KINDS
 from switchboard.pipeline import MessagePipeline
 from switchboard.store import classification
@@ -63,7 +63,7 @@ HARMLESS = {"list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resou
 class Stage:
     """A command line with both of its ends."""
 
-    session: Session
+    session: ModelSession
     llm: ScriptedLlm
     server: RoutingServer
 
@@ -183,7 +183,7 @@ async def test_through_the_pipeline_and_our_own_mcp_server(kind: CliKind, databa
     ):
         sessions = Sessions([spec("openai", "http://127.0.0.1:9", "down"), spec(kind, llm.url, "real")])
         dispatcher = Dispatcher(sessions.models, StoredSpending(server.lab.database))
-        asking = Asking([spec.name for spec, _ in sessions.models], timeout=90.0, mcp_url=f"{server.url}/mcp")
+        asking = AskingPolicy([spec.name for spec, _ in sessions.models], timeout=90.0, mcp_url=f"{server.url}/mcp")
         dispatch = by_dispatcher(dispatcher, server.lab.database, asking)
         pipeline = MessagePipeline(server.lab.database.pool, dispatch, "switchboard")
         result = await pipeline.process("A pill for health, and a bill for finance.", {}, request_context=context)

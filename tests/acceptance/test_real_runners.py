@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.journey.approving import Decision, decide
+from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.lanes.faults import Point
 from switchboard.llm.build import Sessions
 from switchboard.llm.port import CliKind
@@ -288,7 +288,7 @@ async def test_it_waits_for_an_approval(kind: CliKind, database_url: str, tmp_pa
         words = (database_url, llm.url, str(tmp_path), kind, "pay")
         assert await live(forks, tmp_path, words) == 0
         [asked] = await approvals.list_approvals(parts.database, "pending", None, 9)
-        await decide(parts.database, parts.notifier, asked, Decision("approved", "a test"))
+        await decide(parts.database, parts.notifier, asked, ApprovalDecision("approved", "a test"))
         assert await live(forks, tmp_path, words, "before_journal:1:run:2") == -signal.SIGKILL
         assert await live(forks, tmp_path, words) == 0
         rows = await parts.database.rows("select text from outbox where system_id <> 'switchboard'")

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from switchboard.agents.trio.port import Planned, Question, Reviewed
+from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.core.planning.ladder import Settled
 from switchboard.core.planning.machine import Plan
 from switchboard.core.policy.retry import OutagePolicy
@@ -90,10 +90,10 @@ def _step(dice: random.Random, n: str, i: int) -> PipelineStep:
 class Drawn:
     """A planner that draws its plans; its reviews add a step at times."""
 
-    async def plan(self, question: Question) -> Planned:
+    async def plan(self, question: PlanQuestion) -> Planned:
         return Planned(Settled(plan_of(question.text), "exact", 1), (ModelUsage("router", 10, 40),))
 
-    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+    async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         more = len(plan.steps) % 3 == 0 and len(plan.steps) < 30
         label = f"{question.text.split()[1]}.{len(plan.steps) + 1}"
         added = (tool("more", "look", text=label),) if more else ()

@@ -18,7 +18,7 @@ from switchboard.domain.errors import Conflict
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Team
 from switchboard.domain.shown import ShownApproval
-from switchboard.journey.approving import Decision, decide
+from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer
@@ -39,7 +39,7 @@ from tests.waiting import eventually
 
 RULES = [rule(ROOT, [to("System1/clerk")])]
 DUE = "update awaited set deadline_at = clock_timestamp() - interval '1 s'"
-YES = Decision("approved", "operator")
+YES = ApprovalDecision("approved", "operator")
 
 
 def brain(request: Request) -> Reply:
@@ -83,7 +83,7 @@ class Site:
     async def open(self) -> list[ShownApproval]:
         return list(reversed(await store.list_approvals(self.parts.database, "pending", None, 100)))
 
-    async def decided(self, asked: ShownApproval, wanted: Decision = YES) -> None:
+    async def decided(self, asked: ShownApproval, wanted: ApprovalDecision = YES) -> None:
         await decide(self.parts.database, self.parts.notifier, asked, wanted)
         await eventually(lambda: settled(self.parts))
 
@@ -146,7 +146,7 @@ async def test_what_a_person_refuses_or_nobody_decides_is_told_to_the_model(data
     async with a_site(database_url, tmp_path) as site:
         first = await site.said("pay 7")
         [asked] = await site.asked()
-        await site.decided(asked, Decision("refused", "operator", "too much"))
+        await site.decided(asked, ApprovalDecision("refused", "operator", "too much"))
         [_, reply] = await site.parts.replies_to(first)
         assert reply.startswith('pay was not called: a person refused it, saying "too much".')
         second = await site.said("pay 8")
@@ -165,7 +165,7 @@ async def test_of_two_who_decide_at_once_one_does(database_url: str, tmp_path: P
     async with a_site(database_url, tmp_path) as site:
         await site.said("pay 7")
         [asked] = await site.asked()
-        wanted = [YES, Decision("refused", "another"), YES]
+        wanted = [YES, ApprovalDecision("refused", "another"), YES]
         outcomes = await asyncio.gather(*(site.decided(asked, one) for one in wanted), return_exceptions=True)
         conflicts = [one for one in outcomes if isinstance(one, Conflict)]
         assert len(conflicts) in (1, 2)
@@ -187,7 +187,7 @@ async def test_several_calls_of_one_answer_are_told_once_and_their_results_go_ba
         await site.decided(two)
         assert await site.open() == [one], "the turn waits for the other"
         assert site.pay.calls == []
-        await site.decided(one, Decision("refused", "operator"))
+        await site.decided(one, ApprovalDecision("refused", "operator"))
         told, reply = await site.parts.replies_to(first)
         assert told.count("This needs an approval first") == 2
         assert reply.startswith("pay was not called: a person refused it. ")

@@ -27,7 +27,7 @@ from switchboard.core.policy.budget import Amount
 from switchboard.core.uuid7 import next_uuid7
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.journey.classify import RouteLimits
-from switchboard.llm.dispatch import Limits
+from switchboard.llm.dispatch import DispatchLimits
 from switchboard.server.listener import bind
 from switchboard.server.serve import run_server
 from switchboard.store import classification, model_usage, routing
@@ -695,10 +695,10 @@ async def test_what_is_old_goes_but_for_corrections_and_the_account_of_days(open
         )
         today = datetime.now(UTC).date()
         held = await classification.reserve_day(
-            database, Reservation(new_uuid7(), today, Amount(5)), Limits().day, timedelta(hours=1)
+            database, Reservation(new_uuid7(), today, Amount(5)), DispatchLimits().day, timedelta(hours=1)
         )
         gone = await classification.reserve_day(
-            database, Reservation(new_uuid7(), today, Amount(5)), Limits().day, timedelta(seconds=-1)
+            database, Reservation(new_uuid7(), today, Amount(5)), DispatchLimits().day, timedelta(seconds=-1)
         )
         await model_usage.cooldown(database, new_uuid7(), "first", -1, "it failed")
         await model_usage.cooldown(database, new_uuid7(), "first", 60, "it fails")

@@ -26,7 +26,7 @@ from switchboard.app.process_models import ProcessModels
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_classifier, make_worker, open_runtime, open_switchboard
-from switchboard.core.policy.budget import Amount, Cap, Refusal
+from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import Bill, Usage
 from switchboard.domain.routing import SystemId, Target, Team
@@ -450,7 +450,7 @@ async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: 
         days = iter([date(2026, 1, 1), date(2026, 1, 2)])
         account = StoredSpending(house.runtime.database, lambda: next(days))
         hold = await account.reserve(Amount(10, 3), Cap(10))
-        assert not isinstance(hold, Refusal)
+        assert not isinstance(hold, BudgetRefusal)
         await account.settle(hold, Bill("test", "m", Usage(5, 2), 2))
         assert await spent_on(house.runtime.database, date(2026, 1, 1)) == Amount(7, 2)
         refused = await classification.reserve_day(
@@ -459,7 +459,7 @@ async def test_the_account_of_a_day_is_settled_on_the_day_it_was_opened(opened: 
             Cap(10),
             timedelta(minutes=1),
         )
-        assert isinstance(refused, Refusal)
+        assert isinstance(refused, BudgetRefusal)
 
 
 async def test_without_a_limit_nothing_is_set_aside_and_all_is_booked(opened: Open) -> None:
@@ -467,7 +467,7 @@ async def test_without_a_limit_nothing_is_set_aside_and_all_is_booked(opened: Op
         day = date(2026, 1, 1)
         account = StoredSpending(house.runtime.database, lambda: day)
         hold = await account.reserve(Amount(10, 3), Cap())
-        assert not isinstance(hold, Refusal)
+        assert not isinstance(hold, BudgetRefusal)
         assert await house.runtime.database.value("select count(*) from model_reservation") == 0
         await account.settle(hold, Bill("test", "m", Usage(5, 2), 2))
         assert await spent_on(house.runtime.database, day) == Amount(7, 2)

@@ -15,11 +15,11 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from switchboard.app.classification.model_tests import Place, _remedy
+from switchboard.app.classification.model_tests import SessionPlace, _remedy
 from switchboard.app.ops.doctor import _models, check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
-from switchboard.domain.llm import Attempt, Report, Usage
+from switchboard.domain.llm import ModelAttempt, Report, Usage
 from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.ask import _billed, _last_billed
 from tests.integration.test_cli import Cli, ask, envelope
@@ -256,7 +256,7 @@ def test_a_command_line_is_tried_at_the_endpoints_of_the_running_server(
 
 def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture[str]) -> None:
     row = ClassificationRow(uuid4(), "x", "root", ())
-    tried = (Attempt("a", "timeout", "late", Usage(10)), Attempt("b", "cooldown", "paused for 26 s"))
+    tried = (ModelAttempt("a", "timeout", "late", Usage(10)), ModelAttempt("b", "cooldown", "paused for 26 s"))
     assert [_billed(row, one).cost_usd for one in tried] == [None, None]
     assert _last_billed(row, Report(None, tried)).cost_usd is None
     limits = {"tokens_per_message": 1, "sender_per_minute": 30, "sender_tokens_per_day": 0}
@@ -272,27 +272,27 @@ def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture
 def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> None:
     """Our own server was up: it is not the cause."""
     model = ModelSettings(name="cli", kind="claude-code", model="m", base_url="http://127.0.0.1:9")
-    place = Place("http://127.0.0.1:8470/mcp", None)
+    place = SessionPlace("http://127.0.0.1:8470/mcp", None)
     for message, named in (
         ("claude-code broke off", "base_url"),
         ("Switchboard's MCP server cannot be reached", "classify.mcp_url"),
     ):
-        attempt = Attempt("cli", "unavailable", message)
+        attempt = ModelAttempt("cli", "unavailable", message)
         assert named in _remedy(model, attempt, place)
 
 
 def test_what_is_set_is_not_advised() -> None:
-    place = Place("http://127.0.0.1:8470/mcp", None)
+    place = SessionPlace("http://127.0.0.1:8470/mcp", None)
     local = ModelSettings(name="own", kind="openai", model="m", base_url="http://127.0.0.1:9", max_tokens=99)
     for outcome in ("garbage", "unfit"):
-        attempt = Attempt("own", outcome, "it said nothing")
+        attempt = ModelAttempt("own", outcome, "it said nothing")
         assert 'set profile = "local"' in _remedy(local, attempt, place)
         assert "profile" not in _remedy(local.model_copy(update={"profile": "local"}), attempt, place)
         assert "profile" not in _remedy(ModelSettings(name="a", kind="anthropic", model="m"), attempt, place)
     keyed = local.model_copy(update={"api_key_env": "KEY"})
-    assert "set api_key_env" in _remedy(local, Attempt("own", "auth", "401"), place)
-    assert "refuses the request" in _remedy(keyed, Attempt("own", "unavailable", "status 403: no"), place)
-    assert _remedy(keyed, Attempt("own", "auth", "401"), place).endswith("rejects the key in KEY: renew it")
+    assert "set api_key_env" in _remedy(local, ModelAttempt("own", "auth", "401"), place)
+    assert "refuses the request" in _remedy(keyed, ModelAttempt("own", "unavailable", "status 403: no"), place)
+    assert _remedy(keyed, ModelAttempt("own", "auth", "401"), place).endswith("rejects the key in KEY: renew it")
 
 
 def test_without_a_server_a_command_line_cannot_be_tried_and_says_so(

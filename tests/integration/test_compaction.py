@@ -21,7 +21,7 @@ from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.uuid7 import first_uuid7, next_uuid7
 from switchboard.domain.ledger import LaneKey
-from switchboard.domain.llm import Attempt, Reply, Report, Request
+from switchboard.domain.llm import ModelAttempt, Reply, Report, Request
 from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import Submission
 from switchboard.journey.compaction import Compactor
@@ -71,7 +71,7 @@ class OneModel:
         assert (asking.asker, asking.butler.startswith("System1/")) == ("compaction", True)
         self.asked.append(request)
         text = await self.answer()
-        return Report(None, (Attempt("cheap", "unavailable", "gone"),)) if text is None else Report(Reply(text))
+        return Report(None, (ModelAttempt("cheap", "unavailable", "gone"),)) if text is None else Report(Reply(text))
 
 
 async def always() -> str | None:

@@ -20,7 +20,7 @@ from switchboard.journey.accept import Submission
 from switchboard.ports.engine import EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.store import dead_letters as store
 from switchboard.store.books import audit_books
-from switchboard.store.dead_letters import Report
+from switchboard.store.dead_letters import DeadLetterReport
 from switchboard.store.outbox import pull_pool
 from tests.dead_letters import (
     OPERATOR,
@@ -375,7 +375,7 @@ async def test_what_could_not_be_logged_is_logged_later(database_url: str) -> No
         expected = {await a_dead_letter(parts, sender=f"s{n}") for n in range(3)}
         written: list[UUID] = []
 
-        def write(report: Report) -> None:
+        def write(report: DeadLetterReport) -> None:
             written.append(report.dead_letter_id)
             if len(written) == 2:
                 raise OSError("no space left on device")

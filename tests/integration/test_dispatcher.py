@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from switchboard.app.classification.models import Asking, by_dispatcher
+from switchboard.app.classification.models import AskingPolicy, by_dispatcher
 from switchboard.core.classification.prompt import CLOSING, OPENING, Asked, Prompt, route_tool, routing_prompt
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.core.policy.budget import Amount, Cap, SenderCaps
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.llm import (
-    Attempt,
     ChatMessage,
-    Delta,
     FailureKind,
+    ModelAttempt,
+    ModelDelta,
     ModelFailure,
     OnDelta,
     Report,
@@ -39,7 +39,7 @@ from switchboard.domain.llm import (
 from switchboard.domain.llm import Reply as Said
 from switchboard.journey.ask import RoutingTask
 from switchboard.llm.build import Sessions
-from switchboard.llm.dispatch import Dispatcher, Limits, Terms
+from switchboard.llm.dispatch import Dispatcher, DispatchLimits, Terms
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import DayBook
@@ -84,7 +84,7 @@ class Scripted:
     async def run(self, task: Request, on_delta: OnDelta | None = None) -> Said:
         self.asked.append(task)
         if on_delta is not None:
-            on_delta(Delta(f"{self.name} says "))
+            on_delta(ModelDelta(f"{self.name} says "))
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -96,7 +96,7 @@ class Scripted:
                 raise said
             assert isinstance(said, Said)
             if on_delta is not None:
-                on_delta(Delta(end=said))
+                on_delta(ModelDelta(end=said))
                 return replace(said, text=f"{self.name} says {said.text}")
             return said
         finally:
@@ -107,10 +107,12 @@ GOOD = Said(calls=(ToolCall("route_to_butler", {"butler": "health"}),), usage=Us
 DOWN = ModelFailure("unavailable", "down")
 
 
-def dispatcher(*models: Scripted, limits: Limits | None = None, clock: Clock | None = None, **more: Any) -> Dispatcher:
+def dispatcher(
+    *models: Scripted, limits: DispatchLimits | None = None, clock: Clock | None = None, **more: Any
+) -> Dispatcher:
     """Over these; `more` is of their specs."""
     pairs = [(ModelSpec(one.name, "openai", "m", **more), one) for one in models]
-    return Dispatcher(pairs, DayBook(lambda: TODAY), limits or Limits(), clock=clock or Clock())
+    return Dispatcher(pairs, DayBook(lambda: TODAY), limits or DispatchLimits(), clock=clock or Clock())
 
 
 def by(report: Report) -> str | None:
@@ -118,7 +120,7 @@ def by(report: Report) -> str | None:
     return None if report.reply is None else report.reply.model
 
 
-def outcomes(attempts: Iterable[Attempt]) -> list[tuple[str, str]]:
+def outcomes(attempts: Iterable[ModelAttempt]) -> list[tuple[str, str]]:
     return [(one.name, one.outcome) for one in attempts]
 
 
@@ -161,7 +163,7 @@ async def test_a_model_that_fails_is_followed_by_the_next_in_order() -> None:
 
 
 async def test_text_of_a_model_that_then_failed_is_taken_back() -> None:
-    told: list[Delta] = []
+    told: list[ModelDelta] = []
     first, second = Scripted("a", lambda _: DOWN), Scripted("b", lambda _: Said("good", usage=Usage(9, 1)))
     report = await dispatcher(first, second, price_in=1.0).run(request(), on_delta=told.append)
     assert [delta.text for delta in told if not delta.end] == ["a says ", "", "b says "]
@@ -172,7 +174,7 @@ async def test_text_of_a_model_that_then_failed_is_taken_back() -> None:
 
 
 async def test_no_text_is_left_if_no_model_answers() -> None:
-    told: list[Delta] = []
+    told: list[ModelDelta] = []
     report = await dispatcher(Scripted("a", lambda _: DOWN)).run(request(), on_delta=told.append)
     assert report.reply is None
     assert fold(told) == Said()
@@ -404,7 +406,9 @@ async def test_a_model_gets_as_much_history_as_fits_its_context(context: int | N
 
 
 async def test_a_report_without_attempts_says_so() -> None:
-    one = dispatcher(Scripted("down", lambda _: DOWN), Scripted("dear", lambda _: GOOD), limits=Limits(day=Cap(0)))
+    one = dispatcher(
+        Scripted("down", lambda _: DOWN), Scripted("dear", lambda _: GOOD), limits=DispatchLimits(day=Cap(0))
+    )
     report = await one.run(request())
     assert (outcomes(report.attempts), report.asked) == ([("down", "budget"), ("dear", "budget")], False)
     assert report.failure is not None
@@ -471,7 +475,7 @@ async def test_a_busy_model_is_skipped() -> None:
         return GOOD
 
     busy, spare = Scripted("busy", act), Scripted("spare", lambda _: GOOD)
-    one = dispatcher(busy, spare, concurrency=1, limits=Limits(patience=0.0))
+    one = dispatcher(busy, spare, concurrency=1, limits=DispatchLimits(patience=0.0))
     running = asyncio.create_task(one.run(request()))
     while not busy.asked:
         await asyncio.sleep(0)
@@ -495,7 +499,7 @@ async def test_budgets_of_a_message_and_of_a_day() -> None:
     today = [TODAY]
     book = DayBook(lambda: today[0])
     spec_ = ModelSpec("cheap", "openai", "m", price_in=1000.0, price_out=1000.0, max_tokens=100)
-    one = Dispatcher([(spec_, cheap)], book, Limits(day=Cap(micros=6_000_000)))
+    one = Dispatcher([(spec_, cheap)], book, DispatchLimits(day=Cap(micros=6_000_000)))
     together = await asyncio.gather(*(one.run(request()) for _ in range(10)))
     answered = [report for report in together if report.reply is not None]
     assert 0 < len(answered) < 10
@@ -559,7 +563,7 @@ async def test_a_session_that_fails_or_is_cancelled_is_booked_for_its_sender(dat
     async with lab(database_url) as house:
         accepted = await house.accept.accept(submission())
         ask = by_dispatcher(
-            dispatcher(Scripted("one", act)), house.database, Asking(("one",), senders=SenderCaps(tokens=10**6))
+            dispatcher(Scripted("one", act)), house.database, AskingPolicy(("one",), senders=SenderCaps(tokens=10**6))
         )
         running = asyncio.ensure_future(ask(replace(routing(prompt()), request_id=str(accepted.request_id))))
         await reached.wait()
@@ -578,7 +582,7 @@ async def test_a_session_that_fails_or_is_cancelled_is_booked_for_its_sender(dat
 async def test_a_classification_becomes_a_request_and_a_report(database_url: str) -> None:
     sick, good = Scripted("sick", lambda _: DOWN), Scripted("good", lambda _: GOOD)
     async with lab(database_url) as house:
-        asking = Asking(("sick", "good"), timeout=9.0, mcp_url="http://127.0.0.1:1/mcp")
+        asking = AskingPolicy(("sick", "good"), timeout=9.0, mcp_url="http://127.0.0.1:1/mcp")
         report = await by_dispatcher(dispatcher(sick, good), house.database, asking)(routing(prompt()))
     assert report.reply is not None
     assert not report.reply.by_program  # its calls are carried out for it

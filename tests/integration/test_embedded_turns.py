@@ -52,7 +52,7 @@ from switchboard.turns import (
     stream_message,
     tool_definitions,
 )
-from switchboard.turns.engine import Call, Calls
+from switchboard.turns.engine import Calls, EngineCall
 from tests.asking import spec
 from tests.hands import assert_balanced
 from tests.lab import ROOT, Lab, butler, lab
@@ -404,7 +404,7 @@ async def test_a_caller_that_goes_while_it_claims_leaves_its_session_free(
 async def test_a_call_that_ends_leaves_the_others_of_its_request(database_url: str) -> None:
     calls, request_id = Calls(), RequestId(uuid4())
     async with ScriptedLlm(says) as llm, a_host(database_url, llm) as (_, context):
-        first, second = (Call(context, NewMessage("s1", "api", "hello", request_id="r1")) for _ in range(2))
+        first, second = (EngineCall(context, NewMessage("s1", "api", "hello", request_id="r1")) for _ in range(2))
         with calls.waiting(request_id, first):
             with calls.waiting(request_id, second):
                 assert calls.of(request_id) is first

@@ -25,7 +25,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.chat import ChatEntry, within
-from switchboard.cli.client import Place
+from switchboard.cli.client import ServerPlace
 from switchboard.cli.messages.exchange import Exchange, Line
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.ports.engine import (
@@ -521,7 +521,7 @@ async def test_the_terminal_goes_on_when_its_connection_was_lost(database_url: s
             wire.cut()
 
     async with a_server(database_url, tmp_path, Writing(story)) as server, Wire(server.url).laid() as wire:
-        place = Place(wire.url, server.token, "")
+        place = ServerPlace(wire.url, server.token, "")
         async with Exchange(place, terminal, Line("s", "tale", "k"), take) as exchange:
             accepted = await exchange.send()
             answer = await exchange.follow(SOON)
@@ -562,7 +562,7 @@ async def test_the_terminal_shows_nothing_twice_though_its_stream_is_forgotten(
 
     async with a_server(database_url, tmp_path, Both(), "cook") as server:
         line = Line("s", "pay", "k")
-        exchange = Exchange(Place(server.url, server.token, ""), None, line, take)
+        exchange = Exchange(ServerPlace(server.url, server.token, ""), None, line, take)
         async with exchange:
             await exchange.send()
             following = asyncio.create_task(exchange.follow(SOON))

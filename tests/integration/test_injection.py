@@ -24,7 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from switchboard.app.access import Principal
-from switchboard.app.classification.models import Asking, by_dispatcher
+from switchboard.app.classification.models import AskingPolicy, by_dispatcher
 from switchboard.app.models import StoredSpending
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.classification import Candidate
@@ -36,7 +36,7 @@ from switchboard.journey.accept import Submission
 from switchboard.journey.ask import ModelClassifier
 from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Dispatcher
-from switchboard.llm.port import Kind, Session
+from switchboard.llm.port import Kind, ModelSession
 from switchboard.llm.spec import ModelSpec
 from switchboard.server.http.gate import is_public
 from switchboard.store import audit, classification
@@ -187,7 +187,7 @@ class Obedient:
 
 
 @asynccontextmanager
-async def api_models(url: str) -> AsyncIterator[list[tuple[ModelSpec, Session]]]:
+async def api_models(url: str) -> AsyncIterator[list[tuple[ModelSpec, ModelSession]]]:
     """The provider's own client, pointed to the scripted server."""
     spec = ModelSpec("first", "openai", "scripted-1", f"{url}/v1", concurrency=16, timeout=20)
     sessions = Sessions([spec])
@@ -197,8 +197,8 @@ async def api_models(url: str) -> AsyncIterator[list[tuple[ModelSpec, Session]]]
         await sessions.aclose()
 
 
-def classifier(parts: Lab, models: list[tuple[ModelSpec, Session]], **asking: Any) -> ModelClassifier:
-    asked = Asking([spec.name for spec, _ in models], timeout=30, **asking)
+def classifier(parts: Lab, models: list[tuple[ModelSpec, ModelSession]], **asking: Any) -> ModelClassifier:
+    asked = AskingPolicy([spec.name for spec, _ in models], timeout=30, **asking)
     dispatcher = Dispatcher(models, StoredSpending(parts.database))
     return ModelClassifier(parts.database, by_dispatcher(dispatcher, parts.database, asked), attempts=1)
 

@@ -13,15 +13,27 @@ import pytest
 
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.llm import ChatMessage, Delta, Image, ModelFailure, Request, Tool, ToolCall, ToolResult, fold
+from switchboard.domain.llm import (
+    ChatMessage,
+    Image,
+    ModelDelta,
+    ModelFailure,
+    OfferedTool,
+    Request,
+    ToolCall,
+    ToolResult,
+    fold,
+)
 from switchboard.domain.llm import Reply as Said
 from switchboard.llm.bodies import in_turn
-from switchboard.llm.port import ApiKind, Session
+from switchboard.llm.port import ApiKind, ModelSession
 from switchboard.llm.spec import API_KINDS
 from switchboard.testing.scripted_llm import Call, Reply, Status, WithoutIds
 from tests.asking import session
 
-WEATHER: Final = Tool("weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}})
+WEATHER: Final = OfferedTool(
+    "weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}}
+)
 FIRST: Final = Request((ChatMessage("user", "Rain at a, b or c?"),), "You know the weather.", (WEATHER,), whole=False)
 TWO: Final = (Call("weather", {"at": "a"}), Call("weather", {"at": "b"}))
 TURN: Final = (
@@ -40,9 +52,9 @@ every_profile = pytest.mark.parametrize(("kind", "more"), PROFILES, ids=str)
 either_way = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 
 
-async def ask(one: Session, request: Request, *, streamed: bool = False) -> Said:
+async def ask(one: ModelSession, request: Request, *, streamed: bool = False) -> Said:
     """Ask, streamed or not; deltas fold to the reply."""
-    told: list[Delta] = []
+    told: list[ModelDelta] = []
     reply = await one.run(request, told.append if streamed else None)
     assert not streamed or fold(told) == reply
     return reply
@@ -54,7 +66,7 @@ def after(request: Request, reply: Said, **more: Any) -> Request:
     return replace(request, messages=(*request.messages, reply.message, ChatMessage("user", results=results)), **more)
 
 
-async def turn(one: Session, *, streamed: bool = False) -> Said:
+async def turn(one: ModelSession, *, streamed: bool = False) -> Said:
     """Ask until nothing more is called."""
     request = FIRST
     reply = await ask(one, request, streamed=streamed)

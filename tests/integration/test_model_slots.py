@@ -15,8 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.agents.trio.planner import ModelPlanner
-from switchboard.app.classification.model_tests import Place, try_tools
-from switchboard.app.classification.spending import Spending
+from switchboard.app.classification.model_tests import SessionPlace, try_tools
+from switchboard.app.classification.spending import SpendingReport
 from switchboard.app.metrics import Metrics
 from switchboard.app.models import StoredSlots, open_models
 from switchboard.app.ops.doctor import check_database
@@ -24,7 +24,7 @@ from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
 from switchboard.llm.dispatch import Terms
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import Lease, NoSlot, Wanted, rank_of
+from switchboard.llm.slots import NoSlot, SlotLease, Wanted, rank_of
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage
 from switchboard.store.database import Database
@@ -163,7 +163,7 @@ async def test_a_refused_key_pauses_its_model_for_all_who_have_it(
         assert await outcome(renewed) == "answered", "with another key"
         assert await outcome(theirs) == "cooldown"
         await assert_paused(database, settings(database_url, llm.url, **old), paused=True)
-        place = Place("", database, "")
+        place = SessionPlace("", database, "")
         one = settings(database_url, llm.url, **old)
         assert (await try_tools(one, one.models[0], place)).outcome == "unfit", "it answered"
         await assert_paused(database, one, paused=False)
@@ -201,7 +201,7 @@ async def outcome(one: OpenModels) -> str:
 
 async def assert_paused(database: Database, given: Settings, *, paused: bool) -> None:
     """As an operator sees it."""
-    [model] = (await Spending(given, database, tuple).models()).models
+    [model] = (await SpendingReport(given, database, tuple).models()).models
     assert (model.state, model.until, bool(model.why)) == ("paused" if paused else "ready", None, paused)
     findings = [one for one in await check_database(given) if one.name == "model paused"]
     assert len(findings) == paused
@@ -211,26 +211,26 @@ async def assert_paused(database: Database, given: Settings, *, paused: bool) ->
 async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(database: Database) -> None:
     ours, theirs = StoredSlots(database, 0.5), StoredSlots(database, 60)
     held = [await ours.take(slot("a", 2)), await theirs.take(slot("a", 2))]
-    assert all(isinstance(one, Lease) for one in held)
+    assert all(isinstance(one, SlotLease) for one in held)
     late = slot("a", 2)
     assert await ours.take(late) == NoSlot()
     other = await ours.take(slot("b", 1))
-    assert isinstance(other, Lease)
+    assert isinstance(other, SlotLease)
     before = await database.value("select max(until) from model_lease where slot = 'b'")
 
     async def renewed() -> bool:
         return bool(await database.value("select max(until) > $1 from model_lease where slot = 'b'", before))
 
     await eventually(renewed)
-    for one in (held[0], other, Lease(late.ticket)):
-        assert isinstance(one, Lease)
+    for one in (held[0], other, SlotLease(late.ticket)):
+        assert isinstance(one, SlotLease)
         ours.free(one.ticket)
 
     async def freed() -> bool:
         return await leases(database) == 1
 
     await eventually(freed)
-    assert isinstance(await theirs.take(slot("a", 2)), Lease)
+    assert isinstance(await theirs.take(slot("a", 2)), SlotLease)
 
 
 def slot(name: str, most: int, asker: str = "turn") -> Wanted:
@@ -240,7 +240,7 @@ def slot(name: str, most: int, asker: str = "turn") -> Wanted:
 async def test_who_waits_is_served_by_rank_then_by_age_whatever_process_waits(database: Database) -> None:
     processes = [StoredSlots(database, 60) for _ in range(3)]
     holder = slot("a", 1)
-    assert isinstance(await processes[0].take(holder), Lease)
+    assert isinstance(await processes[0].take(holder), SlotLease)
     askers = ("plan", "compaction", "plan", "turn", "classification")
     waiting = [(processes[n % 3], slot("a", 1, asker)) for n, asker in enumerate(askers)]
     for process, wanted in waiting:
@@ -249,7 +249,7 @@ async def test_who_waits_is_served_by_rank_then_by_age_whatever_process_waits(da
     served: list[int] = []
     while len(served) < len(askers):
         for n, (process, wanted) in enumerate(waiting):
-            if n not in served and isinstance(await process.take(wanted), Lease):
+            if n not in served and isinstance(await process.take(wanted), SlotLease):
                 served.append(n)
                 process.free(wanted.ticket)
     assert [askers[n] for n in served] == ["classification", "turn", "plan", "plan", "compaction"]
@@ -260,12 +260,12 @@ async def test_a_place_in_line_is_lost_by_who_does_not_ask_any_more(database: Da
     ours, theirs = StoredSlots(database, 60), StoredSlots(database, 60)
     gone, later = slot("a", 1, "classification"), slot("a", 1, "plan")
     holder = slot("a", 1)
-    assert isinstance(await ours.take(holder), Lease)
+    assert isinstance(await ours.take(holder), SlotLease)
     assert await theirs.take(gone) == NoSlot()
     ours.free(holder.ticket)
     assert await ours.take(later) == NoSlot(), "somebody stands before it"
     await database.run("update model_lease set until = clock_timestamp() - interval '1 s' where not holds and rank = 0")
-    assert isinstance(await ours.take(later), Lease)
+    assert isinstance(await ours.take(later), SlotLease)
 
 
 async def test_a_message_is_routed_next_however_many_plans_wait(database: Database, database_url: str) -> None:
@@ -322,7 +322,7 @@ async def test_a_slot_that_is_given_back_is_free_for_the_next_request_of_the_sam
     slots = StoredSlots(database, 60)
     for _ in range(20):
         lease = await slots.take(slot("a", 1))
-        assert isinstance(lease, Lease)
+        assert isinstance(lease, SlotLease)
         slots.free(lease.ticket)
 
 

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.llm import ChatMessage, Delta, ModelFailure, Request, Tool, Usage, fold
+from switchboard.domain.llm import ChatMessage, ModelDelta, ModelFailure, OfferedTool, Request, Usage, fold
 from switchboard.domain.llm import Reply as Said
 from switchboard.llm.api import ApiSession
 from switchboard.llm.events import EventReader
@@ -35,7 +35,9 @@ from switchboard.testing.scripted_llm.openai_responses import OpenAiResponses
 from switchboard.testing.scripted_llm.spoil import spoil
 from tests.asking import session
 
-WEATHER: Final = Tool("weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}})
+WEATHER: Final = OfferedTool(
+    "weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}}
+)
 QUESTION: Final = Request((ChatMessage("user", "Rain?"),), "You know the weather.", (WEATHER,), whole=False)
 SPEAKERS: Final[dict[str, Speaker]] = {
     "openai": OpenAiChat(),
@@ -77,7 +79,7 @@ class Provider:
     most: int | None = None
     size: int = 0
 
-    async def ask(self, told: list[Delta] | None = None, question: Request = QUESTION) -> Said:
+    async def ask(self, told: list[ModelDelta] | None = None, question: Request = QUESTION) -> Said:
         one = ApiSession(self.spec, cast(ApiKind, self.spec.kind), self.opened)
         return await one.run(question, None if told is None else told.append)
 
@@ -125,7 +127,7 @@ def scripts(seed: int) -> Iterator[Reply]:
 @every_spec
 async def test_deltas_fold_to_the_whole_reply_for_a_thousand_scripts(spec: ModelSpec) -> None:
     for number, script in zip(range(250), scripts(7), strict=False):
-        told: list[Delta] = []
+        told: list[ModelDelta] = []
         provider = Provider(spec, script, random.Random(number))
         streamed = await provider.ask(told)
         assert fold(told) == streamed, script
@@ -139,7 +141,7 @@ async def test_what_breaks_off_at_any_byte_is_a_failure_and_never_an_answer(spec
     whole = Provider(spec, reply)
     await whole.ask([], question)
     for most in range(whole.size):
-        told: list[Delta] = []
+        told: list[ModelDelta] = []
         with pytest.raises(ModelFailure) as caught:
             await Provider(spec, reply, random.Random(most), most).ask(told, question)
         assert caught.value.kind in {"unavailable", "garbage"}, most
@@ -164,7 +166,7 @@ async def test_what_breaks_off_over_http_is_a_failure(kind: ApiKind, *, quiet: b
 
 @every_kind
 async def test_a_streamed_answer_is_told_as_it_comes_with_its_usage(kind: ApiKind) -> None:
-    told: list[Delta] = []
+    told: list[ModelDelta] = []
     usage = Told(50, 9, 20, 0 if kind == "openai" else 8)
     async with session(kind, msgspec.structs.replace(ROUND, usage=usage)) as (one, llm):
         reply = await one.run(QUESTION, told.append)
@@ -191,7 +193,7 @@ async def test_an_error_within_the_stream_is_a_failure(kind: ApiKind, status: in
 
 @every_kind
 async def test_a_stream_that_falls_silent_is_not_waited_for(kind: ApiKind) -> None:
-    told: list[Delta] = []
+    told: list[ModelDelta] = []
     async with session(kind, msgspec.structs.replace(ROUND, fault=Hang(at="middle"))) as (one, llm):
         with pytest.raises(ModelFailure, match=r"said nothing for 0\.2 s") as caught:
             await one.run(replace(QUESTION, idle=0.2), told.append)
@@ -207,7 +209,7 @@ async def test_before_the_first_event_a_model_may_think() -> None:
 
 
 async def test_a_server_that_does_not_stream_is_heard_as_well() -> None:
-    told: list[Delta] = []
+    told: list[ModelDelta] = []
     body = '{"choices": [{"message": {"content": "Sun."}, "finish_reason": "stop"}]}'
     async with session("openai", Reply(fault=ContentType("application/json", body))) as (one, _):
         reply = await one.run(QUESTION, told.append)
@@ -289,7 +291,7 @@ def test_thinking_is_no_speech(text: str, said: str) -> None:
 
 
 async def test_thinking_without_a_beginning_is_taken_back() -> None:
-    told: list[Delta] = []
+    told: list[ModelDelta] = []
     reply = await Provider(SPECS[-1], Reply("It may rain.</think>\nSun.")).ask(told)
     assert (reply.text, fold(told)) == ("Sun.", reply)
     assert [delta.reset for delta in told].count(True) == 1

@@ -14,9 +14,9 @@ from typing import Any, Final
 import pytest
 
 from switchboard.agents.trio.planner import ModelPlanner
-from switchboard.agents.trio.port import Planned, Question
+from switchboard.agents.trio.port import Planned, PlanQuestion
 from switchboard.core.planning.check import steps_faults
-from switchboard.core.planning.machine import End, Ended, Finish, Plan, Record, Start, advance, begin
+from switchboard.core.planning.machine import End, Ended, Finish, Plan, Record, StartStep, advance, begin
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.read import steps_of
 from switchboard.core.planning.templates import templates
@@ -33,8 +33,8 @@ from tests.unit.planning.menus import ARXIV, CRATE, LIMITS, MENU
 SAYING: Final = f"Write a report about {ARXIV} and {CRATE}"
 
 
-def question(text: str = SAYING, menu: Menu = MENU, **more: Any) -> Question:
-    made = Question(text, menu, LIMITS, templates(text, menu, LIMITS), ("router",), 20_000, 60.0)
+def question(text: str = SAYING, menu: Menu = MENU, **more: Any) -> PlanQuestion:
+    made = PlanQuestion(text, menu, LIMITS, templates(text, menu, LIMITS), ("router",), 20_000, 60.0)
     return replace(made, **more)
 
 
@@ -280,8 +280,8 @@ async def carried_out(one: ModelPlanner, text: str = "A summary.") -> Plan:
     left = deque(commands)
     while left:
         command = left.popleft()
-        assert isinstance(command, Start | Finish | Record), "nothing that was added needs to be approved"
-        if isinstance(command, Start):
+        assert isinstance(command, StartStep | Finish | Record), "nothing that was added needs to be approved"
+        if isinstance(command, StartStep):
             reviews = command.step.action == "router_review"
             found = (await one.review(question(menu=AFTER), made, {"s2": text})).review if reviews else None
             made, more = advance(made, Ended(End(command.step.id, "done", 10), found))

@@ -470,7 +470,7 @@ async def _some_dead_letter(watched: Watched) -> UUID:
     return found
 
 
-async def _some_case(watched: Watched) -> dead_letters.Case:
+async def _some_case(watched: Watched) -> dead_letters.DeadLetterCase:
     tier = 'update message_inbox set envelope = \'{"control": {"policy_tier": "default"}}\' where request_id = $1'
     dead_letter = await _some_dead_letter(watched)
     shown = await dead_letters.get_dead_letter(watched.database, dead_letter)
@@ -563,7 +563,7 @@ async def _reroute(database: Database, found: Sequence[dead_letters.Untold]) -> 
         assert case is not None
         again = Decision(1, chosen, (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
         outcome = await dead_letters.reroute(database, case, again, Handling("olga", "spare can"))
-        assert outcome == dead_letters.Outcome("rerouted", 2)
+        assert outcome == dead_letters.HandlingOutcome("rerouted", 2)
 
 
 async def _tell(database: Database, found: Sequence[dead_letters.Untold]) -> None:

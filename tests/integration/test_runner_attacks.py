@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from switchboard.core.turns.asking import displayed
-from switchboard.domain.llm import Tool, ToolCall, ToolResult
+from switchboard.domain.llm import OfferedTool, ToolCall, ToolResult
 from switchboard.llm.tool_server import serving
 from switchboard.ports.engine import Answer, Decided, Effect, EngineFailure, Parked, Turn
 from switchboard.testing.engines import MemoryJournal, a_turn
@@ -207,7 +207,7 @@ async def nothing(call: ToolCall) -> ToolResult:
     raise AssertionError(call)
 
 
-TOOLS = (Tool("pay", "pays", {"type": "object"}),)
+TOOLS = (OfferedTool("pay", "pays", {"type": "object"}),)
 
 
 async def test_nobody_is_answered_when_the_turn_is_over(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ async def test_who_does_not_read_the_answers_is_read_no_further(tmp_path: Path) 
     async def listed_once() -> bool:
         return listed > 0
 
-    async with serving(tmp_path, (Tool("pay", "pays", Schema()),), nothing):
+    async with serving(tmp_path, (OfferedTool("pay", "pays", Schema()),), nothing):
         _, writer = await connected(tmp_path)
         writer.write(b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}\n' * 1000)
         await eventually(listed_once)

@@ -19,7 +19,7 @@ import pytest
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Team
-from switchboard.journey.approving import Decision, decide
+from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.ports.engine import (
     Answer,
     Decided,
@@ -372,7 +372,7 @@ async def test_a_worker_parks_a_turn_and_goes_on_when_it_is_decided(database_url
         await eventually(lambda: waits(parts))
         [asked] = await store.list_approvals(parts.database, "pending", None, 9)
         assert (asked.tool, asked.arguments) == ("pay", {"text": "b"})
-        await decide(parts.database, parts.notifier, asked, Decision("approved", "a test"))
+        await decide(parts.database, parts.notifier, asked, ApprovalDecision("approved", "a test"))
         assert await replied(parts) == ["Paid."]
         await assert_balanced(parts)
     assert [arguments for _, arguments in pay.calls] == [{"text": "b"}]

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from switchboard.connectors.kernel import sending
-from switchboard.connectors.kernel.api import Api, Place
+from switchboard.connectors.kernel.api import AccountPlace, Api
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.held import LEASE_S
 from switchboard.connectors.kernel.intake import Handling
@@ -166,10 +166,10 @@ async def test_who_has_lost_the_lease_sends_no_further_byte() -> None:
     event = {"external_event_id": "1", "external_thread_id": "t", "reply_address": {"thread": "t"}}
     outbox_id = switchboard.reply({"event": event, "sender": {"identity": "p"}}, "", [("a.txt", b"a")])
     async with switchboard.client() as http:
-        api = Api(http, Place("api", "scripted:1", "i"))
+        api = Api(http, AccountPlace("api", "scripted:1", "i"))
         await api.lease()
         session = await platform.configured.manifest.open(platform.configured.account)
-        sender = sending.Sender(session, api, WITH_FILES, "resend_marked", Health(clock), clock)
+        sender = sending.ReplySender(session, api, WITH_FILES, "resend_marked", Health(clock), clock)
         running = asyncio.create_task(sender.run())
         await until(lambda: f"POST /v1/outbox/{outbox_id}/receipt" in switchboard.requests, "it gives the reply back")
         running.cancel()

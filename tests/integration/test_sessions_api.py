@@ -19,9 +19,9 @@ from switchboard.domain.llm import (
     ChatMessage,
     FailureKind,
     ModelFailure,
+    OfferedTool,
     OnDelta,
     Request,
-    Tool,
     ToolResult,
     Usage,
 )
@@ -346,7 +346,7 @@ async def test_the_key_goes_into_the_header_and_nowhere_else(monkeypatch: pytest
 
 # Several turns --------------------------------------------------------------------------------------------------------
 
-WEATHER = Tool("weather", "What the weather is", {"type": "object", "properties": {"at": {"type": "string"}}})
+WEATHER = OfferedTool("weather", "What the weather is", {"type": "object", "properties": {"at": {"type": "string"}}})
 CALLED = Reply(calls=(Call("weather", {"at": "home"}),), usage=Told(10, 3))
 
 

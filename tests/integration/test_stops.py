@@ -47,7 +47,7 @@ from switchboard.store.inbox import Acceptance
 from switchboard.store.stopping import stop_message
 from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.faults import Where
-from switchboard.tools.threads import Stop, in_thread
+from switchboard.tools.threads import StopSignal, in_thread
 from tests.hands import a_hand, assert_balanced, at_work, settled
 from tests.lab import OWN_CLOCK, ROOT, Lab, butler, lab, rule, submission, to
 from tests.obeying import TRUSTING
@@ -530,7 +530,7 @@ async def a_deaf_thread(gate: Gate) -> None:
     """A thread that does not look whether it is to stop."""
     loop = asyncio.get_running_loop()
 
-    def work(_: Stop) -> None:
+    def work(_: StopSignal) -> None:
         loop.call_soon_threadsafe(gate.entered.set)
         gate.through.wait(60)
 

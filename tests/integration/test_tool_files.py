@@ -27,8 +27,8 @@ from switchboard.tools.calls import call_tool
 from switchboard.tools.files import MOST_SHOWN
 from switchboard.tools.results import remove_results, turns_with_results
 from switchboard.tools.search import MOST_SEARCHED
-from switchboard.tools.threads import Stop, Stopped, in_thread
-from switchboard.tools.workspace import MOST_WRITTEN, Refused, Written, write
+from switchboard.tools.threads import Stopped, StopSignal, in_thread
+from switchboard.tools.workspace import MOST_WRITTEN, WorkspaceRefusal, Written, write
 from tests.documents import HOME, blocks
 from tests.tools import KEY, TOOLS, TURN, called, scope_of
 
@@ -609,7 +609,7 @@ async def test_no_reader_sees_half_a_file(workspace: Path) -> None:
 
 
 def test_a_write_that_is_stopped_leaves_nothing(workspace: Path) -> None:
-    (stop := Stop()).ask()
+    (stop := StopSignal()).ask()
     (workspace / "file").write_text("before")
     with pytest.raises(Stopped):
         write(workspace, Written(("file",), b"after", KEY), stop)
@@ -667,8 +667,8 @@ def test_removing_results_follows_no_link_and_waits_for_no_fifo(workspace: Path,
     (results / "link").symlink_to(outside)
     (results / "hard").hardlink_to(outside / "file")
     os.mkfifo(results / "fifo")
-    assert turns_with_results(workspace, Stop()) == [TURN]
-    remove_results(workspace, TURN, Stop())
+    assert turns_with_results(workspace, StopSignal()) == [TURN]
+    remove_results(workspace, TURN, StopSignal())
     assert contents(workspace) == {"tool-results": None}
     assert contents(outside) == {"file": b"keep"}
 
@@ -677,22 +677,22 @@ def test_links_and_fifos_in_place_of_results_lead_nowhere(workspace: Path, tmp_p
     outside = tmp_path / "outside"
     (outside / str(TURN)).mkdir(parents=True)
     (outside / str(TURN) / "file").write_text("keep")
-    assert turns_with_results(workspace, Stop()) == []
+    assert turns_with_results(workspace, StopSignal()) == []
     (workspace / "tool-results").mkdir()
     place = workspace / "tool-results" / str(TURN)
     makers: list[Callable[[], None]] = [lambda: place.symlink_to(outside), lambda: os.mkfifo(place), place.touch]
     for make in makers:
         make()
-        assert turns_with_results(workspace, Stop()) == []
-        remove_results(workspace, TURN, Stop())  # as if it had been exchanged meanwhile
+        assert turns_with_results(workspace, StopSignal()) == []
+        remove_results(workspace, TURN, StopSignal())  # as if it had been exchanged meanwhile
         assert not place.is_symlink()
         assert not place.exists()
     (workspace / "tool-results").rmdir()
     (workspace / "tool-results").symlink_to(outside)
     with pytest.raises(OSError, match=r"Not a directory|symbolic"):
-        turns_with_results(workspace, Stop())
+        turns_with_results(workspace, StopSignal())
     with pytest.raises(OSError, match=r"Not a directory|symbolic"):
-        remove_results(workspace, TURN, Stop())
+        remove_results(workspace, TURN, StopSignal())
     assert contents(outside) == {str(TURN): None, f"{TURN}/file": b"keep"}
 
 
@@ -700,7 +700,7 @@ def test_results_that_are_nested_too_deeply_stay(workspace: Path) -> None:
     deep = workspace / "tool-results" / str(TURN) / "/".join("d" * 40)
     deep.mkdir(parents=True)
     with pytest.raises(OSError, match="not empty"):
-        remove_results(workspace, TURN, Stop())
+        remove_results(workspace, TURN, StopSignal())
     assert deep.is_dir()
 
 
@@ -710,7 +710,7 @@ def test_results_that_are_nested_too_deeply_stay(workspace: Path) -> None:
 async def test_who_is_cancelled_waits_until_the_work_has_stopped() -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    def work(stop: Stop) -> None:
+    def work(stop: StopSignal) -> None:
         begun.set()
         try:
             while True:
@@ -761,11 +761,11 @@ async def test_descriptors_are_closed(workspace: Path, outside: Path) -> None:
 
 def test_what_a_reader_has_apart_has_quotas_of_its_own(tmp_path: Path) -> None:
     def put(*parts: str) -> None:
-        write(tmp_path, Written(parts, b"x" * 20_000, KEY), Stop(), 50_000)
+        write(tmp_path, Written(parts, b"x" * 20_000, KEY), StopSignal(), 50_000)
 
     put("inbox", "1.png")
     put("inbox", "2.png")
-    with pytest.raises(Refused, match="is full"):
+    with pytest.raises(WorkspaceRefusal, match="is full"):
         put("inbox", "3.png")
     put("tool-results", "turn", "read_file.txt")
     assert sorted(names(tmp_path / "inbox")) == ["1.png", "2.png"]

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from switchboard.agents.loop.asking import OUTSIDE, STRANGE
-from switchboard.agents.trio.port import Question, Reviewed
+from switchboard.agents.trio.port import PlanQuestion, Reviewed
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review, RouteDecision
@@ -557,7 +557,7 @@ async def test_a_plan_that_is_stopped_as_its_review_gives_up_ends_what_runs() ->
     stop, stopped = asyncio.Event(), asyncio.Event()
 
     class GivesUp(Given):
-        async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+        async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
             stop.set()
             return await super().review(question, plan, texts)
 

@@ -15,7 +15,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.agents.trio.port import Question, Reviewed
+from switchboard.agents.trio.port import PlanQuestion, Reviewed
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import PipelineStep, Review
@@ -56,7 +56,7 @@ class _World(Given):
     started: dict[str, float] = field(default_factory=dict)
     ended: dict[str, float] = field(default_factory=dict)
 
-    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+    async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         [name] = [step.id for step in plan.steps if step.action == "router_review" and step.id in plan.running]
         await self._pass(name)
         self.reviews = (*self.reviews, self.adds.get(name, Review("complete")))

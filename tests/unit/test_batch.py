@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.domain.errors import Unavailable
-from switchboard.lanes.batch import Batch
+from switchboard.lanes.batch import BatchWriter
 from tests.waiting import SOON, eventually
 
 
@@ -37,14 +37,14 @@ class Ledger:
 
 async def test_one_alone_is_written_at_once() -> None:
     ledger = Ledger()
-    assert await Batch(ledger.write).put(1) == 2
+    assert await BatchWriter(ledger.write).put(1) == 2
     assert ledger.commits == [[1]]
 
 
 async def test_what_arrives_during_a_commit_shares_the_next_one() -> None:
     ledger = Ledger()
     ledger.gate.clear()
-    batch = Batch(ledger.write)
+    batch = BatchWriter(ledger.write)
     asks = [asyncio.create_task(batch.put(n)) for n in range(1)]
     await eventually(lambda: _is(ledger.commits == [[0]]))
     asks += [asyncio.create_task(batch.put(n)) for n in range(1, 6)]
@@ -56,14 +56,14 @@ async def test_what_arrives_during_a_commit_shares_the_next_one() -> None:
 
 async def test_no_commit_is_larger_than_the_most() -> None:
     ledger = Ledger()
-    assert await Batch(ledger.write, most=3).put_all(range(8)) == [n * 2 for n in range(8)]
+    assert await BatchWriter(ledger.write, most=3).put_all(range(8)) == [n * 2 for n in range(8)]
     assert ledger.commits == [[0, 1, 2], [3, 4, 5], [6, 7]]
 
 
 async def test_two_writers_commit_side_by_side() -> None:
     ledger = Ledger()
     ledger.gate.clear()
-    batch = Batch(ledger.write, writers=2)
+    batch = BatchWriter(ledger.write, writers=2)
     asks = []
     for n in range(2):
         asks.append(asyncio.create_task(batch.put(n)))
@@ -77,7 +77,7 @@ async def test_two_writers_commit_side_by_side() -> None:
 
 async def test_one_bad_row_costs_nothing_else() -> None:
     ledger = Ledger()
-    answers = await Batch(ledger.write).put_all([1, -2, 3])
+    answers = await BatchWriter(ledger.write).put_all([1, -2, 3])
     assert answers[0] == 2
     assert answers[2] == 6
     assert isinstance(answers[1], ValueError)
@@ -87,7 +87,7 @@ async def test_one_bad_row_costs_nothing_else() -> None:
 async def test_an_outage_is_told_to_all_and_the_batch_lives_on() -> None:
     ledger = Ledger()
     ledger.down = True
-    batch = Batch(ledger.write)
+    batch = BatchWriter(ledger.write)
     answers = await batch.put_all([1, 2])
     assert [type(a) for a in answers] == [Unavailable, Unavailable]
     assert ledger.commits == [[1, 2]], "an outage is no reason to try once for each"
@@ -98,7 +98,7 @@ async def test_an_outage_is_told_to_all_and_the_batch_lives_on() -> None:
 async def test_a_cancelled_caller_does_not_affect_the_others() -> None:
     ledger = Ledger()
     ledger.gate.clear()
-    batch = Batch(ledger.write)
+    batch = BatchWriter(ledger.write)
     asks = [asyncio.create_task(batch.put(n)) for n in range(4)]
     await eventually(lambda: _is(len(ledger.commits) == 1))
     asks[0].cancel()
@@ -115,7 +115,7 @@ async def test_a_write_that_forgets_an_answer_leaves_nobody_waiting_and_answers_
         return [ask * 2 for ask in asks if ask != 1]
 
     async with asyncio.timeout(SOON):
-        answers = await Batch(forgetful).put_all([0, 1, 2])
+        answers = await BatchWriter(forgetful).put_all([0, 1, 2])
     assert (answers[0], answers[2]) == (0, 4)
     assert isinstance(answers[1], ValueError)
 
@@ -125,7 +125,7 @@ async def test_a_cancelled_write_cancels_those_who_asked() -> None:
         raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await Batch(cancelled).put(1)
+        await BatchWriter(cancelled).put(1)
 
 
 class Keyed:
@@ -133,7 +133,9 @@ class Keyed:
 
     def __init__(self, least: int = 1) -> None:
         self.commits: list[tuple[list[str], asyncio.Event]] = []
-        self.batch: Batch[str, str] = Batch(self.write, most=4, least=least, writers=2, key=lambda word: word[0])
+        self.batch: BatchWriter[str, str] = BatchWriter(
+            self.write, most=4, least=least, writers=2, key=lambda word: word[0]
+        )
         self.calls: list[asyncio.Task[Sequence[str | BaseException]]] = []
 
     async def write(self, asks: Sequence[str]) -> list[str]:
@@ -181,7 +183,7 @@ async def test_what_joins_others_is_written_with_them_as_long_as_they_wait_and_h
         await _come_round()
         return [ask.upper() for ask in asks]
 
-    batch: Batch[str, str] = Batch(write, most=3)
+    batch: BatchWriter[str, str] = BatchWriter(write, most=3)
     first = batch.hand_in("a")
     assert batch.join(first, "b")
     await _come_round()
@@ -243,7 +245,9 @@ def test_however_calls_and_commits_interleave_each_key_keeps_its_order(
         return [n for _, n in asks]
 
     async def run() -> None:
-        batch: Batch[tuple[str, int], int] = Batch(write, most=most, least=least, writers=2, key=lambda ask: ask[0])
+        batch: BatchWriter[tuple[str, int], int] = BatchWriter(
+            write, most=most, least=least, writers=2, key=lambda ask: ask[0]
+        )
         count = itertools.count()
         numbered = [[(key, next(count)) for key in call] for call in calls]
         waiting = []

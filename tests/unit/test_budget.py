@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Price, Refusal, amount, on, reserve, settle
+from switchboard.core.policy.budget import (
+    ZERO,
+    Amount,
+    BudgetAccount,
+    BudgetRefusal,
+    Cap,
+    Price,
+    amount,
+    on,
+    reserve,
+    settle,
+)
 
 TODAY = date(2026, 6, 1)
 _AMOUNTS = st.builds(Amount, st.integers(0, 100), st.integers(0, 100))
@@ -33,39 +44,44 @@ def test_what_tokens_cost_is_rounded_up(tokens_in: int, tokens_out: int, price: 
 @pytest.mark.parametrize(
     ("account", "wanted", "cap", "refusal"),
     [
-        (Account(TODAY), Amount(10, 5), Cap(), None),
-        (Account(TODAY, Amount(90)), Amount(10), Cap(tokens=100), None),
-        (Account(TODAY, Amount(90)), Amount(11), Cap(tokens=100), Refusal("day", "tokens", 100, 90, 11)),
-        (Account(TODAY, Amount(50), Amount(40)), Amount(11), Cap(100), Refusal("day", "tokens", 100, 90, 11, 40)),
-        (Account(None, Amount(0, 7)), Amount(9, 4), Cap(micros=10), Refusal("message", "micros", 10, 7, 4)),
-        (Account(), Amount(1), Cap(tokens=0), Refusal("message", "tokens", 0, 0, 1)),
-        (Account(), ZERO, Cap(tokens=0, micros=0), None),
+        (BudgetAccount(TODAY), Amount(10, 5), Cap(), None),
+        (BudgetAccount(TODAY, Amount(90)), Amount(10), Cap(tokens=100), None),
+        (BudgetAccount(TODAY, Amount(90)), Amount(11), Cap(tokens=100), BudgetRefusal("day", "tokens", 100, 90, 11)),
+        (
+            BudgetAccount(TODAY, Amount(50), Amount(40)),
+            Amount(11),
+            Cap(100),
+            BudgetRefusal("day", "tokens", 100, 90, 11, 40),
+        ),
+        (BudgetAccount(None, Amount(0, 7)), Amount(9, 4), Cap(micros=10), BudgetRefusal("message", "micros", 10, 7, 4)),
+        (BudgetAccount(), Amount(1), Cap(tokens=0), BudgetRefusal("message", "tokens", 0, 0, 1)),
+        (BudgetAccount(), ZERO, Cap(tokens=0, micros=0), None),
     ],
 )
-def test_what_may_be_reserved(account: Account, wanted: Amount, cap: Cap, refusal: Refusal | None) -> None:
+def test_what_may_be_reserved(account: BudgetAccount, wanted: Amount, cap: Cap, refusal: BudgetRefusal | None) -> None:
     found = reserve(account, wanted, cap)
     if refusal is not None:
         assert found == refusal
     else:
-        assert found == Account(account.day, account.spent, account.reserved + wanted)
+        assert found == BudgetAccount(account.day, account.spent, account.reserved + wanted)
 
 
 def test_a_refusal_passes_if_only_running_calls_leave_no_room() -> None:
-    assert Refusal("day", "tokens", 100, 90, 50, 40).passing
-    assert not Refusal("day", "tokens", 100, 90, 51, 40).passing
+    assert BudgetRefusal("day", "tokens", 100, 90, 50, 40).passing
+    assert not BudgetRefusal("day", "tokens", 100, 90, 51, 40).passing
 
 
 def test_a_refusal_says_what_it_counts() -> None:
-    told = str(Refusal("day", "micros", 100, 90, 11))
+    told = str(BudgetRefusal("day", "micros", 100, 90, 11))
     assert told == "11 micro-dollars more than the 90 used would exceed the 100 of a day"
 
 
 @given(st.lists(_AMOUNTS, max_size=12), _CAPS)
 def test_whatever_runs_at_once_stays_within_the_cap_by_its_estimates(wanted: list[Amount], cap: Cap) -> None:
-    account, granted = Account(TODAY), []
+    account, granted = BudgetAccount(TODAY), []
     for one in wanted:
         after = reserve(account, one, cap)
-        if isinstance(after, Account):
+        if isinstance(after, BudgetAccount):
             account = after
             granted.append(one)
     assert account.reserved.tokens == sum(one.tokens for one in granted) <= (cap.tokens or account.reserved.tokens)
@@ -77,30 +93,30 @@ def test_whatever_runs_at_once_stays_within_the_cap_by_its_estimates(wanted: lis
 
 
 def test_the_real_cost_is_booked_even_above_the_cap() -> None:
-    account = reserve(Account(TODAY), Amount(10), Cap(tokens=10))
-    assert isinstance(account, Account)
+    account = reserve(BudgetAccount(TODAY), Amount(10), Cap(tokens=10))
+    assert isinstance(account, BudgetAccount)
     after = settle(account, Amount(10), Amount(25))
-    assert after == Account(TODAY, Amount(25))
-    assert isinstance(reserve(after, Amount(1), Cap(tokens=10)), Refusal)
+    assert after == BudgetAccount(TODAY, Amount(25))
+    assert isinstance(reserve(after, Amount(1), Cap(tokens=10)), BudgetRefusal)
 
 
 def test_a_call_that_was_never_made_costs_nothing() -> None:
-    account = Account(TODAY, Amount(5), Amount(10))
-    assert settle(account, Amount(10), ZERO) == Account(TODAY, Amount(5))
+    account = BudgetAccount(TODAY, Amount(5), Amount(10))
+    assert settle(account, Amount(10), ZERO) == BudgetAccount(TODAY, Amount(5))
 
 
 def test_more_than_was_reserved_cannot_be_freed() -> None:
     with pytest.raises(ValueError, match="cannot be negative"):
-        settle(Account(TODAY, reserved=Amount(5)), Amount(6), ZERO)
+        settle(BudgetAccount(TODAY, reserved=Amount(5)), Amount(6), ZERO)
 
 
 def test_a_new_day_has_spent_nothing_but_what_still_runs_stays_reserved() -> None:
-    account = Account(TODAY, Amount(90), Amount(7))
-    assert on(account, TODAY + timedelta(days=1)) == Account(TODAY + timedelta(days=1), ZERO, Amount(7))
+    account = BudgetAccount(TODAY, Amount(90), Amount(7))
+    assert on(account, TODAY + timedelta(days=1)) == BudgetAccount(TODAY + timedelta(days=1), ZERO, Amount(7))
     assert on(account, TODAY) == account
 
 
 def test_neither_a_clock_set_back_nor_a_message_begins_a_new_day() -> None:
-    account = Account(TODAY, Amount(90))
+    account = BudgetAccount(TODAY, Amount(90))
     assert on(account, TODAY - timedelta(days=1)) == account
-    assert on(Account(None, Amount(90)), TODAY) == Account(None, Amount(90))
+    assert on(BudgetAccount(None, Amount(90)), TODAY) == BudgetAccount(None, Amount(90))

@@ -13,7 +13,7 @@ import pytest
 
 from switchboard.app.settings import Settings
 from switchboard.cli.client import open_client
-from switchboard.cli.messages.talk import Answer, follow
+from switchboard.cli.messages.talk import MessageProgress, follow
 from switchboard.cli.output import NoServer
 from switchboard.cli.rules.checks import replay
 from switchboard.domain.errors import InvalidInput, SwitchboardError, Unavailable
@@ -102,7 +102,9 @@ class Streams:
         writer.close()
 
 
-async def _followed(streams: Streams, monkeypatch: pytest.MonkeyPatch, wait: float) -> tuple[list[str], Answer]:
+async def _followed(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch, wait: float
+) -> tuple[list[str], MessageProgress]:
     """The kinds of the events that were told, and what became of the message."""
     kinds: list[str] = []
     async with await asyncio.start_server(streams.serve, "127.0.0.1", 0) as server:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from switchboard.cli import client
 from switchboard.cli.demo.demonstration import run_demo
-from switchboard.cli.main import COMMANDS, Entry, build, load, main
+from switchboard.cli.main import COMMANDS, CommandEntry, build, load, main
 from switchboard.cli.output import (
     NoServer,
     clean,
@@ -118,7 +118,7 @@ def test_all_commands_have_a_place_and_a_summary() -> None:
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.name)
-def test_whatever_is_listed_can_be_shown(entry: Entry) -> None:
+def test_whatever_is_listed_can_be_shown(entry: CommandEntry) -> None:
     found = load(entry.place)
     if isinstance(found, typer.Typer):
         names = {command.name for command in found.registered_commands}

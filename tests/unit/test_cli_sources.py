@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.cli.importing.sources import Kind, find_sources, read_items, thread_of
+from switchboard.cli.importing.sources import SourceKind, find_sources, read_items, thread_of
 from switchboard.core.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, NotFound
 
@@ -18,18 +18,18 @@ MBOX = b"From joe@example.org Mon Jan  5 10:00:00 2026\n" + MAIL.replace(b"\r", 
 @pytest.mark.parametrize(
     ("name", "content", "kind"),
     [
-        ("mails", MBOX, Kind.MBOX),
-        ("mail.txt", MAIL, Kind.EML),
-        ("mail.eml", b"", Kind.EML),
-        ("list", b'{"schema_version": "ingest.v1"}\n', Kind.JSONL),
-        ("list.jsonl", b"not json\n{}\n", Kind.JSONL),
-        ("bom.jsonl", b"\xef\xbb\xbf{}\n", Kind.JSONL),
-        ("really.eml", MBOX, Kind.MBOX),
-        ("odd.eml", b"[external] no header at all", Kind.EML),
-        ("empty.mbox", b"", Kind.MBOX),
+        ("mails", MBOX, SourceKind.MBOX),
+        ("mail.txt", MAIL, SourceKind.EML),
+        ("mail.eml", b"", SourceKind.EML),
+        ("list", b'{"schema_version": "ingest.v1"}\n', SourceKind.JSONL),
+        ("list.jsonl", b"not json\n{}\n", SourceKind.JSONL),
+        ("bom.jsonl", b"\xef\xbb\xbf{}\n", SourceKind.JSONL),
+        ("really.eml", MBOX, SourceKind.MBOX),
+        ("odd.eml", b"[external] no header at all", SourceKind.EML),
+        ("empty.mbox", b"", SourceKind.MBOX),
     ],
 )
-def test_the_kind_is_detected(tmp_path: Path, name: str, content: bytes, kind: Kind) -> None:
+def test_the_kind_is_detected(tmp_path: Path, name: str, content: bytes, kind: SourceKind) -> None:
     file = tmp_path / name
     file.write_bytes(content)
     [source] = find_sources([file])
@@ -38,8 +38,8 @@ def test_the_kind_is_detected(tmp_path: Path, name: str, content: bytes, kind: K
 
 def test_a_kind_that_is_said_goes_first(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(MBOX)
-    [source] = find_sources([tmp_path / "x"], Kind.EML)
-    assert source.kind is Kind.EML
+    [source] = find_sources([tmp_path / "x"], SourceKind.EML)
+    assert source.kind is SourceKind.EML
 
 
 def test_a_folder_means_all_its_mails_in_order(tmp_path: Path) -> None:
@@ -90,22 +90,22 @@ def test_a_document_is_one_error_that_says_what_would_do(tmp_path: Path, documen
     with pytest.raises(InvalidInput) as refused:
         find_sources([file])
     assert f"one envelope a line: jq -c {how} '{file}' >" in refused.value.message
-    [source] = find_sources([file], Kind.JSONL)
-    assert source.kind is Kind.JSONL
+    [source] = find_sources([file], SourceKind.JSONL)
+    assert source.kind is SourceKind.JSONL
 
 
 @pytest.mark.parametrize("start", [b"{", b'{"a": {}}\n{', b'{"torn": ', b'{"a": [1,2]}\r\n'])
 def test_lines_are_no_document(tmp_path: Path, start: bytes) -> None:
     (tmp_path / "list").write_bytes(start)
-    assert [source.kind for source in find_sources([tmp_path / "list"])] == [Kind.JSONL]
+    assert [source.kind for source in find_sources([tmp_path / "list"])] == [SourceKind.JSONL]
 
 
 def test_of_a_pipe_nothing_is_read_to_look_what_comes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidInput, match="--kind"):
         find_sources([tmp_path / "pipe"])
-    [source] = find_sources([tmp_path / "pipe"], Kind.JSONL)
-    assert source.kind is Kind.JSONL
+    [source] = find_sources([tmp_path / "pipe"], SourceKind.JSONL)
+    assert source.kind is SourceKind.JSONL
 
 
 def test_items_say_where_they_stand(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.domain.llm import ChatMessage, Request, Tool, ToolCall, ToolResult
+from switchboard.domain.llm import ChatMessage, OfferedTool, Request, ToolCall, ToolResult
 from switchboard.llm.bodies import chat, local_chat
 from switchboard.llm.control_words import without_control_words
 from tests.asking import spec
@@ -46,7 +46,7 @@ def test_what_people_write_stays(text: str) -> None:
 
 @pytest.mark.parametrize("forced", [False, True], ids=["tools", "a form"])
 def test_a_local_model_reads_no_mark_in_what_others_wrote(forced: bool) -> None:
-    tool = Tool("look", "looks", {"type": "object", "properties": {"a": {"type": "string"}}})
+    tool = OfferedTool("look", "looks", {"type": "object", "properties": {"a": {"type": "string"}}})
     messages = (
         ChatMessage("user", ORDER),
         ChatMessage("assistant", ORDER, calls=(ToolCall("look", {"a": ORDER}, id="1"),)),

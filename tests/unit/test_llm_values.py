@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.domain.llm import (
-    Attempt,
     ChatMessage,
-    Delta,
     FailureKind,
+    ModelAttempt,
+    ModelDelta,
     Outcome,
     Reply,
     Report,
@@ -31,7 +31,7 @@ CALL = ToolCall("weather", {"at": "home"}, id="c1")
 @given(st.lists(st.text()), st.integers(0, 3))
 def test_a_reply_is_what_its_deltas_fold_to(pieces: list[str], calls: int) -> None:
     end = Reply(usage=Usage(7, 3, cache_read=5), model="m", stop_reason="end", blocks=({"type": "text"},), origin="o")
-    told = [*(Delta(piece) for piece in pieces), *[Delta(call=CALL)] * calls, Delta(end=end)]
+    told = [*(ModelDelta(piece) for piece in pieces), *[ModelDelta(call=CALL)] * calls, ModelDelta(end=end)]
     reply = fold(told)
     assert (reply.text, reply.calls) == ("".join(pieces), (CALL,) * calls)
     assert (reply.usage, reply.model, reply.stop_reason, reply.blocks, reply.origin) == (
@@ -53,11 +53,17 @@ def test_each_call_of_an_answer_has_an_id_of_its_own(ids: tuple[str | None, ...]
 
 
 def test_a_reply_that_broke_off_has_no_end() -> None:
-    assert fold([Delta("It is "), Delta("rain")]) == Reply("It is rain")
+    assert fold([ModelDelta("It is "), ModelDelta("rain")]) == Reply("It is rain")
 
 
 def test_what_was_told_before_a_reset_is_void() -> None:
-    told = [Delta("It is "), Delta(call=CALL), Delta(reset=True), Delta("Sun"), Delta(end=Reply(stop_reason="end"))]
+    told = [
+        ModelDelta("It is "),
+        ModelDelta(call=CALL),
+        ModelDelta(reset=True),
+        ModelDelta("Sun"),
+        ModelDelta(end=Reply(stop_reason="end")),
+    ]
     assert fold(told) == Reply("Sun", stop_reason="end")
 
 
@@ -69,7 +75,7 @@ def test_a_reply_is_the_next_message_and_all_messages_are_one_text() -> None:
 
 
 def test_the_attempt_that_counts_is_the_last_that_answered() -> None:
-    down, unfit, shut = Attempt("a", "unavailable"), Attempt("b", "unfit"), Attempt("c", "cooldown")
+    down, unfit, shut = ModelAttempt("a", "unavailable"), ModelAttempt("b", "unfit"), ModelAttempt("c", "cooldown")
     assert Report(Reply(), (down, unfit, shut)).last is unfit
     assert Report(Reply(), (down, unfit, shut)).tried == (down, shut)
     assert Report(None, (down, shut)).last is shut
@@ -92,7 +98,7 @@ def test_the_attempt_that_counts_is_the_last_that_answered() -> None:
 def test_a_request_fails_as_the_model_that_is_away_whatever_the_others_said(
     outcomes: list[Outcome], kind: FailureKind
 ) -> None:
-    failure = Report(None, tuple(Attempt(f"m{n}", outcome) for n, outcome in enumerate(outcomes))).failure
+    failure = Report(None, tuple(ModelAttempt(f"m{n}", outcome) for n, outcome in enumerate(outcomes))).failure
     assert failure is not None
     assert failure.kind == kind
 

@@ -18,15 +18,24 @@ from switchboard.core.mail.headers import header
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.quoted import without_history
-from switchboard.core.mail.reply import HOPS, File, Reply, answered_subject, compose, hops, message_id, reply_address
+from switchboard.core.mail.reply import (
+    HOPS,
+    File,
+    MailReply,
+    answered_subject,
+    compose,
+    hops,
+    message_id,
+    reply_address,
+)
 
 NOW = datetime(2026, 6, 1, 9, tzinfo=UTC)
 OWN = "house@home.example"
 
 
-def reply(**fields: object) -> Reply:
+def reply(**fields: object) -> MailReply:
     to = reply_address({"from": "Ada <ada@x.example>", "subject": "Hello", "message-id": "<m1@x.example>"})
-    return Reply(**{"to": to, "own": OWN, "key": "part-1", "text": "Fine."} | fields)  # type: ignore[arg-type]
+    return MailReply(**{"to": to, "own": OWN, "key": "part-1", "text": "Fine."} | fields)  # type: ignore[arg-type]
 
 
 def parsed(raw: bytes) -> EmailMessage:
@@ -147,7 +156,7 @@ WORDS = ANY.map(lambda text: text.replace("\ud800", ""))  # as header fields are
 def test_an_attached_mail_arrives_as_it_was_although_a_part_of_its_kind_may_not_be_encoded(kind: str) -> None:
     data = b"Subject: inner\r\n\r\ntext\r\n"
     raw = compose(
-        Reply(to={"to": "ada@x.example"}, own=OWN, key="k", text="t", files=(File("a.eml", kind, data),)), NOW
+        MailReply(to={"to": "ada@x.example"}, own=OWN, key="k", text="t", files=(File("a.eml", kind, data),)), NOW
     )
     [attached] = parsed(raw).iter_attachments()
     assert (attached.get_content_type(), attached.get_content()) == ("application/octet-stream", data)
@@ -162,7 +171,7 @@ def test_no_word_of_anybody_adds_a_field_or_a_long_line(
     assert len(json.dumps(to, ensure_ascii=False).encode("utf-8", "replace")) <= 4096
     answer = reply(to={"to": "ada@x.example"} | {k: v for k, v in to.items() if k != "to"}, text=text, name=name)
     raw = compose(
-        Reply(
+        MailReply(
             **{f: getattr(answer, f) for f in ("to", "own", "name", "key", "text")},
             html=f"<p>{text}</p>",
             files=(File(filename, sender, b"data"),),

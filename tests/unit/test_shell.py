@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.shell import Report, Spoken, prompt
+from switchboard.core.shell import ShellReport, Spoken, prompt
 
 TOKEN = "a" * 8
 REPORT = b"\x1eaaaaaaaa\x1f0\x1f3\x1f/workspace\x1e"
@@ -24,7 +24,7 @@ def said(*pieces: bytes, most: int = 1000) -> Spoken:
 
 def test_a_report_ends_a_command() -> None:
     spoken = said(b"one\r\ntwo\r\n" + REPORT)
-    assert spoken.report == Report(3, "/workspace")
+    assert spoken.report == ShellReport(3, "/workspace")
     assert spoken.take() == b"one\ntwo\n"
     assert spoken.take() == b""
 
@@ -40,7 +40,7 @@ def test_what_is_no_report_is_output() -> None:
         spoken = said(text, b"over")
         assert spoken.report is None, text
         said_later = said(text + b"over" + REPORT)
-        assert said_later.report == Report(3, "/workspace")
+        assert said_later.report == ShellReport(3, "/workspace")
         assert said_later.take() == text + b"over"
 
 
@@ -51,7 +51,7 @@ def test_what_comes_between_two_commands_belongs_to_the_second() -> None:
     spoken.feed(b"late")
     spoken.begin(1)
     spoken.feed(b"second" + NEXT)
-    assert (spoken.report, spoken.take()) == (Report(4, "/"), b"latesecond")
+    assert (spoken.report, spoken.take()) == (ShellReport(4, "/"), b"latesecond")
 
 
 def test_a_report_of_an_earlier_command_is_none_unless_any_is_meant() -> None:
@@ -61,7 +61,7 @@ def test_a_report_of_an_earlier_command_is_none_unless_any_is_meant() -> None:
     assert (spoken.report, spoken.take()) == (None, b"firstsecond")
     spoken.expect_any()
     spoken.feed(REPORT)
-    assert spoken.report == Report(3, "/workspace")
+    assert spoken.report == ShellReport(3, "/workspace")
 
 
 def test_only_so_much_is_kept() -> None:
@@ -69,7 +69,7 @@ def test_only_so_much_is_kept() -> None:
     assert (spoken.too_much, spoken.take()) == (True, b"x" * 10)
     assert (spoken.too_much, spoken.take()) == (False, b"")
     spoken.feed(b"y" + REPORT)
-    assert (spoken.take(), spoken.report) == (b"y", Report(3, "/workspace"))
+    assert (spoken.take(), spoken.report) == (b"y", ShellReport(3, "/workspace"))
 
 
 def test_a_beginning_that_goes_on_for_ever_is_output() -> None:

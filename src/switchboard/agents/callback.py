@@ -20,7 +20,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, ReplyFile
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Files
-from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, Webhook, destination, post
+from switchboard.transport.signed_post import RETRYABLE, Destination, PostError, PostResult, Webhook, destination, post
 
 SCHEMA_VERSION: Final = "reply.v1"
 _TIMEOUT_S: Final = 30.0
@@ -95,7 +95,7 @@ def reply_json(reply: OutboxRow, files: Sequence[JsonObject] = ()) -> bytes:
     )
 
 
-def _receipt(posted: Posted) -> Receipt:
+def _receipt(posted: PostResult) -> Receipt:
     if 200 <= posted.status < 300:
         return Receipt("sent", platform_message_id=_platform_id(posted.body))
     said = storable_text(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]

@@ -52,9 +52,9 @@ from switchboard.ports.tools import QUOTA
 from switchboard.sandbox.enclosure import ENVIRONMENT
 from switchboard.sandbox.run import NoSandbox, Sandbox
 from switchboard.transport.programs import (
-    Account,
     Ended,
     Program,
+    ProgramUser,
     account_of,
     death_guard,
     environment_for,
@@ -91,7 +91,7 @@ class _Run:
     """One run of a program: its key, the user that it runs as, and the directory of its turn."""
 
     key: UUID
-    account: Account | None
+    account: ProgramUser | None
     directory: TurnDirectory
 
 
@@ -139,7 +139,7 @@ class CommandEngine:
         found = shutil.which(directory / program if os.sep in program else program, path=path)
         return None if found else f"the program {program} is not there, or must not be run"
 
-    def _account(self, options: CommandOptions) -> Account | None:
+    def _account(self, options: CommandOptions) -> ProgramUser | None:
         user = options.user or self._user
         return account_of(user) if user else None
 
@@ -217,7 +217,7 @@ def _not_started(options: CommandOptions, error: OSError) -> NoEffect:
 
 @asynccontextmanager
 async def _directory(
-    options: CommandOptions, files: Files | None, turn: Turn, account: Account | None
+    options: CommandOptions, files: Files | None, turn: Turn, account: ProgramUser | None
 ) -> AsyncIterator[TurnDirectory]:
     """That of the turn. Raises NoEffect if it cannot be made."""
     async with AsyncExitStack() as stack:

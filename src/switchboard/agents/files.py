@@ -20,8 +20,8 @@ from switchboard.core.reply_files import reply_name
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.engine import Files, Turn
-from switchboard.tools.workspace import Refused, meaning, pieces_of, regular_file
-from switchboard.transport.programs import Account
+from switchboard.tools.workspace import WorkspaceRefusal, meaning, pieces_of, regular_file
+from switchboard.transport.programs import ProgramUser
 from switchboard.transport.scratch import scratch
 
 _REPLY: Final = "reply"
@@ -53,7 +53,7 @@ class TurnDirectory:
 
 
 @asynccontextmanager
-async def turn_directory(files: Files | None, turn: Turn, account: Account | None) -> AsyncIterator[TurnDirectory]:
+async def turn_directory(files: Files | None, turn: Turn, account: ProgramUser | None) -> AsyncIterator[TurnDirectory]:
     """The directory of a program, which is removed with the turn."""
     stored = _stored(turn) if files is not None else ()
     async with scratch("turn") as root:
@@ -84,7 +84,7 @@ async def _kept(at: int, name: str, files: Files, turn: Turn) -> Attachment:
         with regular_file(at, name) as opened:
             size = os.fstat(opened).st_size
             return await files.keep(turn, name, pieces_of(opened), size_bytes=size)
-    except Refused as refused:
+    except WorkspaceRefusal as refused:
         why = f"not sent: {refused}"
     except OSError as error:
         why = f"not sent: it {meaning(error)}"
@@ -101,7 +101,7 @@ def _told(n: int, one: Attachment) -> JsonObject:
     return {name: value for name, value in known.items() if value is not None}
 
 
-async def _copied(files: Files, one: Attachment, path: Path, account: Account | None) -> str:
+async def _copied(files: Files, one: Attachment, path: Path, account: ProgramUser | None) -> str:
     with await asyncio.to_thread(path.open, "xb") as file:
         async for piece in files.read(one):
             await asyncio.to_thread(file.write, piece)
@@ -109,7 +109,7 @@ async def _copied(files: Files, one: Attachment, path: Path, account: Account | 
     return str(path)
 
 
-def _give(path: Path, account: Account | None) -> None:
+def _give(path: Path, account: ProgramUser | None) -> None:
     """The program must be able to read it, whatever user it runs as."""
     if account is not None:
         os.chown(path, account.uid, account.gid)

@@ -30,7 +30,15 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
-from switchboard.transport.signed_post import RETRYABLE, Destination, Posted, PostError, check_url, post, read_secret
+from switchboard.transport.signed_post import (
+    RETRYABLE,
+    Destination,
+    PostError,
+    PostResult,
+    check_url,
+    post,
+    read_secret,
+)
 
 _UNTOUCHED: Final = frozenset({425, 429})
 """Statuses with which a server turns a request away before acting on it."""
@@ -82,7 +90,7 @@ def _destination(options: HttpOptions) -> Destination:
     return Destination(options.url, secret, options.timeout or 30.0, options.allow_private)
 
 
-async def _post(to: Destination, body: bytes, key: UUID) -> Posted:
+async def _post(to: Destination, body: bytes, key: UUID) -> PostResult:
     try:
         return await post(to, body, key)
     except PostError as error:
@@ -93,7 +101,7 @@ async def _post(to: Destination, body: bytes, key: UUID) -> Posted:
         raise failure(str(error), error_class=error_class) from error
 
 
-def _result(posted: Posted) -> TurnResult:
+def _result(posted: PostResult) -> TurnResult:
     if not 200 <= posted.status < 300:
         raise _failure(posted)
     if posted.cut:
@@ -108,7 +116,7 @@ def _result(posted: Posted) -> TurnResult:
     raise EngineFailure(f"the answer is {posted.media_type or 'of no media type'}; {wanted}", retryable=False)
 
 
-def _failure(posted: Posted) -> EngineFailure:
+def _failure(posted: PostResult) -> EngineFailure:
     said = storable_text(posted.body[:1200].decode("utf-8", "replace")).strip()[:300]
     wait = f" (asks to wait {posted.retry_after:g} s)" if posted.retry_after is not None else ""
     message = f"the webhook answered {posted.status}{wait}: {said}"

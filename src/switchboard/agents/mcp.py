@@ -31,8 +31,8 @@ from switchboard.agents.delivery import (
 )
 from switchboard.agents.files import linked, upload_url
 from switchboard.core.remote_agents import (
-    Route,
     RouteContext,
+    RouteDocument,
     RouteError,
     RouteFile,
     RouteInput,
@@ -158,11 +158,11 @@ class Carried:
 _NOTHING: Final = Carried()
 
 
-def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried = _NOTHING) -> Route:
+def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried = _NOTHING) -> RouteDocument:
     """`route.v1`; if a model split the message, `input.prompt` is the part for this butler."""
     envelope = turn.envelope
     source, event, sender = envelope.source, envelope.event, envelope.sender
-    return Route(
+    return RouteDocument(
         kind="delivery" if turn.dead_letter is None else "notice",
         idempotency_key=idempotency_key,
         attempt=turn.attempt,
@@ -202,7 +202,7 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried
     )
 
 
-async def _call(to: Remote, route: Route) -> Called:
+async def _call(to: Remote, route: RouteDocument) -> Called:
     call_tool = await asyncio.to_thread(_imported)
     try:
         return await call_tool(to, route.model_dump(mode="json", exclude_none=True))

@@ -38,7 +38,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import AuditEntry
 from switchboard.store import audit, classification
 from switchboard.store import tokens as store
-from switchboard.store.classification import SESSION_PREFIX, Session
+from switchboard.store.classification import SESSION_PREFIX, ClassificationSession
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.tokens import Role, Token
@@ -142,7 +142,7 @@ class Principal:
     channel: str | None = None
     endpoint: str | None = None
     system_id: str | None = None
-    session: Session | None = None
+    session: ClassificationSession | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ from uuid import UUID
 import structlog
 
 from switchboard.app.settings import ModelSettings, Settings
-from switchboard.core.policy.budget import Amount, Cap, Refusal, Share
+from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap, Share
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.llm import Bill
 from switchboard.llm.build import Sessions, flaw
-from switchboard.llm.dispatch import Dispatcher, Limits
+from switchboard.llm.dispatch import Dispatcher, DispatchLimits
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import Lease, NoSlot, Wanted
+from switchboard.llm.slots import NoSlot, SlotLease, Wanted
 from switchboard.llm.spending import Reserved
 from switchboard.store import classification as store
 from switchboard.store import model_usage
@@ -48,13 +48,13 @@ class StoredSpending:
         self._database = database
         self._today = today
 
-    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | Refusal:
+    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | BudgetRefusal:
         """Set `wanted` aside, or say why not. Without a limit there is nothing to keep within, and nothing waits."""
         asked = Reservation(new_uuid7(), self._today(), wanted)
         if cap == _NO_CAP and share is None:
             return _reserved(asked)
         made = await store.reserve_day(self._database, asked, cap, RESERVED_FOR, share)
-        return made if isinstance(made, Refusal) else _reserved(made)
+        return made if isinstance(made, BudgetRefusal) else _reserved(made)
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
         """Free what was reserved and book what it really cost, on the day when it was made."""
@@ -85,7 +85,7 @@ class StoredSlots:
         self._freeing: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
 
-    async def take(self, wanted: Wanted) -> Lease | NoSlot:
+    async def take(self, wanted: Wanted) -> SlotLease | NoSlot:
         """A slot, or why there is none."""
         await asyncio.gather(*self._freeing)  # the next request of a turn must not find its own slot taken
         self._asked.add(wanted.ticket)
@@ -98,7 +98,7 @@ class StoredSlots:
         self._held.add(wanted.ticket)
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._renew())
-        return Lease(wanted.ticket)
+        return SlotLease(wanted.ticket)
 
     async def refuse(self, model: str, why: str) -> None:
         """Pause a model for all processes with the same key, and tell the operator, once."""
@@ -144,7 +144,7 @@ def flaw_of(model: ModelSettings) -> str | None:
 def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
     sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
-    limits = Limits(settings.spending.cap, sender_tokens=settings.turn.sender_tokens_per_day)
+    limits = DispatchLimits(settings.spending.cap, sender_tokens=settings.turn.sender_tokens_per_day)
     slots = StoredSlots(database, _SLOT_TTL_S, sessions.key_hashes)
     spending, context = StoredSpending(database), sessions.contexts.of
     return OpenModels(sessions, Dispatcher(sessions.models, spending, limits, slots=slots, context=context))

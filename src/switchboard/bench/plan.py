@@ -19,7 +19,7 @@ from time import perf_counter
 from typing import Final
 
 from switchboard.agents.trio.engine import TrioEngine
-from switchboard.agents.trio.port import Planned, Question, Reviewed
+from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.app.ops.engines import engine_context
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
@@ -210,10 +210,10 @@ class _Planner:
 
     pipeline: Pipeline
 
-    async def plan(self, _: Question) -> Planned:
+    async def plan(self, _: PlanQuestion) -> Planned:
         return Planned(Settled(self.pipeline, "exact", 1))
 
-    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:  # noqa: ARG002
+    async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:  # noqa: ARG002
         return Reviewed(Review("complete"))
 
 

@@ -56,7 +56,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerPlace:
     """Where the server is, and the token for it; `hint` says where a missing token was looked for."""
 
     url: str
@@ -64,7 +64,7 @@ class Place:
     hint: str
 
 
-def find_server(settings: Settings) -> Place:
+def find_server(settings: Settings) -> ServerPlace:
     """The place as environment and settings name it.
 
     Raises ConfigurationError where the operator's token must not be sent, or is not ours.
@@ -78,7 +78,7 @@ def find_server(settings: Settings) -> Place:
             token = _operator_token(file, url)
         except OSError as error:
             hint += f" ({error.strerror})"
-    return Place(url, token or None, hint)
+    return ServerPlace(url, token or None, hint)
 
 
 def server_url(settings: Settings) -> str:
@@ -152,7 +152,7 @@ def part(text: object) -> str:
 class Client:
     """Asks the server. Waits `timeout` seconds for an answer, long polls their wait in addition."""
 
-    def __init__(self, http: httpx2.AsyncClient, place: Place) -> None:
+    def __init__(self, http: httpx2.AsyncClient, place: ServerPlace) -> None:
         self._http = http
         self.place = place
 
@@ -256,7 +256,7 @@ class Client:
         return Unavailable(f"the connection to {self.place.url} failed: {why}", code="connection")
 
 
-def no_server(place: Place) -> NoServer:
+def no_server(place: ServerPlace) -> NoServer:
     """The error when nobody answers there."""
     scheme = "; it speaks http, not https" if place.url.startswith("https") else ""
     return NoServer(
@@ -273,7 +273,7 @@ async def ask_about_team(client: Client, path: str, params: Mapping[str, object]
     return page
 
 
-def _decoded(response: httpx2.Response, place: Place) -> Json:
+def _decoded(response: httpx2.Response, place: ServerPlace) -> Json:
     try:
         value = response.json()
     except ValueError:
@@ -283,7 +283,7 @@ def _decoded(response: httpx2.Response, place: Place) -> Json:
     return value
 
 
-def _line(line: str, place: Place) -> Json:
+def _line(line: str, place: ServerPlace) -> Json:
     """One line of a stream. A line `{"error": …}` says that it failed after it had begun."""
     try:
         value = json.loads(line)
@@ -296,7 +296,7 @@ def _line(line: str, place: Place) -> Json:
     return value
 
 
-def _refusal(response: httpx2.Response, place: Place) -> SwitchboardError:
+def _refusal(response: httpx2.Response, place: ServerPlace) -> SwitchboardError:
     """The error in the response, as one of our tree."""
     error = _error_of(response)
     message = str(error.get("message") or f"{place.url} answered {response.status_code} {response.reason_phrase}")
@@ -335,7 +335,7 @@ async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]
         yield Client(http, place)
 
 
-def http_client(place: Place) -> httpx2.AsyncClient:
+def http_client(place: ServerPlace) -> httpx2.AsyncClient:
     """The connections to a server. Raises ConfigurationError for what is not a URL."""
     headers = {"user-agent": f"switchboard-cli/{__version__}"}
     if place.token:

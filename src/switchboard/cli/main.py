@@ -25,7 +25,7 @@ from switchboard.domain.errors import SwitchboardError
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A command: its name, `module:attribute` of its function or group in `cli`, and its line in the help."""
 
     name: str
@@ -41,50 +41,54 @@ _STEER: Final = "Change the rules"
 _KEEP: Final = "Operate"
 
 COMMANDS: Final = (
-    Entry("init", "init.commands:init", "Set up a butler with a model: settings and a team.", _RUN),
-    Entry("up", "run:up", "Start everything: database, server and a worker.", _RUN),
-    Entry("serve", "run:serve", "Start the server only (HTTP, MCP).", _RUN),
-    Entry("work", "run:work", "Start a worker only.", _RUN),
-    Entry("connect", "connect:connect", "Connect one account of a channel.", _RUN),
-    Entry(
+    CommandEntry("init", "init.commands:init", "Set up a butler with a model: settings and a team.", _RUN),
+    CommandEntry("up", "run:up", "Start everything: database, server and a worker.", _RUN),
+    CommandEntry("serve", "run:serve", "Start the server only (HTTP, MCP).", _RUN),
+    CommandEntry("work", "run:work", "Start a worker only.", _RUN),
+    CommandEntry("connect", "connect:connect", "Connect one account of a channel.", _RUN),
+    CommandEntry(
         "demo", "demo.commands:demo", "Show everything in a minute: real input, a killed worker, balanced books.", _RUN
     ),
-    Entry("chat", "messages.chat:chat", "Talk to your butlers from the terminal.", _TALK),
-    Entry("send", "messages.send:send", "Send one message, and optionally wait for the answer.", _TALK),
-    Entry("import", "importing.commands:import_files", "Import mails and envelopes from files.", _TALK),
-    Entry(
+    CommandEntry("chat", "messages.chat:chat", "Talk to your butlers from the terminal.", _TALK),
+    CommandEntry("send", "messages.send:send", "Send one message, and optionally wait for the answer.", _TALK),
+    CommandEntry("import", "importing.commands:import_files", "Import mails and envelopes from files.", _TALK),
+    CommandEntry(
         "messages",
         "messages.commands:app",
         "List messages; show, stop or correct one, or get its original bytes.",
         _ASK,
     ),
-    Entry("explain", "messages.explain:explain", "Why a message was routed as it was, and what became of it.", _ASK),
-    Entry("teams", "teams:app", "The tree of teams with members and rules.", _ASK),
-    Entry("agents", "agents:app", "All agents, how much they have done, and which are available.", _ASK),
-    Entry("rules", "rules.commands:app", "List, edit, test and restore rules at run time.", _STEER),
-    Entry("sops", "rules.sops:app", "Rules of standard operating procedures: load and unload.", _STEER),
-    Entry("dlq", "dead_letters.commands:app", "Dead letters: messages that could not be delivered, and why.", _ASK),
-    Entry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
-    Entry(
+    CommandEntry(
+        "explain", "messages.explain:explain", "Why a message was routed as it was, and what became of it.", _ASK
+    ),
+    CommandEntry("teams", "teams:app", "The tree of teams with members and rules.", _ASK),
+    CommandEntry("agents", "agents:app", "All agents, how much they have done, and which are available.", _ASK),
+    CommandEntry("rules", "rules.commands:app", "List, edit, test and restore rules at run time.", _STEER),
+    CommandEntry("sops", "rules.sops:app", "Rules of standard operating procedures: load and unload.", _STEER),
+    CommandEntry(
+        "dlq", "dead_letters.commands:app", "Dead letters: messages that could not be delivered, and why.", _ASK
+    ),
+    CommandEntry("models", "models.commands:app", "Models: list and test them, their cost, their choices.", _KEEP),
+    CommandEntry(
         "spending", "models.spending:spending", "What models cost: by purpose and butler; what is left today.", _KEEP
     ),
-    Entry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
-    Entry("mcp", "mcp_servers:app", "MCP servers: their tools; accept those that change.", _KEEP),
-    Entry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),
-    Entry("plans", "plans:app", "Plans: list, show, cancel; try what a butler would plan for a message.", _ASK),
-    Entry("channels", "channels.commands:app", "Accounts of channels: add, test, pause or remove one.", _KEEP),
-    Entry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
-    Entry("webhooks", "webhooks:app", "Webhooks of other programs: try their mappings.", _KEEP),
-    Entry("quarantine", "quarantine:app", "Events that could not be made into messages.", _KEEP),
-    Entry("pairing", "pairing:app", "Who may write: approve or deny strangers, make codes.", _KEEP),
-    Entry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
-    Entry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
-    Entry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),
-    Entry("audit", "audit:app", "Refused requests and administrative actions.", _KEEP),
-    Entry("doctor", "doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
-    Entry("db", "db:app", "Migrate, back up and restore the database.", _KEEP),
-    Entry("bench", "bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),
-    Entry("version", "version:version", "Show the version.", _KEEP),
+    CommandEntry("memory", "memory:app", "What butlers have learned: list, show, share, forget, restore.", _KEEP),
+    CommandEntry("mcp", "mcp_servers:app", "MCP servers: their tools; accept those that change.", _KEEP),
+    CommandEntry("approvals", "approvals:app", "What butlers ask people: approve, refuse or answer it.", _KEEP),
+    CommandEntry("plans", "plans:app", "Plans: list, show, cancel; try what a butler would plan for a message.", _ASK),
+    CommandEntry("channels", "channels.commands:app", "Accounts of channels: add, test, pause or remove one.", _KEEP),
+    CommandEntry("connectors", "connectors:app", "Connectors: which endpoints are served.", _KEEP),
+    CommandEntry("webhooks", "webhooks:app", "Webhooks of other programs: try their mappings.", _KEEP),
+    CommandEntry("quarantine", "quarantine:app", "Events that could not be made into messages.", _KEEP),
+    CommandEntry("pairing", "pairing:app", "Who may write: approve or deny strangers, make codes.", _KEEP),
+    CommandEntry("outbox", "outbox:app", "Outgoing replies: list, show or resend.", _KEEP),
+    CommandEntry("lanes", "lanes:app", "Lanes that are waiting, running or paused; resume one.", _KEEP),
+    CommandEntry("tokens", "tokens:app", "Create, list and revoke tokens.", _KEEP),
+    CommandEntry("audit", "audit:app", "Refused requests and administrative actions.", _KEEP),
+    CommandEntry("doctor", "doctor:doctor", "Check the installation and say how to fix it.", _KEEP),
+    CommandEntry("db", "db:app", "Migrate, back up and restore the database.", _KEEP),
+    CommandEntry("bench", "bench:app", "Run benchmarks, as ratios to a baseline of the same run.", _KEEP),
+    CommandEntry("version", "version:version", "Show the version.", _KEEP),
 )
 
 
@@ -150,7 +154,7 @@ def _root(
     del version
 
 
-def _register(app: typer.Typer, entry: Entry, *, in_full: bool) -> None:
+def _register(app: typer.Typer, entry: CommandEntry, *, in_full: bool) -> None:
     target: object = load(entry.place) if in_full else _only_named
     if isinstance(target, typer.Typer):
         app.add_typer(target, name=entry.name, help=entry.summary, rich_help_panel=entry.panel)

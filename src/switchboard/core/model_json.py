@@ -29,7 +29,7 @@ _FENCE_END: Final = re.compile(r"\r?\n?[ \t]*```\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundObject:
     """The object. `rung`: as it stands, without thinking and fences, or with its punctuation mended."""
 
     value: JsonObject
@@ -37,7 +37,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFound:
+class NoObject:
     """Why an answer is no object, in a sentence for the model."""
 
     why: str
@@ -51,16 +51,16 @@ def after_thinking(text: str) -> str | None:
     return text[marks[-1].end() :] if marks[-1].group(1) else None
 
 
-def read_object(text: str) -> Found | NotFound:
+def read_object(text: str) -> FoundObject | NoObject:
     """The object that an answer consists of. Never raises; no bracket and no string is ever closed for the model."""
     if len(text) > MOST:
-        return NotFound(f"the answer has {len(text)} characters; one JSON object of at most {MOST} is expected")
+        return NoObject(f"the answer has {len(text)} characters; one JSON object of at most {MOST} is expected")
     said = after_thinking(text)
     if said is None:
-        return NotFound("the thinking was not ended; end it, then write one JSON object")
+        return NoObject("the thinking was not ended; end it, then write one JSON object")
     inner = _without_fences(said.strip())
     if not inner.startswith("{"):
-        return NotFound("the answer must be one JSON object and nothing else")
+        return NoObject("the answer must be one JSON object and nothing else")
     tries: tuple[tuple[Rung, str, Callable[[str], object]], ...] = (
         ("exact", text.strip(), _decoded),
         ("stripped", inner, _decoded),
@@ -75,11 +75,11 @@ def read_object(text: str) -> Found | NotFound:
         except ValueError:
             continue
         except RecursionError:
-            return NotFound("the JSON is nested too deeply")
+            return NoObject("the JSON is nested too deeply")
         else:
             if isinstance(value, dict):
-                return Found(value, rung)
-    return NotFound(f"the answer is not one JSON object: {why}")
+                return FoundObject(value, rung)
+    return NoObject(f"the answer is not one JSON object: {why}")
 
 
 def _without_fences(text: str) -> str:

@@ -122,7 +122,7 @@ class Subrequest(_Said):
     fanout_mode: Literal["parallel"] = "parallel"
 
 
-class Route(_Said):
+class RouteDocument(_Said):
     """`route.v1`: one delivery. Every attempt has the same `idempotency_key`: execute it once, answer every time."""
 
     schema_version: Literal["route.v1"] = ROUTE
@@ -216,7 +216,7 @@ class RouteResponse(_Heard):
 def route_schema() -> JsonObject:
     """The published JSON Schema of `route.v1`."""
     head = {"$schema": _DRAFT, "$id": ROUTE_SCHEMA_ID}
-    return head | Route.model_json_schema() | {"title": ROUTE}
+    return head | RouteDocument.model_json_schema() | {"title": ROUTE}
 
 
 def response_schema() -> JsonObject:

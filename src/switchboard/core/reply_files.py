@@ -33,7 +33,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenFiles:
     """The files of a reply, and a line for each that it cannot have."""
 
     files: tuple[ReplyFile, ...]
@@ -67,7 +67,7 @@ def instead(filename: str, size_bytes: int, why: str) -> str:
     return f"[{reply_name(filename)}{size}: {reason}]"
 
 
-def chosen(attachments: Sequence[Attachment], stored: Mapping[bytes, Stored], most: int) -> Chosen:
+def chosen(attachments: Sequence[Attachment], stored: Mapping[bytes, Stored], most: int) -> ChosenFiles:
     """What becomes of the attachments of an answer; `stored` are the blobs that it may have. One twice is sent once."""
     files: dict[tuple[str, str], ReplyFile] = {}
     lines = []
@@ -81,4 +81,4 @@ def chosen(attachments: Sequence[Attachment], stored: Mapping[bytes, Stored], mo
             lines.append(instead(name, known.size_bytes, f"not sent: a reply has at most {most} files"))
         else:
             files[name, blob.hex()] = ReplyFile(name, known.media_type, known.size_bytes, blob.hex())
-    return Chosen(tuple(files.values()), tuple(lines))
+    return ChosenFiles(tuple(files.values()), tuple(lines))

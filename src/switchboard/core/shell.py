@@ -19,7 +19,7 @@ _LONGEST: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ShellReport:
     """How a command ended, and the directory that the shell is in then, quoted as the shell does."""
 
     status: int
@@ -45,7 +45,7 @@ class Spoken:
         self._waiting = b""
         self._output = bytearray()
         self._expected: int | None = 0
-        self.report: Report | None = None
+        self.report: ShellReport | None = None
         self.too_much = False
 
     def feed(self, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Spoken:
         while found := self._report.search(text):
             self._add(text[: found.start()])
             if self._expected in {None, int(found[1])}:
-                self.report = Report(int(found[2]), found[3].decode("utf-8", "replace"))
+                self.report = ShellReport(int(found[2]), found[3].decode("utf-8", "replace"))
             text = text[found.end() :]
         whole = len(text) - self._unfinished(text)
         self._add(text[:whole])

@@ -31,7 +31,7 @@ class Utterance:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RoutedPart:
     """A butler that the session named. `segment` None: the whole message."""
 
     butler: str
@@ -71,14 +71,14 @@ class Classification:
     a candidate's.
     """
 
-    routed: tuple[Part, ...] = ()
+    routed: tuple[RoutedPart, ...] = ()
     acked: tuple[str, ...] = ()
     failed: tuple[FailedCall, ...] = ()
     error: str | None = None
     inferred: bool = False
 
     @property
-    def chosen(self) -> tuple[Part, ...]:
+    def chosen(self) -> tuple[RoutedPart, ...]:
         """The butlers that were named and did not fail."""
         failed = {one.butler for one in self.failed}
         return tuple(part for part in self.routed if part.butler not in failed)

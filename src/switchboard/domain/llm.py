@@ -45,7 +45,7 @@ _NOT_RETRYABLE: Final = frozenset({"refused", "context_too_long", "auth", "defec
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class OfferedTool:
     """A tool that the model may call; `parameters` is the JSON Schema of its arguments."""
 
     name: str
@@ -132,7 +132,7 @@ class Request:
 
     messages: tuple[ChatMessage, ...]
     system: str = ""
-    tools: tuple[Tool, ...] = ()
+    tools: tuple[OfferedTool, ...] = ()
     force: str = ""
     max_tokens: int = 1024
     deadline: float = 60.0
@@ -228,7 +228,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class ModelDelta:
     """A piece of a reply that is still being written: more of its text, or one more call, whole.
 
     `end` comes last: the reply without what the deltas before have already told. `reset`: all deltas so far are void,
@@ -241,11 +241,11 @@ class Delta:
     reset: bool = False
 
 
-OnDelta = Callable[[Delta], None]
+OnDelta = Callable[[ModelDelta], None]
 """Is told each delta as it comes. It must neither block nor raise."""
 
 
-def fold(deltas: Iterable[Delta]) -> Reply:
+def fold(deltas: Iterable[ModelDelta]) -> Reply:
     """The reply that its deltas tell piece by piece; one that broke off has no `stop_reason`."""
     text, calls, end = "", list[ToolCall](), Reply()
     for delta in deltas:
@@ -284,7 +284,7 @@ class ModelFailure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ModelAttempt:
     """What became of one model; `name` is that of the settings. `micros` are micro-dollars."""
 
     name: str
@@ -322,7 +322,7 @@ class Report:
     """What came of a request: the reply (None: no model answered), and every attempt in its order."""
 
     reply: Reply | None
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[ModelAttempt, ...] = ()
 
     @property
     def asked(self) -> bool:
@@ -335,13 +335,13 @@ class Report:
         return bool(self.attempts) and all(one.outcome == "budget" for one in self.attempts)
 
     @property
-    def last(self) -> Attempt | None:
+    def last(self) -> ModelAttempt | None:
         """The attempt that gave the reply; without a reply the last of all."""
         counted = [one for one in self.attempts if self.reply is None or one.outcome in _ANSWERED]
         return counted[-1] if counted else None
 
     @property
-    def tried(self) -> tuple[Attempt, ...]:
+    def tried(self) -> tuple[ModelAttempt, ...]:
         """All the other attempts."""
         return tuple(one for one in self.attempts if one is not self.last)
 
@@ -367,7 +367,7 @@ class Report:
         return away or [one.outcome for one in self.attempts if one.asked]
 
 
-def _told(attempt: Attempt) -> str:
+def _told(attempt: ModelAttempt) -> str:
     if attempt.outcome == "cooldown":
         return f"model {attempt.name} {attempt.message}"
     return f"{attempt.name}: {attempt.outcome}: {attempt.message}"

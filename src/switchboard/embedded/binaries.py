@@ -33,7 +33,7 @@ _FIRST_CLOSED = 'for d do [ ! -e "$d" ] || cd -- "$d" 2>/dev/null || { printf %s
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class UnprivilegedUser:
     """The unprivileged user for PostgreSQL when we are root, which it refuses to run as."""
 
     name: str
@@ -48,7 +48,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CommandOutcome:
     """The result of a program: its exit code, and stdout and stderr as one text."""
 
     code: int
@@ -61,33 +61,33 @@ class Programs:
 
     directory: Path
     major: int
-    account: Account | None
+    account: UnprivilegedUser | None
 
-    async def run(self, name: str, *arguments: str, data_dir: Path, pass_fds: Sequence[int] = ()) -> Outcome:
+    async def run(self, name: str, *arguments: str, data_dir: Path, pass_fds: Sequence[int] = ()) -> CommandOutcome:
         """Run the program `name` in and for `data_dir`."""
         command = (str(self.directory / name), *arguments)
         return await run(*command, cwd=data_dir, account=self.account, data_dir=data_dir, pass_fds=pass_fds)
 
 
-def account_for(data_dir: Path) -> Account | None:
+def account_for(data_dir: Path) -> UnprivilegedUser | None:
     """None for a plain user; for root the owner of an existing `data_dir`, else postgres, else nobody."""
     if os.geteuid() != 0:
         return None
     if data_dir.exists() and (owner := data_dir.stat()).st_uid != 0:
         with contextlib.suppress(KeyError):
-            return Account(pwd.getpwuid(owner.st_uid).pw_name, owner.st_uid, owner.st_gid)
-        return Account(str(owner.st_uid), owner.st_uid, owner.st_gid)
+            return UnprivilegedUser(pwd.getpwuid(owner.st_uid).pw_name, owner.st_uid, owner.st_gid)
+        return UnprivilegedUser(str(owner.st_uid), owner.st_uid, owner.st_gid)
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
-            return Account(name, entry.pw_uid, entry.pw_gid)
+            return UnprivilegedUser(name, entry.pw_uid, entry.pw_gid)
     raise ConfigurationError(
         "PostgreSQL does not run as root, and there is neither a user 'postgres' nor a user 'nobody'; "
         f"create one, or change the owner of {data_dir} to the user that should run it (chown)"
     )
 
 
-async def find_programs(directory: Path | None, account: Account | None) -> Programs:
+async def find_programs(directory: Path | None, account: UnprivilegedUser | None) -> Programs:
     """The programs in `directory`, or those of the wheel. Raises ConfigurationError if missing, closed or too old."""
     place = directory or await _within_reach(_wheel_programs(), account)
     missing = [name for name in _NEEDED if not os.access(place / name, os.X_OK)]
@@ -119,7 +119,7 @@ def _wheel_programs() -> Path:
     return Path(spec.origin).resolve().parent / "pginstall18" / "bin"
 
 
-async def _within_reach(place: Path, account: Account | None) -> Path:
+async def _within_reach(place: Path, account: UnprivilegedUser | None) -> Path:
     """The wheel's programs, or a copy of them if only root can reach them: a checkout in /root, for instance.
 
     The permissions of a parent are never changed: it was closed for a reason. Raises ConfigurationError where neither
@@ -163,7 +163,7 @@ def _copy(source: Path, target: Path) -> None:
         raise OSError(f"{target} could not be created")
 
 
-async def require_open(path: Path, account: Account | None, advice: str) -> None:
+async def require_open(path: Path, account: UnprivilegedUser | None, advice: str) -> None:
     """Raise ConfigurationError naming the first directory above `path` that `account` cannot pass through."""
     if account is None:
         return
@@ -177,8 +177,12 @@ async def require_open(path: Path, account: Account | None, advice: str) -> None
 
 
 async def run(
-    *command: str, cwd: Path, account: Account | None, data_dir: Path | None = None, pass_fds: Sequence[int] = ()
-) -> Outcome:
+    *command: str,
+    cwd: Path,
+    account: UnprivilegedUser | None,
+    data_dir: Path | None = None,
+    pass_fds: Sequence[int] = (),
+) -> CommandOutcome:
     """Run `command` as `account` to its end, unaffected by our Ctrl-C; if cancelled, interrupt it and await its end.
 
     Two things because of uvloop: `preexec_fn` instead of `user=`, which it does not support; and output to a file
@@ -204,7 +208,7 @@ async def run(
             await process.wait()
             raise
         output.seek(0)
-        return Outcome(code, output.read().decode(errors="replace"))
+        return CommandOutcome(code, output.read().decode(errors="replace"))
 
 
 def _environment(data_dir: Path | None) -> dict[str, str]:

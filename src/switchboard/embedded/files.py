@@ -1,6 +1,6 @@
 """The data directory and its two lock files.
 
-Called by `supervisor.py`. In: a `Plan`; out: a directory that is ours, and open lock files.
+Called by `supervisor.py`. In: a `ClusterPlan`; out: a directory that is ours, and open lock files.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.domain.errors import ConfigurationError
-from switchboard.embedded.binaries import Account, explain
-from switchboard.embedded.postmaster import POLL, Plan
+from switchboard.embedded.binaries import UnprivilegedUser, explain
+from switchboard.embedded.postmaster import POLL, ClusterPlan
 
 MUTEX: Final = "switchboard.lock"
 USERS: Final = "switchboard.users"
@@ -36,7 +36,7 @@ def disk_errors(data_dir: Path) -> Iterator[None]:
 
 
 @contextmanager
-def lock_files(plan: Plan) -> Iterator[tuple[int, int]]:
+def lock_files(plan: ClusterPlan) -> Iterator[tuple[int, int]]:
     """Prepare the data directory and open its two lock files: (mutex, users). Closing releases both locks."""
     with contextlib.ExitStack() as stack:
         with disk_errors(plan.data_dir):
@@ -47,7 +47,7 @@ def lock_files(plan: Plan) -> Iterator[tuple[int, int]]:
         yield mutex, users
 
 
-def _prepare(plan: Plan) -> None:
+def _prepare(plan: ClusterPlan) -> None:
     """Create the data directory, owned by the account; parents are created if missing, never changed."""
     plan.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     names = {entry.name for entry in plan.data_dir.iterdir()}
@@ -65,13 +65,13 @@ def _prepare(plan: Plan) -> None:
         plan.data_dir.chmod(0o700)
 
 
-def _lock_file(plan: Plan, name: str) -> int:
+def _lock_file(plan: ClusterPlan, name: str) -> int:
     with contextlib.suppress(FileExistsError):
         return new_file(plan.data_dir / name, plan.account)
     return os.open(plan.data_dir / name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
-def new_file(path: Path, account: Account | None) -> int:
+def new_file(path: Path, account: UnprivilegedUser | None) -> int:
     # O_EXCL: root must not, through a planted link, give away a file that it did not create itself.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     if account:

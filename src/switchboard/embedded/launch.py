@@ -1,6 +1,6 @@
 """A PostgreSQL server that must be created or started: initdb, pg_ctl, and the wait until it answers.
 
-Called by `supervisor.py`, which holds the lock. In: a `Plan`; out: an `EmbeddedServer`. Next: `binaries.py`.
+Called by `supervisor.py`, which holds the lock. In: a `ClusterPlan`; out: an `EmbeddedServer`. Next: `binaries.py`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from switchboard.embedded.postmaster import (
     LOG,
     PATIENCE,
     POLL,
+    ClusterPlan,
     EmbeddedServer,
-    Plan,
     live_postmaster,
     postmaster,
     probe,
@@ -66,7 +66,7 @@ _NO_PID: Final = 2**31 - 1
 _SOCKET_LIMIT: Final = 103 if sys.platform == "darwin" else 107
 
 
-async def create_and_launch(plan: Plan, mutex: int) -> EmbeddedServer:
+async def create_and_launch(plan: ClusterPlan, mutex: int) -> EmbeddedServer:
     programs = await find_programs(plan.binaries, plan.account)
     with disk_errors(plan.data_dir):
         if is_new(plan.data_dir):
@@ -91,7 +91,7 @@ def _require_same_version(data_dir: Path, programs: Programs) -> None:
         )
 
 
-async def _initialise(plan: Plan, programs: Programs, mutex: int) -> None:
+async def _initialise(plan: ClusterPlan, programs: Programs, mutex: int) -> None:
     """Create the cluster in a subdirectory, then move it up, PG_VERSION last: both can be interrupted and repeated.
 
     Inside and not beside, because the data directory may be a mount, and its parent not ours.
@@ -107,7 +107,7 @@ async def _initialise(plan: Plan, programs: Programs, mutex: int) -> None:
     done.rmdir()
 
 
-async def _initdb(plan: Plan, programs: Programs, fresh: Path, mutex: int) -> None:
+async def _initdb(plan: ClusterPlan, programs: Programs, fresh: Path, mutex: int) -> None:
     """Run initdb; it shares our lock, so that no other process starts while an orphaned initdb still runs."""
     arguments = ["--username=postgres", "--encoding=UTF8", "--data-checksums", "--no-instructions", f"--pgdata={fresh}"]
     arguments += ["--auth-local=peer", "--auth-host=scram-sha-256"]
@@ -125,7 +125,7 @@ async def _initdb(plan: Plan, programs: Programs, fresh: Path, mutex: int) -> No
     await run(*command, cwd=plan.data_dir, account=plan.account)
 
 
-async def _launch(plan: Plan, programs: Programs) -> EmbeddedServer:
+async def _launch(plan: ClusterPlan, programs: Programs) -> EmbeddedServer:
     """Start it and wait until it answers, also for a server that runs but does not answer yet (a recovery)."""
     socket_dir = _socket_dir(plan)
     begun = time.monotonic()
@@ -144,7 +144,7 @@ async def _launch(plan: Plan, programs: Programs) -> EmbeddedServer:
     raise Unavailable(f"the PostgreSQL server of {plan.data_dir} does not answer; see {plan.data_dir / LOG}")
 
 
-async def _pg_ctl_start(plan: Plan, programs: Programs, socket_dir: Path) -> str:
+async def _pg_ctl_start(plan: ClusterPlan, programs: Programs, socket_dir: Path) -> str:
     """'' if the server is up, else what pg_ctl says and the last lines of this start's log."""
     log = plan.data_dir / LOG
     if log.exists() and log.stat().st_size > _LOG_LIMIT:
@@ -159,7 +159,7 @@ async def _pg_ctl_start(plan: Plan, programs: Programs, socket_dir: Path) -> str
     return "\n".join([outcome.text.strip(), f"The last lines of {log}:", *said.splitlines()[-12:]])
 
 
-def _options(plan: Plan, socket_dir: Path) -> str:
+def _options(plan: ClusterPlan, socket_dir: Path) -> str:
     """The server's settings as shell words; the caller cannot change where it listens."""
     ours = {
         "listen_addresses": plan.addresses,
@@ -171,7 +171,7 @@ def _options(plan: Plan, socket_dir: Path) -> str:
     return shlex.join(word for key, value in pairs for word in ("-c", f"{key}={value}"))
 
 
-def _clear_stale_locks(plan: Plan, socket_dir: Path) -> None:
+def _clear_stale_locks(plan: ClusterPlan, socket_dir: Path) -> None:
     """Let a new server pass the lock files of a dead one whose pid is still taken, by a zombie or another process.
 
     postmaster.pid is rewritten and not removed: it names the shared memory by which PostgreSQL makes sure that no
@@ -188,7 +188,7 @@ def _clear_stale_locks(plan: Plan, socket_dir: Path) -> None:
     (socket_dir / f".s.PGSQL.{plan.port}.lock").unlink(missing_ok=True)
 
 
-def _socket_dir(plan: Plan) -> Path:
+def _socket_dir(plan: ClusterPlan) -> Path:
     """The data directory, or a private one if its name is too long for a socket or contains a separator.
 
     Deterministic for data directory and user; attaching processes read it from postmaster.pid.

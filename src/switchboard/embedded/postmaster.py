@@ -21,7 +21,7 @@ from urllib.parse import quote
 import asyncpg
 
 from switchboard.domain.errors import ConfigurationError, Unavailable
-from switchboard.embedded.binaries import Account
+from switchboard.embedded.binaries import UnprivilegedUser
 
 LOG: Final = "server.log"
 PATIENCE: Final = 600.0
@@ -52,7 +52,7 @@ class EmbeddedServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """What the caller asked for, and the user of the server. Without TCP the port only names the socket file."""
 
     data_dir: Path
@@ -61,7 +61,7 @@ class Plan:
     addresses: str
     port: int
     database: str
-    account: Account | None
+    account: UnprivilegedUser | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ async def stop(data_dir: Path, *, immediate: bool = False) -> None:
         await asyncio.sleep(POLL)
 
 
-async def probe(plan: Plan) -> tuple[EmbeddedServer | None, str]:
+async def probe(plan: ClusterPlan) -> tuple[EmbeddedServer | None, str]:
     """The server that answers now and its listen addresses. Connects as postmaster.pid says, not as planned."""
     master = postmaster(plan.data_dir)
     if master is None or master.socket_dir is None:

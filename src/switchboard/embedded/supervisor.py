@@ -24,7 +24,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.embedded.binaries import account_for, require_open
 from switchboard.embedded.files import is_last_user, is_new, lock_files, locked
 from switchboard.embedded.launch import create_and_launch, remove_socket_dir
-from switchboard.embedded.postmaster import POLL, EmbeddedServer, Plan, live_postmaster, probe, stop
+from switchboard.embedded.postmaster import POLL, ClusterPlan, EmbeddedServer, live_postmaster, probe, stop
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ async def embedded_postgres(
     """
     place = _absolute(data_dir)
     addresses, port = listen or ("", 5432)
-    plan = Plan(place, binaries, settings, addresses, port, database, account_for(place))
+    plan = ClusterPlan(place, binaries, settings, addresses, port, database, account_for(place))
     if is_new(place):
         await require_open(place, plan.account, "choose another data directory, such as /var/lib/switchboard")
     with lock_files(plan) as (mutex, users), _registered(_Use(place, mutex, users)) as use:
@@ -113,7 +113,7 @@ def _absolute(data_dir: Path) -> Path:
     return data_dir.resolve()
 
 
-async def _attach(plan: Plan, *, alone: bool) -> EmbeddedServer | None:
+async def _attach(plan: ClusterPlan, *, alone: bool) -> EmbeddedServer | None:
     """The running server, if it listens as asked; if not and unused, it is stopped, to be started again."""
     server, addresses = await probe(plan)
     if server is None or (addresses, server.port) == (plan.addresses, plan.port):

@@ -33,7 +33,7 @@ from switchboard.domain.routing import SWITCHBOARD, Decision, SystemId
 from switchboard.journey.admission import AcceptLimits, Admission
 from switchboard.journey.stopping import announce
 from switchboard.journey.strangers import Strangers
-from switchboard.lanes.batch import Batch
+from switchboard.lanes.batch import BatchWriter
 from switchboard.lanes.faults import point
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Channel
@@ -117,7 +117,9 @@ class AcceptLeg:
         self._strangers = strangers
         self._ids = IdSequence()
         # Two commits at a time: one runs while the other is flushed, or while its result is on the way to us.
-        self._batch: Batch[_Ask, Acceptance] = Batch(self._store, most=100, least=40, writers=2, key=_conversation)
+        self._batch: BatchWriter[_Ask, Acceptance] = BatchWriter(
+            self._store, most=100, least=40, writers=2, key=_conversation
+        )
 
     async def accept(self, submission: Submission) -> Acceptance:
         """Store one message; returns after the commit. Raises InvalidInput, TooLarge, Overloaded, Unavailable."""

@@ -37,7 +37,7 @@ _FEW: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ApprovalDecision:
     """What somebody decides, who it is, and what they say: the answer, or why they refuse."""
 
     state: State
@@ -53,7 +53,7 @@ class Conversations(Protocol):
     async def replied_to(self, turn: Turn) -> str | None: ...
 
 
-async def decide(database: Database, notifier: Notifier, asked: ShownApproval, wanted: Decision) -> None:
+async def decide(database: Database, notifier: Notifier, asked: ShownApproval, wanted: ApprovalDecision) -> None:
     """Decide, once: the same decision again changes nothing. The turn goes on by itself.
 
     Raises Conflict if it was decided otherwise, its time is over, or its turn has ended; NotFound if it was forgotten.
@@ -135,7 +135,7 @@ class ChatDecisions:
             return why
         said = chosen(asked, command.text) if command.verb == "answer" else command.text
         try:
-            decision = Decision(_STATES[command.verb], _sender(turn), said)
+            decision = ApprovalDecision(_STATES[command.verb], _sender(turn), said)
             await decide(self._database, self._notifier, asked, decision)
         except (Conflict, NotFound) as error:
             return f"Nothing is changed: {error.message}."

@@ -35,14 +35,14 @@ from switchboard.domain.classification import Candidate, Classification, Utteran
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolCall, ToolServer
+from switchboard.domain.llm import ChatMessage, ModelAttempt, OfferedTool, Reply, Report, Request, ToolCall, ToolServer
 from switchboard.domain.routing import Classified, Route, Target
 from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.route_call import take
 from switchboard.ports.channel import Strategy
 from switchboard.ports.engine import NOT_DONE, Journal
 from switchboard.store import classification as store
-from switchboard.store.classification import NewSession, Session
+from switchboard.store.classification import ClassificationSession, NewSession
 from switchboard.store.database import Database
 
 log = structlog.get_logger(__name__)
@@ -120,7 +120,7 @@ class RoutingTask:
     """
 
     prompt: Prompt
-    tool: Tool
+    tool: OfferedTool
     request_id: str
     candidates: tuple[Candidate, ...]
     token: str = field(repr=False)
@@ -163,7 +163,7 @@ AskModels = Callable[[RoutingTask], Awaitable[Report]]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SessionOutcome:
     """The outcome of a session. `carried_out`: the butlers to which the session itself has handed the message."""
 
     classification: Classification
@@ -192,10 +192,12 @@ async def history_of(database: Database, question: Question, strategy: Strategy)
     return select_history(said, limits, received)
 
 
-async def by_session(database: Database, question: Question, said: Sequence[Utterance], ask: AskModels) -> Answer:
+async def by_session(
+    database: Database, question: Question, said: Sequence[Utterance], ask: AskModels
+) -> SessionOutcome:
     """Run one session. Its token is revoked before its record is read, so that no call can arrive afterwards."""
     if not question.candidates:
-        return Answer(Classification(error=_NO_CANDIDATE))
+        return SessionOutcome(Classification(error=_NO_CANDIDATE))
     secret = store.SESSION_PREFIX + token_urlsafe(32)
     session = await _opened(database, question, secret)
     q, tool = question, route_tool(question.candidates)
@@ -210,7 +212,7 @@ async def by_session(database: Database, question: Question, said: Sequence[Utte
     return await _judged(database, session, report)
 
 
-async def concluded(database: Database, question: Question, answer: Answer, began: float) -> Answer:
+async def concluded(database: Database, question: Question, answer: SessionOutcome, began: float) -> SessionOutcome:
     """The answer, with segments in the message's own words, and a log row per attempt. `began`: perf_counter."""
     answer = replace(answer, classification=word_by_word(answer.classification, question.text))
     ms = round((perf_counter() - began) * 1000)
@@ -231,7 +233,7 @@ async def concluded(database: Database, question: Question, answer: Answer, bega
     return answer
 
 
-def classified(question: Question, answer: Answer) -> Classified:
+def classified(question: Question, answer: SessionOutcome) -> Classified:
     """The answer, for the decision: failed if nobody was chosen."""
     if not answer.classification.chosen:
         return Classified(failed=answer.classification.error or "no answer")
@@ -273,15 +275,15 @@ class ModelClassifier:
 # One session ---------------------------------------------------------------------------------------------------------
 
 
-async def _opened(database: Database, question: Question, secret: str) -> Session:
+async def _opened(database: Database, question: Question, secret: str) -> ClassificationSession:
     q = question
     new = NewSession(q.conversation, q.request_id, q.team_id, q.candidates, SESSION_LIFETIME)
     session_id = await store.open_session(database, new, sha256(secret.encode()).digest())
     expires = datetime.now(UTC) + new.lifetime
-    return Session(session_id, new.conversation, new.request_id, new.team_id, new.candidates, expires)
+    return ClassificationSession(session_id, new.conversation, new.request_id, new.team_id, new.candidates, expires)
 
 
-async def _has_taken(database: Database, session: Session) -> bool:
+async def _has_taken(database: Database, session: ClassificationSession) -> bool:
     recorded = await store.calls_of(database, session.request_id, session.session_id)
     return any(one.ok for one in recorded)
 
@@ -304,7 +306,7 @@ def error_text(error: Exception) -> str:
     return shown(f"{type(error).__name__}: {error}")
 
 
-async def _carried_out(database: Database, session: Session, reply: Reply) -> Reply:
+async def _carried_out(database: Database, session: ClassificationSession, reply: Reply) -> Reply:
     """The reply after executing its pending calls: those of an API, which only names what to call."""
     calls: list[ToolCall] = []
     for call in reply.calls:
@@ -319,7 +321,7 @@ async def _carried_out(database: Database, session: Session, reply: Reply) -> Re
     return replace(reply, calls=tuple(calls))
 
 
-async def _judged(database: Database, session: Session, report: Report) -> Answer:
+async def _judged(database: Database, session: ClassificationSession, report: Report) -> SessionOutcome:
     failure = report.failure
     reply = report.reply or Reply(errors=() if failure is None else (failure.message,), by_program=True)
     found = parse_calls(reply, session.candidates)
@@ -328,16 +330,16 @@ async def _judged(database: Database, session: Session, report: Report) -> Answe
         found = reconcile(found, recorded)
         if failure is not None and not found.routed and not found.failed:
             found = replace(found, error=failure.message)  # there was no session that could have broken off
-        return Answer(found, report, session.session_id)
+        return SessionOutcome(found, report, session.session_id)
     # If the reply names a butler with a good result and our record does not, the session has served it by itself.
     served = frozenset(found.acked) - {one.butler for one in recorded}
-    return Answer(found, report, session.session_id, served)
+    return SessionOutcome(found, report, session.session_id, served)
 
 
 # What is recorded --------------------------------------------------------------------------------------------------
 
 
-def _billed(row: ClassificationRow, attempt: Attempt) -> ClassificationRow:
+def _billed(row: ClassificationRow, attempt: ModelAttempt) -> ClassificationRow:
     # Nothing was spent, or no price was reported: unknown is not free.
     used, cost = attempt.usage, attempt.micros / 1_000_000 or None
     return replace(row, tokens_in=used.input_tokens, tokens_out=used.output_tokens, cost_usd=cost)
@@ -359,7 +361,7 @@ async def _not_known(_: UUID) -> object:
     return NOT_DONE
 
 
-def _failure(answer: Answer) -> ClassifierFailure:
+def _failure(answer: SessionOutcome) -> ClassifierFailure:
     """Why there is no classification; if no model could be asked, also when to try again."""
     failure = answer.report.failure
     if failure is None:
@@ -370,7 +372,7 @@ def _failure(answer: Answer) -> ClassifierFailure:
     return ClassifierFailure(failure.message, retryable=failure.retryable)
 
 
-def _record(question: Question, answer: Answer) -> JsonObject:
+def _record(question: Question, answer: SessionOutcome) -> JsonObject:
     """The classification as JSON. A sole butler gets the whole message; so do all if a part was left to nobody."""
     found = answer.classification
     whole = found.error is not None or len(found.chosen) == 1

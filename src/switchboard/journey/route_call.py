@@ -16,7 +16,7 @@ from switchboard.domain.errors import Forbidden
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import Reply, ToolCall
 from switchboard.store import classification as store
-from switchboard.store.classification import Call, Session
+from switchboard.store.classification import ClassificationSession, SessionCall
 from switchboard.store.database import Database
 
 _ACCEPTED: Final = {"status": "accepted"}
@@ -24,7 +24,7 @@ _BOUND: Final = ("request_id", "conversation", "team_id", "session_id")
 """What a session is bound to. A call need not repeat it; one that differs is meant for another message."""
 
 
-async def take(database: Database, session: Session, arguments: Mapping[str, object]) -> JsonObject:
+async def take(database: Database, session: ClassificationSession, arguments: Mapping[str, object]) -> JsonObject:
     """Check a call, record it, and return its result: `{"status": "accepted" | "refused", "butler", "error"?}`.
 
     Raises Forbidden when the session is over, or has called too often: then the call does not count.
@@ -37,21 +37,23 @@ async def take(database: Database, session: Session, arguments: Mapping[str, obj
     return {"status": "refused", "butler": call.butler, "error": call.why}
 
 
-def judge(session: Session, arguments: Mapping[str, object]) -> Call:
+def judge(session: ClassificationSession, arguments: Mapping[str, object]) -> SessionCall:
     """Whether a call is allowed: it names a candidate of the session, and no other message than the session's."""
     for name in _BOUND:
         own = str(getattr(session, name))
         if name in arguments and str(arguments[name]) != own:
-            return Call(_named(arguments), ok=False, why=f"this session is bound to the {name} {own}, and to no other")
+            return SessionCall(
+                _named(arguments), ok=False, why=f"this session is bound to the {name} {own}, and to no other"
+            )
     done = ToolCall(ROUTE_TOOL, arguments, _ACCEPTED, ok=True)
     found = parse_calls(Reply(calls=(done,)), session.candidates)
     if found.failed:
         failure = found.failed[0]
-        return Call(failure.butler, ok=False, segment=failure.segment, why=failure.why)
+        return SessionCall(failure.butler, ok=False, segment=failure.segment, why=failure.why)
     [part] = found.routed
     if part.segment is not None and len(part.segment) > MAX_SEGMENT:
-        return Call(part.butler, ok=False, why=f"a segment has at most {MAX_SEGMENT} characters")
-    return Call(part.butler, ok=True, segment=part.segment, reason=part.reason)
+        return SessionCall(part.butler, ok=False, why=f"a segment has at most {MAX_SEGMENT} characters")
+    return SessionCall(part.butler, ok=True, segment=part.segment, reason=part.reason)
 
 
 def _named(arguments: Mapping[str, object]) -> str:

@@ -23,7 +23,7 @@ from switchboard.store import strangers as store
 from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance, Prepared
 from switchboard.store.outbox import pull_pool
-from switchboard.store.strangers import Held, Notice
+from switchboard.store.strangers import Held, StrangerNotice
 
 log = structlog.get_logger(__name__)
 
@@ -96,14 +96,14 @@ class Strangers:
         found = self._policies.get((envelope.source.channel, envelope.source.endpoint_identity))
         return None if found == "open" else found
 
-    def _notice(self, envelope: Envelope, contact: Contact) -> Notice | None:
+    def _notice(self, envelope: Envelope, contact: Contact) -> StrangerNotice | None:
         """A stranger only in a chat of two. Nobody by mail: a notice to a forged sender would hit somebody else."""
         channel, late = self._channels[contact.channel], contact.scope == "late"
         if channel.personal or channel.replies != "connector" or channel.automatic(envelope):
             return None
         if not (late or contact.private):
             return None
-        return Notice(LATE_TEXT if late else STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
+        return StrangerNotice(LATE_TEXT if late else STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
 
 
 async def _refer(database: Database, named: Collection[bytes], held: Held) -> None:

@@ -20,7 +20,7 @@ import structlog
 from switchboard.core.blobs import stored_blob
 from switchboard.core.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
-from switchboard.core.reply_files import Chosen, Stored, chosen
+from switchboard.core.reply_files import ChosenFiles, Stored, chosen
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Unavailable
@@ -32,7 +32,7 @@ from switchboard.journey.deltas import Deltas
 from switchboard.journey.handing_on import below, decided
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.stopping import STOP, StopEngine, built_in, watched
-from switchboard.lanes.batch import Batch
+from switchboard.lanes.batch import BatchWriter
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StoredJournal
 from switchboard.lanes.kinds import TURN, WORK_POOL, Claim
@@ -126,8 +126,8 @@ class TurnLeg:
         self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions)}
         self._limits = limits
         self._deltas = Deltas(database, notifier)
-        self._load: Batch[Item, Work] = Batch(lambda items: store.load_work(database, items), writers=2)
-        self._settle: dict[int, Batch[Settlement, store.Settled]] = {}
+        self._load: BatchWriter[Item, Work] = BatchWriter(lambda items: store.load_work(database, items), writers=2)
+        self._settle: dict[int, BatchWriter[Settlement, store.Settled]] = {}
 
     async def aclose(self) -> None:
         """Let what turns have told leave, before the database is closed."""
@@ -286,7 +286,7 @@ class TurnLeg:
         error = "; ".join(filter(None, (f"handed on to {to}", draft.error)))[:2000]
         return replace(draft, outcome="declined", error_class="handed_on", error=error, handed_on=found)
 
-    async def _files(self, work: Work, answer: Answer) -> Chosen:
+    async def _files(self, work: Work, answer: Answer) -> ChosenFiles:
         """Those that the answer may have: a hash that a butler has learned somewhere opens nothing."""
         blobs = {blob for one in answer.attachments if (blob := stored_blob(one)) is not None}
         found = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
@@ -364,10 +364,10 @@ class TurnLeg:
         why = {"attempt": attempt, "error_class": settlement.error_class, "retry_in_s": round(delay, 2)}
         log.info("turn failed", request_id=str(work.request_id), system_id=work.system_id, **why)
 
-    def _settle_batch(self, worker: int) -> Batch[Settlement, store.Settled]:
+    def _settle_batch(self, worker: int) -> BatchWriter[Settlement, store.Settled]:
         """Turns of one worker id settle together; the end of a session ends its batch."""
         if worker not in self._settle:
-            self._settle = {worker: Batch(lambda batch: store.settle(self._database, worker, batch))}
+            self._settle = {worker: BatchWriter(lambda batch: store.settle(self._database, worker, batch))}
         return self._settle[worker]
 
     def _announce(self, work: Work, settlement: Settlement) -> None:

@@ -31,7 +31,7 @@ class Group(Struct, Generic[Ask, Answer], frozen=True):
     outcomes: asyncio.Future[Sequence[Answer | BaseException]]
 
 
-class Batch(Generic[Ask, Answer]):
+class BatchWriter(Generic[Ask, Answer]):
     """Collects calls of `put` into calls of `write`, which must give one answer per ask, in order.
 
     If a batch fails because of its contents, each member is written alone: a bad row affects no other.

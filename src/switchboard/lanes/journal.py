@@ -21,7 +21,7 @@ from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
-from switchboard.lanes.batch import Batch, Group
+from switchboard.lanes.batch import BatchWriter, Group
 from switchboard.lanes.faults import point
 from switchboard.ports.engine import (
     NOT_DONE,
@@ -74,7 +74,9 @@ class StepLog:
         self._database = database
         self._worker = worker
         self.alive = alive
-        self._batch: Batch[StepWrite, bool] = Batch(lambda batch: store.write_steps(database, worker, batch))
+        self._batch: BatchWriter[StepWrite, bool] = BatchWriter(
+            lambda batch: store.write_steps(database, worker, batch)
+        )
 
     async def load(self, item: Item, request_id: RequestId) -> dict[str, Step]:
         """The recorded steps of an item, by path."""

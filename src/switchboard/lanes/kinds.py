@@ -29,18 +29,18 @@ ROUTE_POOL: Final = Pool("route", 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LaneKind:
     """One kind of lane. Lanes of replies may lie in another pool, where a connector fetches them."""
 
     name: str
     pool: Pool
 
 
-TURN: Final = Kind("turn", WORK_POOL)
-NOTICE: Final = Kind("notice", WORK_POOL)
-SEND: Final = Kind("send", WORK_POOL)
-ROUTE: Final = Kind("route", ROUTE_POOL)
-KINDS: Final[Mapping[str, Kind]] = {kind.name: kind for kind in (TURN, NOTICE, SEND, ROUTE)}
+TURN: Final = LaneKind("turn", WORK_POOL)
+NOTICE: Final = LaneKind("notice", WORK_POOL)
+SEND: Final = LaneKind("send", WORK_POOL)
+ROUTE: Final = LaneKind("route", ROUTE_POOL)
+KINDS: Final[Mapping[str, LaneKind]] = {kind.name: kind for kind in (TURN, NOTICE, SEND, ROUTE)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StepLog
-from switchboard.lanes.kinds import Claim, Handler, Kind
+from switchboard.lanes.kinds import Claim, Handler, LaneKind
 from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
 from switchboard.lanes.places import Places, Quota, Turns, left_over, used_up
 from switchboard.ports.engine import Fenced, Parked
@@ -81,7 +81,7 @@ class Worker:
         self,
         database: Database,
         notifier: Notifier,
-        handlers: Mapping[Kind, Handler],
+        handlers: Mapping[LaneKind, Handler],
         settings: WorkerSettings,
         maintenance: tuple[MaintenanceTask, ...] = (),
     ) -> None:
@@ -123,7 +123,7 @@ class _Session:
         self,
         database: Database,
         notifier: Notifier,
-        handlers: Mapping[Kind, Handler],
+        handlers: Mapping[LaneKind, Handler],
         settings: WorkerSettings,
         maintenance: tuple[MaintenanceTask, ...],
         stopping: asyncio.Event,

@@ -16,7 +16,7 @@ from typing import Final
 import httpx2
 
 from switchboard.core.tokens import asked_tokens, estimate_tokens
-from switchboard.domain.llm import Delta, ModelFailure, OnDelta, Reply, Request, Usage
+from switchboard.domain.llm import ModelDelta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm import bodies
 from switchboard.llm.answers import read_answer, read_document
 from switchboard.llm.events import EventReader
@@ -124,7 +124,7 @@ class _Heard:
         said = text if self._speech is None else self._speech.feed(text)
         if said and self.on_delta is not None:
             self._told.append(said)
-            self.on_delta(Delta(said))
+            self.on_delta(ModelDelta(said))
 
     @property
     def told(self) -> str:
@@ -135,10 +135,10 @@ class _Heard:
         if self.on_delta is None:
             return
         if not reply.text.startswith(self.told):
-            self.on_delta(Delta(reset=True))
+            self.on_delta(ModelDelta(reset=True))
             self._told.clear()
         if rest := reply.text[len(self.told) :]:
-            self.on_delta(Delta(rest))
+            self.on_delta(ModelDelta(rest))
         tell(reply, self.on_delta, text=False)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from switchboard.core.lenient import string
 from switchboard.core.turns.images import MOST_IMAGE_BYTES
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.llm import ChatMessage, Request, Tool, ToolCall
+from switchboard.domain.llm import ChatMessage, OfferedTool, Request, ToolCall
 from switchboard.llm.answers import MALFORMED
 from switchboard.llm.control_words import without_control_words
 from switchboard.llm.json_form import for_grammars, forced_tool, json_form
@@ -156,7 +156,7 @@ def responses(request: Request, spec: ModelSpec) -> Body:
     return body | ({"tools": tools, "tool_choice": choice} if tools else {})
 
 
-def _response_tool(tool: Tool) -> Body:
+def _response_tool(tool: OfferedTool) -> Body:
     told = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return {"type": "function", "strict": False, **told}
 
@@ -183,7 +183,7 @@ def _is_lost(block: Mapping[str, object]) -> bool:
 # Anthropic's messages ------------------------------------------------------------------------------------------------
 
 
-def _message_tool(one: Tool) -> Body:
+def _message_tool(one: OfferedTool) -> Body:
     return {"name": one.name, "description": one.description, "input_schema": dict(one.parameters)}
 
 
@@ -214,10 +214,10 @@ def _mark(blocks: object) -> None:
         blocks[-1] = {**blocks[-1], **_CACHED}
 
 
-def _bygone(request: Request) -> list[Tool]:
+def _bygone(request: Request) -> list[OfferedTool]:
     """Every tool that was called must be defined; these stand for tools that no longer exist."""
     names = dict.fromkeys(call.name for message in request.messages for call in message.calls)
-    return [Tool(name, "Not available any more.", {"type": "object"}) for name in names]
+    return [OfferedTool(name, "Not available any more.", {"type": "object"}) for name in names]
 
 
 def _message_choice(request: Request) -> Body:

@@ -17,7 +17,7 @@ from switchboard.llm.api import ApiSession, Open
 from switchboard.llm.cli import CliSession, program_of
 from switchboard.llm.context import Contexts
 from switchboard.llm.login import login_of, not_logged_in
-from switchboard.llm.port import ApiKind, CliKind, Kind, Session
+from switchboard.llm.port import ApiKind, CliKind, Kind, ModelSession
 from switchboard.llm.running import RunnerSession
 from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS, ModelSpec
 from switchboard.llm.web import open_client
@@ -38,13 +38,13 @@ class Sessions:
         self.contexts = Contexts(self._http)
         self.key_hashes: dict[str, str] = {}
         """By the name of the model; the same key has the same hash."""
-        self.models: tuple[tuple[ModelSpec, Session], ...] = tuple((spec, self._session(spec)) for spec in specs)
+        self.models: tuple[tuple[ModelSpec, ModelSession], ...] = tuple((spec, self._session(spec)) for spec in specs)
 
     async def aclose(self) -> None:
         """Close what was opened."""
         await self._http.aclose()
 
-    def _session(self, spec: ModelSpec) -> Session:
+    def _session(self, spec: ModelSpec) -> ModelSession:
         try:
             _check(spec)
             key = _key(spec)
@@ -53,7 +53,7 @@ class Sessions:
         except ConfigurationError as error:
             raise ConfigurationError(f"models: {spec.name}: {error.message}") from error
 
-    def _api(self, spec: ModelSpec, key: str | None) -> Session:
+    def _api(self, spec: ModelSpec, key: str | None) -> ModelSession:
         kind = cast(ApiKind, spec.kind)
         try:
             opened = self._anthropic(spec, key) if kind == "anthropic" else self._openai(spec, kind, key)
@@ -71,7 +71,7 @@ class Sessions:
 
         return opener(open_sdk(self._http, spec.base_url or BASE_URL, key))
 
-    def _cli(self, spec: ModelSpec, key: str | None) -> Session:
+    def _cli(self, spec: ModelSpec, key: str | None) -> ModelSession:
         if self._guard is None:
             self._guard = death_guard()
             sweep()

@@ -18,14 +18,14 @@ from uuid import UUID
 
 from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Ticket, admit, wait_left
 from switchboard.core.policy.breaker import settle as settle_breaker
-from switchboard.core.policy.budget import ZERO, Account, Amount, Cap, Refusal, Share, amount, reserve
+from switchboard.core.policy.budget import ZERO, Amount, BudgetAccount, BudgetRefusal, Cap, Share, amount, reserve
 from switchboard.core.policy.budget import settle as settle_account
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.llm import (
     NO_USAGE,
-    Attempt,
     Bill,
-    Delta,
+    ModelAttempt,
+    ModelDelta,
     ModelFailure,
     NotAsked,
     OnDelta,
@@ -35,7 +35,7 @@ from switchboard.domain.llm import (
     Request,
     Usage,
 )
-from switchboard.llm.port import Session
+from switchboard.llm.port import ModelSession
 from switchboard.llm.slots import Line, NoSlot, Slots, held_slot, rank_of
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import Spending, amount_of
@@ -57,7 +57,7 @@ Context = Callable[[ModelSpec], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class DispatchLimits:
     """The maximum cost of a day, and the seconds to wait for a busy model if there is another.
 
     `sender_tokens`: the most that turns may use in a day for one sender, 0: no limit.
@@ -93,7 +93,7 @@ class Terms:
 
 
 _NO_TERMS: Final = Terms()
-_NO_LIMITS: Final = Limits()
+_NO_LIMITS: Final = DispatchLimits()
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class _Model:
     """One model at run time. `pause_ends`: until when its provider asked for a pause, in seconds of the clock."""
 
     spec: ModelSpec
-    session: Session
+    session: ModelSession
     line: Line
     breaker: Breaker = _CLOSED
     pause_ends: float = 0.0
@@ -120,12 +120,12 @@ class _Run:
     terms: Terms
     clock: Callable[[], float]
     ends: float
-    account: Account
+    account: BudgetAccount
     on_delta: OnDelta | None = None
     told: bool = False
     used: Usage = NO_USAGE
     """What the session that runs has used, as far as it is told."""
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[ModelAttempt] = field(default_factory=list)
     best: Reply | None = None
     last: bool = False
 
@@ -148,7 +148,7 @@ class _Run:
         if on_delta is None:
             return None
 
-        def listen(delta: Delta) -> None:
+        def listen(delta: ModelDelta) -> None:
             self.told = True
             on_delta(delta if delta.end is None else replace(delta, end=_with_cost(model, delta.end)))
 
@@ -161,7 +161,7 @@ class _Run:
     def take_back(self) -> None:
         """Tell that the deltas so far are void, if there were any."""
         if self.told and self.on_delta is not None:
-            self.on_delta(Delta(reset=True))
+            self.on_delta(ModelDelta(reset=True))
         self.told = False
 
     async def wrong(self, reply: Reply) -> str | None:
@@ -182,9 +182,9 @@ class Dispatcher:
 
     def __init__(  # noqa: PLR0913 - what surrounds a dispatcher, all of it optional but the first two
         self,
-        models: Iterable[tuple[ModelSpec, Session]],
+        models: Iterable[tuple[ModelSpec, ModelSession]],
         spending: Spending,
-        limits: Limits = _NO_LIMITS,
+        limits: DispatchLimits = _NO_LIMITS,
         *,
         policy: BreakerPolicy = DEFAULT,
         clock: Callable[[], float] = time.monotonic,
@@ -209,7 +209,7 @@ class Dispatcher:
         were unfit, the last one is returned. `on_delta` is told the reply while it is written; what a model wrote that
         then failed, or was unfit, is taken back with a `reset`, so that the deltas fold to the reply of the report.
         """
-        ends, spent = self._clock() + request.deadline, Account(spent=terms.spent)
+        ends, spent = self._clock() + request.deadline, BudgetAccount(spent=terms.spent)
         run = _Run(request, terms, self._clock, ends, spent, on_delta)
         names = list(self._models) if terms.models is None else terms.models
         for name in names:
@@ -278,11 +278,11 @@ class Dispatcher:
     async def _asked(self, run: _Run, model: _Model, request: Request) -> None:
         wanted = _estimate(asked_tokens(request), request, model)
         account = reserve(run.account, wanted, run.terms.cap)
-        if isinstance(account, Refusal):  # tomorrow there is budget again, but this task has used its share
+        if isinstance(account, BudgetRefusal):  # tomorrow there is budget again, but this task has used its share
             _not_asked(run, model, "budget", str(account), retryable=False)
             return
         reserved = await self._spending.reserve(wanted, self._limits.day, self._share(run.terms))
-        if isinstance(reserved, Refusal):
+        if isinstance(reserved, BudgetRefusal):
             _not_asked(run, model, "busy" if reserved.passing else "budget", str(reserved))
             return
         run.account, bill = account, None
@@ -301,7 +301,7 @@ class Dispatcher:
         most = self._limits.sender_tokens
         return Share(terms.on_share_of, most) if most and terms.on_share_of is not None else None
 
-    async def _report(self, model: _Model, last: Attempt) -> None:
+    async def _report(self, model: _Model, last: ModelAttempt) -> None:
         """Tell the other processes what this attempt says about the model: its key is refused, or it needs a pause."""
         wait = self._wait(model)
         if self._slots is None or not last.asked:
@@ -346,7 +346,7 @@ class Dispatcher:
             model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
         return ticket
 
-    async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> Attempt:
+    async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> ModelAttempt:
         # In a whole turn the timeout is how long a program may be silent.
         limit = run.left() if request.carrying else min(model.spec.timeout, run.left())
         run.take_back()
@@ -376,7 +376,7 @@ class Dispatcher:
 def _not_asked(
     run: _Run, model: _Model, outcome: NotAsked, message: str, *, retryable: bool = True, wait: float | None = None
 ) -> None:
-    run.attempts.append(Attempt(model.spec.name, outcome, message, retryable=retryable, retry_after=wait))
+    run.attempts.append(ModelAttempt(model.spec.name, outcome, message, retryable=retryable, retry_after=wait))
 
 
 def _no_slot(run: _Run, model: _Model, why: NoSlot) -> None:
@@ -389,7 +389,7 @@ def _no_slot(run: _Run, model: _Model, why: NoSlot) -> None:
         _not_asked(run, model, "busy", f"{model.spec.sessions} sessions are running")
 
 
-async def _within(session: Session, request: Request, on_delta: OnDelta | None) -> Reply:
+async def _within(session: ModelSession, request: Request, on_delta: OnDelta | None) -> Reply:
     """Run a session; one that exceeds its deadline, or raises an unexpected error, fails like any other."""
     try:
         async with asyncio.timeout(request.deadline + _KILL_S):
@@ -434,8 +434,8 @@ def _micros(model: _Model, usage: Usage) -> int:
     return amount(usage.input_tokens, usage.output_tokens, model.spec.price).micros
 
 
-def _priced(model: _Model, usage: Usage, outcome: Outcome, message: str) -> Attempt:
-    return Attempt(model.spec.name, outcome, message, usage, _micros(model, usage))
+def _priced(model: _Model, usage: Usage, outcome: Outcome, message: str) -> ModelAttempt:
+    return ModelAttempt(model.spec.name, outcome, message, usage, _micros(model, usage))
 
 
 def _bill(run: _Run, model: _Model, usage: Usage, *, failed: bool = True) -> Bill:

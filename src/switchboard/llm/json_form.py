@@ -18,7 +18,7 @@ from switchboard.core.lenient import clean, items, mapping
 from switchboard.core.model_json import after_thinking
 from switchboard.core.replies import call_of
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.llm import Request, Tool, ToolCall
+from switchboard.domain.llm import OfferedTool, Request, ToolCall
 
 _MOST_JSON: Final = 100_000
 """Characters of a text that are searched for an answer."""
@@ -56,12 +56,12 @@ def _schema(value: object) -> object:
     return for_grammars(value) if isinstance(value, Mapping) else value
 
 
-def forced_tool(request: Request) -> Tool | None:
+def forced_tool(request: Request) -> OfferedTool | None:
     """The tool that must be called."""
     return next((tool for tool in request.tools if tool.name == request.force), None)
 
 
-def json_form(request: Request, tool: Tool) -> tuple[Request, JsonObject]:
+def json_form(request: Request, tool: OfferedTool) -> tuple[Request, JsonObject]:
     """The request that asks for the calls of `tool` as JSON, and the schema of the answer.
 
     The thought comes first, because what a model writes first shapes the rest.
@@ -94,7 +94,7 @@ def described(text: str, request: Request) -> tuple[ToolCall, ...]:
     return tuple(call for one in found if (call := _described(dict(one), tool)) is not None)
 
 
-def _described(value: dict[str, object], tool: Tool) -> ToolCall | None:
+def _described(value: dict[str, object], tool: OfferedTool) -> ToolCall | None:
     if value and all(name in value for name in tool.parameters.get("required", ())):
         return ToolCall(tool.name, value)
     call = call_of(value)

@@ -1,7 +1,7 @@
 """The port: one model that can be asked.
 
-`dispatch.py` calls `Session.run` with a `Request` and gets a `Reply` or a `ModelFailure`. Implemented by `api.py` (one
-request to a provider) and `cli.py` (one run of a program). Next: `dispatch.py`.
+`dispatch.py` calls `ModelSession.run` with a `Request` and gets a `Reply` or a `ModelFailure`. Implemented by `api.py`
+(one request to a provider) and `cli.py` (one run of a program). Next: `dispatch.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from switchboard.core.tokens import asked_tokens, estimate_tokens
-from switchboard.domain.llm import Delta, OnDelta, Reply, Request
+from switchboard.domain.llm import ModelDelta, OnDelta, Reply, Request
 
 ApiKind = Literal["openai", "openai-responses", "anthropic"]
 CliKind = Literal["claude-code", "codex", "gemini-cli", "opencode"]
 Kind = Literal[ApiKind, CliKind]
 
 
-class Session(Protocol):
+class ModelSession(Protocol):
     """One model that can be asked. `name` is that of the settings, `model` the provider's."""
 
     @property
@@ -55,7 +55,7 @@ def tell(reply: Reply, on_delta: OnDelta | None, *, text: bool = True) -> None:
     if on_delta is None:
         return
     if text and reply.text:
-        on_delta(Delta(reply.text))
+        on_delta(ModelDelta(reply.text))
     for call in reply.calls:
-        on_delta(Delta(call=call))
-    on_delta(Delta(end=replace(reply, text="", calls=())))
+        on_delta(ModelDelta(call=call))
+    on_delta(ModelDelta(end=replace(reply, text="", calls=())))

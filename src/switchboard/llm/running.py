@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from switchboard.domain.llm import CarryOut, Delta, ModelFailure, OnDelta, Reply, Request, Usage
+from switchboard.domain.llm import CarryOut, ModelDelta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm.cli import NO_SERVER, CliSession, broke_off, cause, environment, lay_out, passed_on, program_of
 from switchboard.llm.cli import short as shortened
 from switchboard.llm.commands import Command, Way, run_command_for
 from switchboard.llm.outputs import Transcript
 from switchboard.llm.port import CliKind, tell, with_usage
 from switchboard.llm.tool_server import ToolServing, relay_to, serving
-from switchboard.transport.kept import Kept, LongProgram, start
+from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.programs import Ended
 from switchboard.transport.scratch import scratch
 
@@ -85,7 +85,7 @@ class RunnerSession:
         tell(reply, on_delta, text=False)
         return reply
 
-    def _started(self, place: Path, command: Command) -> Kept:
+    def _started(self, place: Path, command: Command) -> KeptProgram:
         program = program_of(self.asked.spec)
         path = shutil.which(program)
         if path is None:
@@ -110,7 +110,7 @@ class _Run:
     def __init__(
         self,
         kind: CliKind,
-        program: Kept,
+        program: KeptProgram,
         tools: ToolServing,
         listeners: tuple[OnDelta | None, Callable[[Usage], None] | None],
         silence: float,
@@ -148,9 +148,9 @@ class _Run:
         if self._on_delta is None or text == self._told:
             return
         if not text.startswith(self._told):
-            self._on_delta(Delta(reset=True))
+            self._on_delta(ModelDelta(reset=True))
             self._told = ""
-        self._on_delta(Delta(text[len(self._told) :]))
+        self._on_delta(ModelDelta(text[len(self._told) :]))
         self._told = text
 
     def blamed(self, failure: ModelFailure, request: Request) -> ModelFailure:

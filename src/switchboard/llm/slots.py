@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class SlotLease:
     """A slot that was taken. It holds until it is freed or expires."""
 
     ticket: UUID
@@ -68,7 +68,7 @@ class NoSlot:
 class Slots(Protocol):
     """The slots of all models, and their cooldowns."""
 
-    async def take(self, wanted: Wanted) -> Lease | NoSlot:
+    async def take(self, wanted: Wanted) -> SlotLease | NoSlot:
         """A slot, or why there is none; asking again with the same ticket keeps the place in line for some seconds."""
 
     def free(self, ticket: UUID) -> None:

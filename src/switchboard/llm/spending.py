@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
 
-from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, Share, on, reserve, settle
+from switchboard.core.policy.budget import Amount, BudgetAccount, BudgetRefusal, Cap, Share, on, reserve, settle
 from switchboard.domain.llm import Bill
 
 
@@ -31,7 +31,7 @@ def amount_of(bill: Bill) -> Amount:
 class Spending(Protocol):
     """The spending of the day, for all callers. Reservations count as spent until they are settled."""
 
-    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | Refusal:
+    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | BudgetRefusal:
         """Set `wanted` aside, within the cap of the day and the share of a sender, or say why not."""
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
@@ -43,14 +43,14 @@ class DayBook:
 
     def __init__(self, today: Callable[[], date]) -> None:
         self._today = today
-        self.account = Account(today())
+        self.account = BudgetAccount(today())
         self.bills: list[Bill] = []
 
-    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | Refusal:
+    async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | BudgetRefusal:
         """Set `wanted` aside, or say why not. The caller is the only sender there is."""
         del share
         found = reserve(on(self.account, self._today()), wanted, cap)
-        if isinstance(found, Refusal):
+        if isinstance(found, BudgetRefusal):
             return found
         self.account = found
         return Reserved(wanted)

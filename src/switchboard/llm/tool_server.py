@@ -20,7 +20,7 @@ from typing import Final
 from switchboard import __version__
 from switchboard.core.lenient import json_value, mapping, string
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.domain.llm import CarryOut, Tool, ToolCall, ToolResult
+from switchboard.domain.llm import CarryOut, OfferedTool, ToolCall, ToolResult
 from switchboard.transport import relay
 
 _SOCKET: Final = "mcp"
@@ -37,7 +37,7 @@ def relay_to(place: Path) -> tuple[str, ...]:
 
 
 @asynccontextmanager
-async def serving(place: Path, tools: Sequence[Tool], carry_out: CarryOut) -> AsyncIterator[ToolServing]:
+async def serving(place: Path, tools: Sequence[OfferedTool], carry_out: CarryOut) -> AsyncIterator[ToolServing]:
     """The tools, until this is left."""
     one = ToolServing(tools, carry_out)
     server = await asyncio.start_unix_server(one.serve, sock=_listener(place), limit=_MOST_LINE)
@@ -65,7 +65,7 @@ def _listener(place: Path) -> socket.socket:
 class ToolServing:
     """While it is served. `failed` ends with what `carry_out` has raised, if it has: then the turn cannot go on."""
 
-    def __init__(self, tools: Sequence[Tool], carry_out: CarryOut) -> None:
+    def __init__(self, tools: Sequence[OfferedTool], carry_out: CarryOut) -> None:
         self._tools = {tool.name: tool for tool in tools}
         self._carry_out = carry_out
         self._loop = asyncio.get_running_loop()
@@ -181,7 +181,7 @@ async def _answer(writer: asyncio.StreamWriter, to: object, told: JsonObject) ->
             await writer.drain()
 
 
-def _listed(tool: Tool) -> JsonObject:
+def _listed(tool: OfferedTool) -> JsonObject:
     return {"name": tool.name, "description": tool.description, "inputSchema": dict(tool.parameters)}
 
 

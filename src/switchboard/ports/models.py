@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
 
-from switchboard.domain.llm import Delta, Report, Request
+from switchboard.domain.llm import ModelDelta, Report, Request
 
 NO_CONTEXT = 8192
 """The context size in tokens that is assumed where none is known."""
@@ -42,7 +42,7 @@ class Asking:
     models: Sequence[str]
     asker: str = "turn"
     shorter: Callable[[Request, int], Request] | None = None
-    on_delta: Callable[[Delta], None] | None = None
+    on_delta: Callable[[ModelDelta], None] | None = None
     on_share_of: UUID | None = None
     ready: Callable[[], Awaitable[None]] | None = None
     taken: Callable[[], Awaitable[bool]] | None = None

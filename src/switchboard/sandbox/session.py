@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from switchboard.core.shell import Report, Spoken, prompt
+from switchboard.core.shell import ShellReport, Spoken, prompt
 from switchboard.sandbox.enclosure import Inside
 from switchboard.sandbox.run import MOST_OUTPUT, Running, Sandbox, Terminal
 
@@ -53,7 +53,7 @@ class Said:
     """What came of a command: its output, and how it ended; None: the shell has ended with it, as `why` says."""
 
     output: bytes
-    report: Report | None
+    report: ShellReport | None
     why: str = ""
 
 
@@ -65,7 +65,7 @@ class _Ends:
     commands: int
 
 
-class Session:
+class ShellSession:
     """One shell. Its methods are called one at a time, except `close`."""
 
     def __init__(self, running: Running, ends: _Ends, spoken: Spoken, patience: float) -> None:
@@ -198,7 +198,7 @@ class Session:
         os.write(self._master, data)
 
 
-async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: float = INTERRUPT_S) -> Session:
+async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: float = INTERRUPT_S) -> ShellSession:
     """Start a shell. `patience` in seconds, for what is interrupted. Raises `NoSandbox`, OSError, TimeoutError."""
     token = secrets.token_hex(16)
     master, slave = pty.openpty()
@@ -215,7 +215,7 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
     finally:
         os.close(slave)
         os.close(read)
-    session = Session(running, _Ends(master, write), Spoken(token, MOST_OUTPUT), patience)
+    session = ShellSession(running, _Ends(master, write), Spoken(token, MOST_OUTPUT), patience)
     try:
         await session.begin(prompt(token))
     except BaseException:

@@ -52,7 +52,7 @@ from switchboard.server.http import (
     tokens,
 )
 from switchboard.server.http.errors import install_errors, response_to
-from switchboard.server.http.gate import Gate, Limits
+from switchboard.server.http.gate import GateLimits, RequestGate
 from switchboard.server.http.hosts import Hosts, names_of
 from switchboard.server.http.openapi import completed
 from switchboard.server.http.pages import page_routes
@@ -102,7 +102,7 @@ PARTS: Final = (
 class Api(FastAPI):
     """Its OpenAPI has what FastAPI cannot see: the envelope, which handlers read themselves, and the gate's token."""
 
-    gate: Gate
+    gate: RequestGate
     services: Services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,10 +161,10 @@ def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> N
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
     settings = services.switchboard.runtime.settings
     streamed = {blobs.PATH: settings.blobs.file_bytes}
-    limits = Limits(
+    limits = GateLimits(
         *(_LARGE, settings.accept.batch_bytes, settings.accept.message_bytes, _BY_PATH),
         streamed=streamed,
         links=settings.turn.reply_file_bytes,
     )
     routes = Direct(partial(FastAPI.__call__, app), handlers, response_to)
-    app.gate = Gate(routes, services.access, limits, Hosts(names_of(settings)))
+    app.gate = RequestGate(routes, services.access, limits, Hosts(names_of(settings)))

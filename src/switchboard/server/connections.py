@@ -22,7 +22,7 @@ _OTHER_FILES: Final = 256
 _SAY_EVERY_S: Final = 60.0
 
 
-class Connection(Protocol):
+class OpenConnection(Protocol):
     """An open connection of a client."""
 
     def abort(self) -> None:
@@ -34,14 +34,14 @@ class Connections:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._strangers: dict[Connection, None] = {}
-        self._known: dict[Connection, bool] = {}
+        self._strangers: dict[OpenConnection, None] = {}
+        self._known: dict[OpenConnection, bool] = {}
         self._said = -_SAY_EVERY_S
 
     def __len__(self) -> int:
         return len(self._strangers) + len(self._known)
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: OpenConnection) -> None:
         """Count a new one; if there are too many, the oldest without a token is closed, which may be this one."""
         self._strangers[connection] = None
         if len(self) <= self.limit:
@@ -51,7 +51,7 @@ class Connections:
         oldest.abort()
         self._say()
 
-    def admitted(self, connection: Connection, *, operator: bool) -> None:
+    def admitted(self, connection: OpenConnection, *, operator: bool) -> None:
         """It has shown a token. Raises Overloaded if too many others have, too."""
         if connection not in self._strangers:  # admitted before, or just closed
             return
@@ -61,7 +61,7 @@ class Connections:
         del self._strangers[connection]
         self._known[connection] = operator
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: OpenConnection) -> None:
         """It is gone."""
         self._strangers.pop(connection, None)
         self._known.pop(connection, None)

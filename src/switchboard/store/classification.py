@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from switchboard.core.classification.history import HistoryLimits
-from switchboard.core.policy.budget import Amount, Cap, Refusal, Share
+from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap, Share
 from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.core.uuid7 import first_uuid7, uuid7_ms
 from switchboard.domain.classification import Candidate, Classification, RecordedCall, Utterance
@@ -47,7 +47,7 @@ _candidates: Final = msgspec.json.Decoder(tuple[Candidate, ...]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ClassificationSession:
     """An open session: what it is bound to, and its candidates."""
 
     session_id: UUID
@@ -70,7 +70,7 @@ class NewSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class SessionCall:
     """A call of `route_to_butler` as received, with the outcome. `butler` is the name as written if unknown."""
 
     butler: str
@@ -140,10 +140,10 @@ async def open_session(database: Database, new: NewSession, digest: bytes) -> UU
     return session_id
 
 
-async def find_session(database: Database, digest: bytes) -> Session | None:
+async def find_session(database: Database, digest: bytes) -> ClassificationSession | None:
     """The open session with this token; None if there is none, or it is over."""
     row = await database.row(query("classification.find_session"), digest)
-    return row_as(Session, row and {**row, "candidates": _candidates(row["candidates"])})
+    return row_as(ClassificationSession, row and {**row, "candidates": _candidates(row["candidates"])})
 
 
 async def end_session(database: Database, session_id: UUID) -> None:
@@ -151,7 +151,7 @@ async def end_session(database: Database, session_id: UUID) -> None:
     await database.run(query("classification.end_session"), session_id)
 
 
-async def record_call(database: Database, session_id: UUID, call: Call) -> bool:
+async def record_call(database: Database, session_id: UUID, call: SessionCall) -> bool:
     """Record a call, in order of arrival; a refused one in the audit trail as well.
 
     False: the session is over, or has called too often.
@@ -247,7 +247,7 @@ async def release_key(database: Database, key: str, request_id: UUID) -> None:
 
 async def reserve_day(
     database: Database, wanted: Reservation, cap: Cap, lifetime: timedelta, share: Share | None = None
-) -> Reservation | Refusal:
+) -> Reservation | BudgetRefusal:
     """Reserve an amount in the spending of its day, shared by all processes, and in a sender's share; or say why not.
 
     A reservation not settled within `lifetime` is released: its process died, and its actual cost is unknown.
@@ -258,7 +258,7 @@ async def reserve_day(
     if row["scope"] is None:
         return replace(wanted, flow=row["flow"])
     asked = wanted.amount.tokens if row["unit"] == "tokens" else wanted.amount.micros
-    return Refusal(row["scope"], row["unit"], row["cap"], row["used"], asked, row["held"])
+    return BudgetRefusal(row["scope"], row["unit"], row["cap"], row["used"], asked, row["held"])
 
 
 async def settle_day(database: Database, reservation: Reservation, bill: Bill | None) -> None:

@@ -70,7 +70,7 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LoggedOutcome:
     """`decided` False: it waits for a model, and nothing has changed. `noted`: the log said something else before.
 
     `n` is the new decision, None where the butler has the message already or was not to get it.
@@ -128,13 +128,13 @@ async def corrected(
     return rows_as(Corrected, await database.rows(query("classification_log.cases"), team_id, limit, before))
 
 
-async def correct(database: Database, correction: Correction, sending: Sending | None = None) -> Outcome | None:
+async def correct(database: Database, correction: Correction, sending: Sending | None = None) -> LoggedOutcome | None:
     """Say in the log where a message should have gone, and send it there, all or nothing. None: there is no message."""
     c = correction
     teams = None if c.teams is None else list(c.teams)
     reason = None if c.reason is None else storable_text(c.reason)
     values = (c.request_id, c.to, c.by, reason, teams, c.of, *_columns(sending))
-    return row_as(Outcome, await database.row(query("classification_log.correct"), *values))
+    return row_as(LoggedOutcome, await database.row(query("classification_log.correct"), *values))
 
 
 def _columns(sending: Sending | None) -> tuple[object, ...]:

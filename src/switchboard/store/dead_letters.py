@@ -64,7 +64,7 @@ ALL_DEAD_LETTERS: Final = DeadLetterFilter()
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DeadLetterCase:
     """What is needed to decide a dead letter's message again. `facts` is None if an old release kept none.
 
     `kept`: the message itself is. `taken`: the butlers that have what died of it, or were done with it. `reply`: the
@@ -95,7 +95,7 @@ class Handling:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class HandlingOutcome:
     """The outcome of a reroute. `handled`: it was handled before, by decision `n` or, if that is None, by hand.
 
     `taken`: the receivers have the message already, or were done with it; nothing has changed.
@@ -119,7 +119,7 @@ class Untold:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DeadLetterReport:
     """A dead letter for the log and the webhook: without anything that the sender wrote.
 
     `reason` is only the kind of the failure where a butler or a model gave the reason, which may quote the message.
@@ -189,12 +189,14 @@ async def get_dead_letter(
     return part_as(ShownDeadLetter, row), Remains(row["payload"], unpack_raw(row["raw"]), row["seen"])
 
 
-async def get_case(database: Database, dead_letter_id: UUID) -> Case | None:
+async def get_case(database: Database, dead_letter_id: UUID) -> DeadLetterCase | None:
     """One dead letter as a case to be decided again."""
-    return row_as(Case, await database.row(query("dead_letters.case"), dead_letter_id))
+    return row_as(DeadLetterCase, await database.row(query("dead_letters.case"), dead_letter_id))
 
 
-async def reroute(database: Database, case: Case, decision: Decision, handling: Handling) -> Outcome | None:
+async def reroute(
+    database: Database, case: DeadLetterCase, decision: Decision, handling: Handling
+) -> HandlingOutcome | None:
     """Deliver what died to the butlers of `decision`, at the end of their lanes; None: there is no such dead letter."""
     row = await database.row(
         query("dead_letters.reroute"),
@@ -206,7 +208,7 @@ async def reroute(database: Database, case: Case, decision: Decision, handling: 
         TIERS[case.tier],
         *branch_columns(decision),
     )
-    return Outcome(row["outcome"], row["n"]) if row else None
+    return HandlingOutcome(row["outcome"], row["n"]) if row else None
 
 
 def branch_columns(decision: Decision) -> tuple[list[object], ...]:
@@ -270,25 +272,25 @@ async def spare_sender(database: Database, request_id: UUID) -> None:
     await database.run(query("dead_letters.spare_sender"), request_id)
 
 
-async def log(database: Database, limit: int, write: Callable[[Report], None]) -> int:
+async def log(database: Database, limit: int, write: Callable[[DeadLetterReport], None]) -> int:
     """Call `write` with up to `limit` dead letters that are not logged yet; returns how many.
 
     They count as logged when all of them are: if this process dies before, they are logged again.
     """
     async with database.connection() as connection, connection.transaction():
-        reports = rows_as(Report, await connection.fetch(query("dead_letters.log"), limit))
+        reports = rows_as(DeadLetterReport, await connection.fetch(query("dead_letters.log"), limit))
         for report in sorted(reports, key=lambda one: one.dead_letter_id):
             write(report)
     return len(reports)
 
 
-async def to_tell(database: Database, limit: int, backoff: Backoff) -> list[Report]:
+async def to_tell(database: Database, limit: int, backoff: Backoff) -> list[DeadLetterReport]:
     """Up to `limit` pending dead letters that the webhook has not accepted and that are due now.
 
     Each is due again after a pause, which doubles each time, until `told` is called or it is handled.
     """
     rows = await database.rows(query("dead_letters.tell"), limit, seconds(backoff.base), seconds(backoff.cap))
-    return sorted(rows_as(Report, rows), key=lambda one: one.dead_letter_id)
+    return sorted(rows_as(DeadLetterReport, rows), key=lambda one: one.dead_letter_id)
 
 
 async def told(database: Database, dead_letter_id: UUID) -> None:

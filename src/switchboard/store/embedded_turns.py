@@ -17,7 +17,7 @@ from switchboard.store.database import Database, decoded, query, row_as
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundDelivery:
     """The delivery of a message to a butler, and the error of its latest attempt.
 
     `delayed`: what comes next in its lane, this message or one before it, is to be tried again later.
@@ -33,14 +33,14 @@ class Found:
     files: tuple[ReplyFile, ...]
 
 
-async def find(database: Database, request_id: RequestId, system_id: SystemId) -> Found | None:
+async def find(database: Database, request_id: RequestId, system_id: SystemId) -> FoundDelivery | None:
     """The latest delivery of a message to this butler."""
     row = await database.row(query("embedded_turns.find"), request_id, system_id)
     if row is None:
         return None
     usage = msgspec.convert(decoded(row["usage"]) or [], tuple[ModelUsage, ...])
     files = msgspec.convert(decoded(row["files"]) or [], tuple[ReplyFile, ...])
-    return Found(**{**row, "usage": usage, "files": files})
+    return FoundDelivery(**{**row, "usage": usage, "files": files})
 
 
 async def claim_lane(database: Database, worker: int, lane: LaneKey) -> Item | None:

@@ -39,7 +39,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage(Totals):
+class UsageRow(Totals):
     """The usage of one day, model, butler, team, message or asker. `key` is null for undelivered messages."""
 
     key: str | None
@@ -95,13 +95,13 @@ UsageKey = tuple[int, int, str]
 """Where a row stands among the others: its cost in micro-dollars, its tokens (0 and 0 of a day), its key."""
 
 
-async def usage(database: Database, by: By, span: Span, limit: int, *, after: UsageKey | None = None) -> list[Usage]:
+async def usage(database: Database, by: By, span: Span, limit: int, *, after: UsageKey | None = None) -> list[UsageRow]:
     """What was spent in that time, days newest first, all others dearest first, those that come `after` one."""
     values = (*_bounds(span), limit, *(after or (None, None, None)))
     if by == "butler":
-        return rows_as(Usage, await database.rows(query("model_usage.usage_by_butler"), *values))
+        return rows_as(UsageRow, await database.rows(query("model_usage.usage_by_butler"), *values))
     name = "usage_booked" if by in _BOOKED else "usage"
-    return rows_as(Usage, await database.rows(query(f"model_usage.{name}"), *values, by))
+    return rows_as(UsageRow, await database.rows(query(f"model_usage.{name}"), *values, by))
 
 
 def _bounds(span: Span) -> tuple[datetime, datetime, UUID, UUID]:
@@ -109,7 +109,7 @@ def _bounds(span: Span) -> tuple[datetime, datetime, UUID, UUID]:
     return span.since, span.until, first_uuid7(span.since), first_uuid7(span.until)
 
 
-def key_of_usage(by: By, row: Usage) -> UsageKey:
+def key_of_usage(by: By, row: UsageRow) -> UsageKey:
     """Where this row stands."""
     if by == "day":
         return 0, 0, row.key or ""

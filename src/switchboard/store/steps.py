@@ -46,7 +46,7 @@ class StepWrite(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DecidedEvent:
     """An event that was decided. `result`: what the first decision made the result of its step; None: too late."""
 
     result: JsonObject | None
@@ -92,10 +92,10 @@ async def park(database: Database, worker: int, item: Item, keys: Sequence[UUID]
     return bool(await database.value(query("steps.park"), worker, item.lane, item.epoch, item.seq, list(keys)))
 
 
-async def decide(database: Database, key: UUID, value: object) -> Event | None:
+async def decide(database: Database, key: UUID, value: object) -> DecidedEvent | None:
     """Decide the event with this key; None if no step ever waited for it."""
     row = await database.row(query("steps.decide"), key, storable_json({"value": value}))
-    return None if row is None else Event(row["result"], row["fresh"])
+    return None if row is None else DecidedEvent(row["result"], row["fresh"])
 
 
 async def forget_events(database: Database, below: UUID, limit: int) -> int:

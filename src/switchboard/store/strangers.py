@@ -37,7 +37,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class StrangerNotice:
     """What a stranger is told, and where it waits to be sent."""
 
     text: str
@@ -62,7 +62,9 @@ async def let_in(database: Database, contacts: Collection[Contact]) -> set[Conta
     return {wanted[row["contact_id"].hex] for row in rows}
 
 
-async def hold(database: Database, one: Prepared, contact: Contact, *, code: str | None, notice: Notice | None) -> Held:
+async def hold(
+    database: Database, one: Prepared, contact: Contact, *, code: str | None, notice: StrangerNotice | None
+) -> Held:
     """Store a message without routing it, unless its sender may write by now. `code`: what it may be as a whole."""
     keys = await database.keys()
     account = account_key(keys, contact.channel, contact.endpoint)
@@ -115,16 +117,16 @@ async def list_contacts(
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class ContactDecided:
     """How many messages were released or forgotten, and whether the contact was in another state before."""
 
     messages: int
     changed: bool
 
 
-async def decide(database: Database, contact_id: UUID, state: ContactState, by: str) -> Decided | None:
+async def decide(database: Database, contact_id: UUID, state: ContactState, by: str) -> ContactDecided | None:
     """Approve, deny or revoke (`stranger`). None: there is no such contact."""
-    return row_as(Decided, await database.row(query("strangers.decide"), contact_id, state, by))
+    return row_as(ContactDecided, await database.row(query("strangers.decide"), contact_id, state, by))
 
 
 async def add(database: Database, contact: Contact, by: str) -> UUID:

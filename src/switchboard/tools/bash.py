@@ -19,7 +19,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
-from switchboard.sandbox.session import INTERRUPT_S, Said, Session, start_session
+from switchboard.sandbox.session import INTERRUPT_S, Said, ShellSession, start_session
 from switchboard.tools.execute_command import LONGEST, MOST_SHOWN, UNSAYABLE, sayable
 
 IDLE_S: Final = 1800.0
@@ -62,7 +62,7 @@ class _Kept:
     still to be told, if that command was stopped, and perhaps others before it.
     """
 
-    session: Session | None = None
+    session: ShellSession | None = None
     keeper: int | None = None
     unsaid: str = ""
     ending: asyncio.Task[object] | None = None

@@ -14,12 +14,12 @@ from typing import Final
 from switchboard.core.visible import visible
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
-from switchboard.tools.threads import Stop, in_thread
+from switchboard.tools.threads import StopSignal, in_thread
 from switchboard.tools.workspace import (
     OWN,
     TEMPORARY,
-    Entry,
-    Refused,
+    DirectoryEntry,
+    WorkspaceRefusal,
     Written,
     directory,
     entries,
@@ -85,8 +85,8 @@ LIST_FILES: Final = ToolSpec(
     "idempotent",
 )
 
-Work = Callable[[JsonMapping, ToolScope, Stop], str]
-"""What a tool does with arguments that fit, in a thread. Raises OSError, `Refused`."""
+Work = Callable[[JsonMapping, ToolScope, StopSignal], str]
+"""What a tool does with arguments that fit, in a thread. Raises OSError, `WorkspaceRefusal`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class FileTool:
         path = shown_name(str(arguments.get("path", "the workspace")))
         try:
             return ToolOutcome(await in_thread(lambda stop: self.work(arguments, scope, stop)))
-        except Refused as refused:
+        except WorkspaceRefusal as refused:
             return ToolOutcome(f"{path}: {refused}", ok=False)
         except OSError as error:
             return ToolOutcome(f"{path}: {meaning(error)}", ok=False)
@@ -147,17 +147,17 @@ def shown_name(name: str) -> str:
 
 
 def file_parts(arguments: JsonMapping) -> tuple[str, ...]:
-    """The names in the argument `path`, at least one. Raises `Refused`."""
+    """The names in the argument `path`, at least one. Raises `WorkspaceRefusal`."""
     parts = parts_of(arguments["path"])
     if not parts:
-        raise Refused("it is the workspace itself: name a file in it")
+        raise WorkspaceRefusal("it is the workspace itself: name a file in it")
     return parts
 
 
 # read_file ----------------------------------------------------------------------------------------------------------
 
 
-def _read_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
+def _read_file(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
     *above, name = file_parts(arguments)
     first = int(arguments.get("offset", 1))
     last = first + int(arguments["limit"]) - 1 if "limit" in arguments else None
@@ -165,7 +165,7 @@ def _read_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
         return _shown_lines(opened, first, last, stop)
 
 
-def _shown_lines(opened: int, first: int, last: int | None, stop: Stop) -> str:
+def _shown_lines(opened: int, first: int, last: int | None, stop: StopSignal) -> str:
     shown, number, replaced, more = Lines(), 0, False, False
     for raw in _lines_of(opened, stop):
         number += 1
@@ -183,15 +183,17 @@ def _shown_lines(opened: int, first: int, last: int | None, stop: Stop) -> str:
     )
 
 
-def _lines_of(opened: int, stop: Stop) -> Iterator[bytes]:
+def _lines_of(opened: int, stop: StopSignal) -> Iterator[bytes]:
     """The lines of a file without their ends. Of one that is longer than what is shown, the beginning."""
     rest, offset = b"", 0
     while piece := read_at(opened, offset):
         stop.check()
         if b"\x00" in piece:
-            raise Refused("it is a binary file, not text")
+            raise WorkspaceRefusal("it is a binary file, not text")
         if offset > MOST_READ:
-            raise Refused(f"only the first {MOST_READ} bytes of a file can be read; search_files finds lines in others")
+            raise WorkspaceRefusal(
+                f"only the first {MOST_READ} bytes of a file can be read; search_files finds lines in others"
+            )
         *lines, rest = (rest + (piece if offset else piece.removeprefix(_BOM))).split(b"\n")
         offset += len(piece)
         rest = rest[:_KEPT]
@@ -203,15 +205,15 @@ def _lines_of(opened: int, stop: Stop) -> Iterator[bytes]:
 # write_file and list_files -----------------------------------------------------------------------------------------
 
 
-def _write_file(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
+def _write_file(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
     file = Written(file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
     if file.parts[0] in OWN:
-        raise Refused(f"{file.parts[0]} is for {OWN[file.parts[0]]}; choose another directory")
+        raise WorkspaceRefusal(f"{file.parts[0]} is for {OWN[file.parts[0]]}; choose another directory")
     replaced = write(scope.workspace, file, stop, scope.quota)
     return f"{'replaced' if replaced else 'created'} {shown_name('/'.join(file.parts))}: {len(file.data)} bytes"
 
 
-def _list_files(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
+def _list_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
     parts = parts_of(str(arguments.get("path", "")))
     shown, more = Lines(), 0
     for entry in entries(root_of(scope, parts), parts, stop, deep=bool(arguments.get("recursive"))):
@@ -221,7 +223,7 @@ def _list_files(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
     return shown.text(empty, f"{more} more entries: list a directory of it" if more else "")
 
 
-def _described(entry: Entry) -> str:
+def _described(entry: DirectoryEntry) -> str:
     name = shown_name(entry.path)
     if entry.is_directory:
         return f"{name}/"

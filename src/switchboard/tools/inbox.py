@@ -16,8 +16,17 @@ from uuid import uuid4
 
 from switchboard.core.turns.images import INBOX, MOST_FILE_BYTES, MOST_IMAGE_BYTES, FrozenImage, is_image_name
 from switchboard.domain.llm import Image
-from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import Refused, Written, directory, entries, read_at, regular_file, remove, write
+from switchboard.tools.threads import StopSignal
+from switchboard.tools.workspace import (
+    WorkspaceRefusal,
+    Written,
+    directory,
+    entries,
+    read_at,
+    regular_file,
+    remove,
+    write,
+)
 
 QUOTA: Final = 256 * 1024**2
 """Bytes on disk that the images of one reader may take."""
@@ -41,14 +50,14 @@ class Wanted:
 
 
 def keep_image(readers: Path, name: str, image: Image) -> None:
-    """Write an image to the file of this name. Raises OSError, `Refused`."""
+    """Write an image to the file of this name. Raises OSError, `WorkspaceRefusal`."""
     file = Written(tuple(name.split("/")), image.data, uuid4(), most=len(image.data))
-    write(readers, file, Stop(), QUOTA)
+    write(readers, file, StopSignal(), QUOTA)
 
 
 def keep_file(readers: Path, name: str, data: bytes) -> None:
-    """Write what came with a message to the file of this name. Raises OSError, `Refused`."""
-    write(readers, Written(tuple(name.split("/")), data, uuid4(), most=MOST_FILE_BYTES), Stop(), QUOTA)
+    """Write what came with a message to the file of this name. Raises OSError, `WorkspaceRefusal`."""
+    write(readers, Written(tuple(name.split("/")), data, uuid4(), most=MOST_FILE_BYTES), StopSignal(), QUOTA)
 
 
 def read_image(readers: Path, image: FrozenImage) -> Image | None:
@@ -57,13 +66,13 @@ def read_image(readers: Path, image: FrozenImage) -> Image | None:
     try:
         with directory(readers, above) as at, regular_file(at, name) as opened:
             data = _all_of(opened)
-    except (OSError, Refused):
+    except (OSError, WorkspaceRefusal):
         return None
     return Image(image.media_type, data) if sha256(data).hexdigest() == image.sha256 else None
 
 
-def remove_images(readers: Path, wanted: Wanted, stop: Stop) -> None:
-    """Remove the images of one reader that are not wanted any more. Raises OSError, `Refused`."""
+def remove_images(readers: Path, wanted: Wanted, stop: StopSignal) -> None:
+    """Remove the images of one reader that are not wanted any more. Raises OSError, `WorkspaceRefusal`."""
     if not (readers / INBOX).is_dir():
         return
     for one in entries(readers, (INBOX,), stop, deep=False):

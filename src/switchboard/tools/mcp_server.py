@@ -27,7 +27,7 @@ from switchboard.transport.kept import LongProgram
 from switchboard.transport.mcp_call import Said, ServerFailure
 
 if TYPE_CHECKING:
-    from switchboard.transport.stdio_mcp import Session
+    from switchboard.transport.stdio_mcp import StdioServer
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class _Running:
     """A process of the server, and what it has listed."""
 
     def __init__(self) -> None:
-        self.session: asyncio.Future[Session] = asyncio.get_running_loop().create_future()
+        self.session: asyncio.Future[StdioServer] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
         self.leaving = False
         self.calls = 0
@@ -238,7 +238,7 @@ async def _doubted(running: _Running, seconds: float, answers: int | None) -> No
         session.give_up("the server does not answer")
 
 
-def _imported() -> Callable[[LongProgram, float], AbstractAsyncContextManager[Session]]:
+def _imported() -> Callable[[LongProgram, float], AbstractAsyncContextManager[StdioServer]]:
     from switchboard.transport.stdio_mcp import opened
 
     return opened

@@ -54,9 +54,9 @@ async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:
     return tuple([tool for tool in tools if not (isinstance(tool, NeedsMachine) and await tool.lacking())])
 
 
-def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.Tool, ...]:
+def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.OfferedTool, ...]:
     """What a model is told of the tools, in their order."""
-    return tuple(llm.Tool(tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in tools)
+    return tuple(llm.OfferedTool(tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in tools)
 
 
 def granted(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:

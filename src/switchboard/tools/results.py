@@ -17,11 +17,11 @@ from switchboard.core.outside import outside_json
 from switchboard.core.turns.images import INBOX
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import SHOWN, ToolScope
-from switchboard.tools.threads import Stop, in_thread
+from switchboard.tools.threads import StopSignal, in_thread
 from switchboard.tools.workspace import (
     MOST_WRITTEN,
     RESULTS,
-    Refused,
+    WorkspaceRefusal,
     Written,
     entries,
     meaning,
@@ -41,7 +41,7 @@ _LIMITS: Final = (MOST - 2000, 7000, 3500, 1200)
 """Characters of a text, tried in turn: as JSON it is longer, at worst by twelve times."""
 
 
-def shorten(text: str, scope: ToolScope, name: str, stop: Stop | None = None, most: int = MOST) -> str:
+def shorten(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None, most: int = MOST) -> str:
     """`text`, if it has at most `most` characters; else head, mark and tail, and the whole in a file that is named.
 
     `name` of the tool. The file is the same whenever the call is made again. Blocks for as long as writing takes.
@@ -61,22 +61,22 @@ async def told_as_data(said: str, about: JsonMapping, text: str, scope: ToolScop
     return said + next((one for one in shorter if len(one) <= _MOST_TOLD), outside_json(about))
 
 
-def keep(text: str, scope: ToolScope, name: str, stop: Stop | None = None) -> str:
+def keep(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None) -> str:
     """Write the whole of a result to its file; returns a phrase that says where it is, or why it is nowhere."""
     parts = (RESULTS, f"{scope.turn}", f"{name}-{scope.key}.txt")
     data = text[:MOST_WRITTEN].encode("utf-8", "replace")[:MOST_WRITTEN]
     all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
     try:
-        write(root_of(scope, parts), Written(parts, data, scope.key), stop or Stop(), min(QUOTA, scope.quota))
-    except Refused as refused:
+        write(root_of(scope, parts), Written(parts, data, scope.key), stop or StopSignal(), min(QUOTA, scope.quota))
+    except WorkspaceRefusal as refused:
         return f"they could not be kept: {refused}"
     except OSError as error:
         return f"they could not be kept: the file {meaning(error)}"
     return f"{all_of_it} in the file {'/'.join(parts)}"
 
 
-def turns_with_results(root: Path, stop: Stop) -> list[UUID]:
-    """The turns of which there are results for these readers, the oldest first. Raises OSError, `Refused`."""
+def turns_with_results(root: Path, stop: StopSignal) -> list[UUID]:
+    """The turns of which there are results for these readers, the oldest first. Raises OSError, `WorkspaceRefusal`."""
     if not root.is_dir():
         return []
     try:
@@ -86,7 +86,7 @@ def turns_with_results(root: Path, stop: Stop) -> list[UUID]:
     return [UUID(name) for name in found if _is_turn(name)]
 
 
-def remove_results(root: Path, turn: UUID, stop: Stop) -> None:
+def remove_results(root: Path, turn: UUID, stop: StopSignal) -> None:
     """Remove the results of a turn. Raises OSError."""
     remove(root, (RESULTS, f"{turn}"), stop)
 

@@ -20,8 +20,17 @@ from typing import Final
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolScope, ToolSpec
 from switchboard.tools.files import FileTool, Lines, shown_name
-from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import TEMPORARY, Entry, Refused, entries, parts_of, read_at, regular_file, root_of
+from switchboard.tools.threads import StopSignal
+from switchboard.tools.workspace import (
+    TEMPORARY,
+    DirectoryEntry,
+    WorkspaceRefusal,
+    entries,
+    parts_of,
+    read_at,
+    regular_file,
+    root_of,
+)
 
 MOST_SEARCHED: Final = 16 * 1024**2
 """Bytes of a file that is searched; larger ones are counted, not searched."""
@@ -72,7 +81,7 @@ class _Tally:
     large: int = 0
     full: bool = False
 
-    def add(self, entry: Entry, found: Iterable[tuple[int, str]]) -> None:
+    def add(self, entry: DirectoryEntry, found: Iterable[tuple[int, str]]) -> None:
         """The lines of one more file."""
         for number, line in () if self.full else found:
             self.full = len(self.lines) == MOST_FOUND or not self.lines.add(
@@ -87,10 +96,10 @@ def search_tool() -> FileTool:
     return FileTool(SEARCH_FILES, _search_files)
 
 
-def _search_files(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
+def _search_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
     pattern = _Pattern(arguments["text"], bool(arguments.get("regex")), bool(arguments.get("ignore_case")))
     if "\n" in pattern.text or "\x00" in pattern.text:
-        raise Refused("a text to search for is part of one line")
+        raise WorkspaceRefusal("a text to search for is part of one line")
     search = _with_rg if pattern.regex else _without_rg
     tally = _Tally(Lines())
     parts = parts_of(str(arguments.get("path", "")))
@@ -101,7 +110,7 @@ def _search_files(arguments: JsonMapping, scope: ToolScope, stop: Stop) -> str:
     return tally.lines.text(nothing, more, large)
 
 
-def _searched(found: Iterable[Entry], tally: _Tally) -> Iterator[Entry]:
+def _searched(found: Iterable[DirectoryEntry], tally: _Tally) -> Iterator[DirectoryEntry]:
     """The files to search: regular ones that are not too large."""
     for entry in found:
         if entry.is_regular and not entry.name.startswith(TEMPORARY):
@@ -114,10 +123,10 @@ def _searched(found: Iterable[Entry], tally: _Tally) -> Iterator[Entry]:
 # Texts, by ourselves ------------------------------------------------------------------------------------------------
 
 
-def _without_rg(found: Iterable[Entry], pattern: _Pattern, tally: _Tally, stop: Stop) -> None:
+def _without_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, stop: StopSignal) -> None:
     for entry in _searched(found, tally):
         stop.check()
-        with suppress(OSError, Refused), regular_file(entry.at, entry.name) as opened:
+        with suppress(OSError, WorkspaceRefusal), regular_file(entry.at, entry.name) as opened:
             tally.add(entry, _lines_with(_text(opened), pattern))
         if tally.full:
             return
@@ -143,10 +152,12 @@ def _text(opened: int) -> str:
 # Regular expressions, by ripgrep ------------------------------------------------------------------------------------
 
 
-def _with_rg(found: Iterable[Entry], pattern: _Pattern, tally: _Tally, stop: Stop) -> None:
+def _with_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, stop: StopSignal) -> None:
     rg = shutil.which("rg")
     if rg is None:
-        raise Refused("regular expressions need ripgrep (rg), which this machine does not have; search for a text")
+        raise WorkspaceRefusal(
+            "regular expressions need ripgrep (rg), which this machine does not have; search for a text"
+        )
     files = _searched(found, tally)
     while not tally.full:
         with ExitStack() as stack:
@@ -158,18 +169,18 @@ def _with_rg(found: Iterable[Entry], pattern: _Pattern, tally: _Tally, stop: Sto
                 tally.add(entry, _lines_at(opened, numbers.get(opened, ())))
 
 
-def _opened(files: Iterable[Entry], stack: ExitStack) -> Iterator[tuple[int, Entry]]:
+def _opened(files: Iterable[DirectoryEntry], stack: ExitStack) -> Iterator[tuple[int, DirectoryEntry]]:
     """The descriptors of texts, which `stack` will close."""
     for entry in files:
-        with suppress(OSError, Refused), ExitStack() as own:
+        with suppress(OSError, WorkspaceRefusal), ExitStack() as own:
             opened = own.enter_context(regular_file(entry.at, entry.name))
             if _text(opened):
                 stack.push(own.pop_all())
                 yield opened, entry
 
 
-def _numbers(rg: str, pattern: _Pattern, opened: Sequence[int], stop: Stop) -> dict[int, list[int]]:
-    """The numbers of the lines that match, by descriptor. Raises `Refused` for what is no expression."""
+def _numbers(rg: str, pattern: _Pattern, opened: Sequence[int], stop: StopSignal) -> dict[int, list[int]]:
+    """The numbers of the lines that match, by descriptor. Raises `WorkspaceRefusal` for what is no expression."""
     limits = ("--regex-size-limit=1M", "--dfa-size-limit=10M")
     flags = ("--no-config", "--no-messages", "--no-mmap", "--text", "--crlf", "--color=never", "--no-heading")
     shown = ("--with-filename", "--null", "--line-number", "--max-columns=1", f"--max-count={MOST_FOUND + 1}")
@@ -177,7 +188,9 @@ def _numbers(rg: str, pattern: _Pattern, opened: Sequence[int], stop: Stop) -> d
     paths = (f"/dev/fd/{one}" for one in opened)
     output, errors = _run([rg, *limits, *flags, *shown, *case, "--regexp", pattern.text, "--", *paths], opened, stop)
     if errors:
-        raise Refused(f"ripgrep does not take the regular expression: {errors.decode('utf-8', 'replace')[-500:]}")
+        raise WorkspaceRefusal(
+            f"ripgrep does not take the regular expression: {errors.decode('utf-8', 'replace')[-500:]}"
+        )
     numbers: dict[int, list[int]] = {}
     for line in output.splitlines():
         if place := _FOUND.match(line):
@@ -185,7 +198,7 @@ def _numbers(rg: str, pattern: _Pattern, opened: Sequence[int], stop: Stop) -> d
     return numbers
 
 
-def _run(argv: Sequence[str], opened: Sequence[int], stop: Stop) -> tuple[bytes, bytes]:
+def _run(argv: Sequence[str], opened: Sequence[int], stop: StopSignal) -> tuple[bytes, bytes]:
     with subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,

@@ -1,7 +1,8 @@
 """Work that blocks, in a thread that can be stopped.
 
-Called by the tools here for files, searches and long pages. In: a function that looks at its `Stop` between pieces of
-its work; out: its result. A thread cannot be killed, so a cancelled caller tells it to stop and waits until it has.
+Called by the tools here for files, searches and long pages. In: a function that looks at its `StopSignal` between
+pieces of its work; out: its result. A thread cannot be killed, so a cancelled caller tells it to stop and waits until
+it has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ class Stopped(Exception):
     """The caller has gone."""
 
 
-class Stop:
+class StopSignal:
     """Whether to stop."""
 
     def __init__(self) -> None:
@@ -33,9 +34,9 @@ class Stop:
             raise Stopped
 
 
-async def in_thread(work: Callable[[Stop], _T]) -> _T:
+async def in_thread(work: Callable[[StopSignal], _T]) -> _T:
     """The result of `work`. Cancelled, it returns when the work has stopped."""
-    stop = Stop()
+    stop = StopSignal()
     running = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:
         return await asyncio.shield(running)

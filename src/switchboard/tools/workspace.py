@@ -1,7 +1,7 @@
 """Files of a workspace, and of nothing else on the machine, whatever a model or a program in there makes of it.
 
 Called by `files.py`, `search.py` and `results.py`, in threads. In: the root and a path that a model wrote; out:
-descriptors, bytes, entries, or `Refused` with a sentence for the model.
+descriptors, bytes, entries, or `WorkspaceRefusal` with a sentence for the model.
 
 A path is opened component by component, each relative to the descriptor of the one before and without following links,
 so that nothing that is exchanged meanwhile can lead outside. Only regular files with one name are read or replaced: a
@@ -24,7 +24,7 @@ from uuid import UUID
 
 from switchboard.core.turns.images import INBOX
 from switchboard.ports.tools import QUOTA, ToolScope
-from switchboard.tools.threads import Stop
+from switchboard.tools.threads import StopSignal
 
 MOST_ENTRIES: Final = 100_000
 """Maximum of files and directories that are looked at in one call."""
@@ -62,12 +62,12 @@ _MEANINGS: Final = {
 }
 
 
-class Refused(Exception):
+class WorkspaceRefusal(Exception):
     """A sentence for the model: what is wrong, and what would be right."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DirectoryEntry:
     """One entry of a directory. `path` is relative to the workspace; `at` is open until the next entry is asked for."""
 
     path: str
@@ -95,27 +95,27 @@ class Written:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names in a path that is relative to the workspace; none for the workspace itself. Raises `Refused`."""
+    """The names in a path relative to the workspace; none for the workspace itself. Raises `WorkspaceRefusal`."""
     if path.startswith("/"):
-        raise Refused("paths are relative to the workspace: write notes/plan.md, not /notes/plan.md")
+        raise WorkspaceRefusal("paths are relative to the workspace: write notes/plan.md, not /notes/plan.md")
     names = tuple(name for name in path.split("/") if name not in {"", "."})
     if ".." in names:
-        raise Refused("a path cannot contain '..': nothing outside of the workspace can be reached")
+        raise WorkspaceRefusal("a path cannot contain '..': nothing outside of the workspace can be reached")
     if "\x00" in path or any("\ud800" <= character <= "\udfff" for character in path):
-        raise Refused("a path cannot contain NUL or half a character")
+        raise WorkspaceRefusal("a path cannot contain NUL or half a character")
     if any(name.startswith(TEMPORARY) for name in names):
-        raise Refused(f"names that begin with {TEMPORARY} are not for use")
+        raise WorkspaceRefusal(f"names that begin with {TEMPORARY} are not for use")
     if len(path) > _LONGEST or len(names) > _DEEPEST:
-        raise Refused(f"a path has at most {_LONGEST} characters and {_DEEPEST} parts")
+        raise WorkspaceRefusal(f"a path has at most {_LONGEST} characters and {_DEEPEST} parts")
     return names
 
 
 def root_of(scope: ToolScope, parts: Sequence[str]) -> Path:
-    """The directory that these names are in: the workspace, or what is kept for this reader alone. Raises `Refused`."""
+    """The directory of these names: the workspace, or what is kept for this reader. Raises `WorkspaceRefusal`."""
     if not parts or parts[0] not in OWN:
         return scope.workspace
     if scope.results is None:
-        raise Refused("nothing is kept there")
+        raise WorkspaceRefusal("nothing is kept there")
     return scope.results
 
 
@@ -149,7 +149,7 @@ def directory(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterat
 
 @contextmanager
 def regular_file(at: int, name: str) -> Iterator[int]:
-    """The descriptor of a regular file in an open directory, to read. Raises OSError, `Refused`."""
+    """The descriptor of a regular file in an open directory, to read. Raises OSError, `WorkspaceRefusal`."""
     check_regular(os.stat(name, dir_fd=at, follow_symlinks=False))  # to open a device may do something already
     opened = os.open(name, os.O_RDONLY | _UNFOLLOWED, dir_fd=at)
     try:
@@ -160,11 +160,13 @@ def regular_file(at: int, name: str) -> Iterator[int]:
 
 
 def check_regular(status: os.stat_result) -> None:
-    """Raises `Refused` unless it is a regular file with one name."""
+    """Raises `WorkspaceRefusal` unless it is a regular file with one name."""
     if not stat.S_ISREG(status.st_mode):
-        raise Refused(f"it is {what(status)}; only regular files can be used")
+        raise WorkspaceRefusal(f"it is {what(status)}; only regular files can be used")
     if status.st_nlink != 1:
-        raise Refused("it has more than one name (hard links), so it may belong to something else; copy it first")
+        raise WorkspaceRefusal(
+            "it has more than one name (hard links), so it may belong to something else; copy it first"
+        )
 
 
 def read_at(opened: int, offset: int, size: int = _PIECE) -> bytes:
@@ -180,8 +182,8 @@ async def pieces_of(opened: int) -> AsyncIterator[bytes]:
         offset += len(piece)
 
 
-def entries(root: Path, parts: Sequence[str], stop: Stop, *, deep: bool = True) -> Iterator[Entry]:
-    """What is in a directory, by name, each directory followed by what is in it. Raises OSError, `Refused`.
+def entries(root: Path, parts: Sequence[str], stop: StopSignal, *, deep: bool = True) -> Iterator[DirectoryEntry]:
+    """What is in a directory, by name, each directory followed by what is in it. Raises OSError, `WorkspaceRefusal`.
 
     What cannot be opened, or has gone meanwhile, is left out below the first level.
     """
@@ -189,22 +191,22 @@ def entries(root: Path, parts: Sequence[str], stop: Stop, *, deep: bool = True) 
     with directory(root, parts) as at:
         for entry in _below(at, "".join(f"{name}/" for name in parts), stop, _DEEPEST if deep else 0):
             if next(left, None) is None:
-                raise Refused(f"more than {MOST_ENTRIES} files and directories are too many to look through")
+                raise WorkspaceRefusal(f"more than {MOST_ENTRIES} files and directories are too many to look through")
             yield entry
 
 
-def _below(at: int, prefix: str, stop: Stop, depth: int) -> Iterator[Entry]:
+def _below(at: int, prefix: str, stop: StopSignal, depth: int) -> Iterator[DirectoryEntry]:
     with os.scandir(at) as found:
         names = sorted(one.name for one in islice(found, MOST_ENTRIES + 1))
     for name in names:
         stop.check()
         with suppress(FileNotFoundError):
-            yield (entry := Entry(prefix + name, name, at, os.stat(name, dir_fd=at, follow_symlinks=False)))
+            yield (entry := DirectoryEntry(prefix + name, name, at, os.stat(name, dir_fd=at, follow_symlinks=False)))
             if depth and entry.is_directory:
                 yield from _inside(entry, stop, depth - 1)
 
 
-def _inside(entry: Entry, stop: Stop, depth: int) -> Iterator[Entry]:
+def _inside(entry: DirectoryEntry, stop: StopSignal, depth: int) -> Iterator[DirectoryEntry]:
     try:
         at = os.open(entry.name, _DIRECTORY | _UNFOLLOWED, dir_fd=entry.at)
     except OSError:
@@ -215,14 +217,14 @@ def _inside(entry: Entry, stop: Stop, depth: int) -> Iterator[Entry]:
         os.close(at)
 
 
-def write(root: Path, file: Written, stop: Stop, quota: int = QUOTA) -> bool:
-    """Write a whole file, or nothing; whether there was one before. Raises OSError, `Refused`.
+def write(root: Path, file: Written, stop: StopSignal, quota: int = QUOTA) -> bool:
+    """Write a whole file, or nothing; whether there was one before. Raises OSError, `WorkspaceRefusal`.
 
     Another name is written and renamed, so that no reader sees half of it and no link is written through.
     """
     *above, name = file.parts
     if len(file.data) > file.most:
-        raise Refused(f"a file that is written has at most {file.most} bytes, not {len(file.data)}")
+        raise WorkspaceRefusal(f"a file that is written has at most {file.most} bytes, not {len(file.data)}")
     _check_quota(root, file, stop, quota)
     with directory(root, above, make=True) as at:
         mode = _mode(at, name)
@@ -230,14 +232,14 @@ def write(root: Path, file: Written, stop: Stop, quota: int = QUOTA) -> bool:
         return mode is not None
 
 
-def remove(root: Path, parts: Sequence[str], stop: Stop) -> None:
+def remove(root: Path, parts: Sequence[str], stop: StopSignal) -> None:
     """Remove a file, or a directory with all that is in it; of a link the link alone. Raises OSError."""
     *above, name = parts
     with directory(root, above) as at:
         _remove(at, name, stop, _DEEPEST)
 
 
-def _remove(at: int, name: str, stop: Stop, depth: int) -> None:
+def _remove(at: int, name: str, stop: StopSignal, depth: int) -> None:
     stop.check()
     if not stat.S_ISDIR(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         os.unlink(name, dir_fd=at)
@@ -255,7 +257,7 @@ def _remove(at: int, name: str, stop: Stop, depth: int) -> None:
 
 
 def _mode(at: int, name: str) -> int | None:
-    """The permissions of the file that will be replaced; None: there is none. Raises `Refused`."""
+    """The permissions of the file that will be replaced; None: there is none. Raises `WorkspaceRefusal`."""
     try:
         status = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
@@ -264,7 +266,7 @@ def _mode(at: int, name: str) -> int | None:
     return stat.S_IMODE(status.st_mode) & 0o777
 
 
-def _replace(at: int, name: str, file: Written, mode: int, stop: Stop) -> None:
+def _replace(at: int, name: str, file: Written, mode: int, stop: StopSignal) -> None:
     temporary = f"{TEMPORARY}{file.key}.tmp"
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=at)  # of this very step, interrupted
@@ -283,14 +285,14 @@ def _replace(at: int, name: str, file: Written, mode: int, stop: Stop) -> None:
         os.close(opened)
 
 
-def _write_all(opened: int, data: bytes, stop: Stop) -> None:
+def _write_all(opened: int, data: bytes, stop: StopSignal) -> None:
     rest = memoryview(data)
     while rest:
         stop.check()
         rest = rest[os.write(opened, rest[:_PIECE]) :]
 
 
-def _check_quota(root: Path, file: Written, stop: Stop, quota: int) -> None:
+def _check_quota(root: Path, file: Written, stop: StopSignal, quota: int) -> None:
     """What is replaced counts until it is; a file with holes counts for what it takes on disk.
 
     Each of the directories in `OWN` counts alone.
@@ -299,4 +301,6 @@ def _check_quota(root: Path, file: Written, stop: Stop, quota: int) -> None:
     with suppress(FileNotFoundError):
         used = sum(entry.status.st_blocks * 512 for entry in entries(root, counted, stop))
     if used + more > quota:
-        raise Refused(f"the workspace is full: it may hold {quota} bytes and holds {used}; delete or shorten a file")
+        raise WorkspaceRefusal(
+            f"the workspace is full: it may hold {quota} bytes and holds {used}; delete or shorten a file"
+        )

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from switchboard.transport.programs import Account
+from switchboard.transport.programs import ProgramUser
 
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
 _PIECE: Final = 65_536
@@ -35,10 +35,10 @@ class LongProgram:
     argv: Sequence[str]
     env: Mapping[str, str] = field(repr=False)
     cwd: Path | None = None
-    account: Account | None = None
+    account: ProgramUser | None = None
 
 
-class Kept:
+class KeptProgram:
     """A running program. Made by `start`, ended by `end`."""
 
     def __init__(self, process: subprocess.Popen[bytes], lifeline: int, pipes: Sequence[int]) -> None:
@@ -158,7 +158,7 @@ class Kept:
             waiting.set()
 
 
-def start(program: LongProgram) -> Kept:
+def start(program: LongProgram) -> KeptProgram:
     """Start it. Raises OSError where no process can be started, ValueError for what cannot be an argument.
 
     There is nothing to await, so no cancellation can leave it half started.
@@ -182,7 +182,7 @@ def start(program: LongProgram) -> Kept:
         undone.pop_all()
     for end in (program_in, out, err, held):
         os.close(end)
-    return Kept(process, lifeline, (to, back, errors))
+    return KeptProgram(process, lifeline, (to, back, errors))
 
 
 def _pipe(undone: contextlib.ExitStack) -> tuple[int, int]:

@@ -18,7 +18,7 @@ TOLD: Final = struct.Struct(">BI")
 """Before an answer: what it is, and its size."""
 
 
-class Outcome(IntEnum):
+class MailOutcome(IntEnum):
     """`READY` comes once, before any mail."""
 
     READY = 0
@@ -41,7 +41,7 @@ class Asked(msgspec.Struct, frozen=True):
     mail: str = ""
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class MailRefusal(msgspec.Struct, frozen=True):
     """The parts of an InvalidInput."""
 
     message: str

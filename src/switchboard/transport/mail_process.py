@@ -16,11 +16,11 @@ import sys
 import msgspec
 
 from switchboard.core.mail.files import attached_to, file_of
-from switchboard.core.mail.mime import Part
+from switchboard.core.mail.mime import MailPart
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
 from switchboard.transport.child import limit
-from switchboard.transport.mail_frames import ASKED, TOLD, Asked, Outcome, Refusal
+from switchboard.transport.mail_frames import ASKED, TOLD, Asked, MailOutcome, MailRefusal
 
 
 def main(memory_bytes: int, cpu_s: int) -> None:
@@ -29,7 +29,7 @@ def main(memory_bytes: int, cpu_s: int) -> None:
     gc.enable()
     limit(resource.RLIMIT_AS, memory_bytes)
     limit(resource.RLIMIT_CORE, 0)
-    _tell(Outcome.READY, b"")
+    _tell(MailOutcome.READY, b"")
     given, reading = sys.stdin.buffer, _Reading()
     while head := given.read(ASKED.size):
         about, size = ASKED.unpack(head)
@@ -44,31 +44,31 @@ class _Reading:
 
     def __init__(self) -> None:
         self._mail = ""
-        self._attached: list[Part] | None = None
+        self._attached: list[MailPart] | None = None
 
     def keeps(self, mail: str) -> None:
         """Nothing of another mail is in memory while one is read."""
         if mail != self._mail or not mail:
             self._mail, self._attached = mail, None
 
-    def answer(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
+    def answer(self, raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
         if asked.attachment is None:
             return _read(raw, asked)
         if self._attached is None:
             self._attached = attached_to(raw)
         data = file_of(self._attached, asked.attachment)
-        return (Outcome.NO_FILE, b"") if data is None else (Outcome.FILE, data)
+        return (MailOutcome.NO_FILE, b"") if data is None else (MailOutcome.FILE, data)
 
 
-def _read(raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
+def _read(raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
     try:
         mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
     except InvalidInput as error:
-        return Outcome.REFUSED, msgspec.json.encode(Refusal(error.message, error.code, error.field))
-    return Outcome.ENVELOPE, msgspec.json.encode(mail.envelope)
+        return MailOutcome.REFUSED, msgspec.json.encode(MailRefusal(error.message, error.code, error.field))
+    return MailOutcome.ENVELOPE, msgspec.json.encode(mail.envelope)
 
 
-def _tell(outcome: Outcome, answer: bytes) -> None:
+def _tell(outcome: MailOutcome, answer: bytes) -> None:
     sys.stdout.buffer.write(TOLD.pack(outcome, len(answer)) + answer)
     sys.stdout.buffer.flush()
 

@@ -24,7 +24,7 @@ from switchboard.core.mail.envelope import Mail, envelope_of_head
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.transport.child import without_secrets
-from switchboard.transport.mail_frames import ASKED, TOLD, Asked, Outcome, Refusal
+from switchboard.transport.mail_frames import ASKED, TOLD, Asked, MailOutcome, MailRefusal
 
 log = structlog.get_logger(__name__)
 
@@ -68,17 +68,17 @@ class MailReader:
         Unavailable.
         """
         answer = await self._ask(raw, Asked("", "", datetime.now(UTC), attachment, mail))
-        return answer[1] if answer is not None and answer[0] is Outcome.FILE else None
+        return answer[1] if answer is not None and answer[0] is MailOutcome.FILE else None
 
     async def close(self) -> None:
         """End the processes."""
         while self._idle:
             await self._idle.pop().end()
 
-    async def _ask(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes] | None:
+    async def _ask(self, raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes] | None:
         async with self._places:
             child = self._free(asked.mail) or await _Child.start(self._limits)
-            answer: tuple[Outcome, bytes] | None = None
+            answer: tuple[MailOutcome, bytes] | None = None
             try:
                 with contextlib.suppress(TimeoutError, EOFError, ConnectionError):
                     async with asyncio.timeout(self._limits.seconds):
@@ -139,7 +139,7 @@ class _Child:
             raise
         return child
 
-    async def ask(self, raw: bytes, asked: Asked) -> tuple[Outcome, bytes]:
+    async def ask(self, raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
         """Raises EOFError or ConnectionError where the process has ended."""
         about = msgspec.json.encode(asked)
         given = b"" if asked.mail and asked.mail == self.mail else raw
@@ -148,10 +148,10 @@ class _Child:
         await self._given.drain()
         return await self.answer()
 
-    async def answer(self) -> tuple[Outcome, bytes]:
+    async def answer(self) -> tuple[MailOutcome, bytes]:
         """The next frame."""
         outcome, size = TOLD.unpack(await self._told.readexactly(TOLD.size))
-        return Outcome(outcome), await self._told.readexactly(size)
+        return MailOutcome(outcome), await self._told.readexactly(size)
 
     async def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -159,10 +159,10 @@ class _Child:
         await self._process.communicate()
 
 
-def _envelope(outcome: Outcome, answer: bytes) -> Envelope:
-    if outcome is Outcome.ENVELOPE:
+def _envelope(outcome: MailOutcome, answer: bytes) -> Envelope:
+    if outcome is MailOutcome.ENVELOPE:
         return msgspec.json.decode(answer, type=Envelope)
-    refusal = msgspec.json.decode(answer, type=Refusal)
+    refusal = msgspec.json.decode(answer, type=MailRefusal)
     raise InvalidInput(refusal.message, code=refusal.code, field=refusal.field)
 
 

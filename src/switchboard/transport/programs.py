@@ -32,7 +32,7 @@ _PIECE: Final = 262_144
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ProgramUser:
     """The user that a program runs as, with the groups that a login would give it."""
 
     uid: int
@@ -41,7 +41,7 @@ class Account:
     home: str
 
 
-def account_of(user: str) -> Account | None:
+def account_of(user: str) -> ProgramUser | None:
     """The account of a user; None for our own. Raises ValueError when there is none, or when only root could use it."""
     try:
         entry = pwd.getpwnam(user)
@@ -51,10 +51,10 @@ def account_of(user: str) -> Account | None:
         return None
     if os.geteuid() != 0:
         raise ValueError(f"only root can run a program as another user, {user!r}")
-    return Account(entry.pw_uid, entry.pw_gid, os.getgrouplist(user, entry.pw_gid), entry.pw_dir)
+    return ProgramUser(entry.pw_uid, entry.pw_gid, os.getgrouplist(user, entry.pw_gid), entry.pw_dir)
 
 
-def environment_for(account: Account | None) -> dict[str, str]:
+def environment_for(account: ProgramUser | None) -> dict[str, str]:
     """What a program gets of our own environment, whose other variables may be secrets: PATH, HOME, and LANG."""
     ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
@@ -74,7 +74,7 @@ class Program:
     given: bytes = field(repr=False)
     deadline: float | None
     most: int = 8_388_608
-    account: Account | None = None
+    account: ProgramUser | None = None
     keep: Sequence[int] = ()
     started: Callable[[], None] = field(default=lambda: None, repr=False)
     stop: Callable[[], None] | None = field(default=None, repr=False)

@@ -90,7 +90,7 @@ class Webhook(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class PostResult:
     """Replies to a message. `cut`: the body is only the first 1 MiB. `retry_after` in seconds, at most an hour."""
 
     status: int
@@ -100,7 +100,7 @@ class Posted:
     retry_after: float | None = None
 
 
-class Sending:
+class SendingBegun:
     """Whether sending has begun: before that, nothing can have happened. Used as the `trace` of the request."""
 
     def __init__(self) -> None:
@@ -172,10 +172,10 @@ def check_url(url: str) -> None:
         raise ConfigurationError("the URL must begin with http:// or https:// and name a host (and a port below 65536)")
 
 
-async def post(to: Destination, body: bytes, idempotency_key: UUID) -> Posted:
+async def post(to: Destination, body: bytes, idempotency_key: UUID) -> PostResult:
     """Post JSON, signed with the current time; redirects are not followed. Raises `PostError`, `ConfigurationError`."""
     check_url(to.url)
-    client, sending = _client(), Sending()
+    client, sending = _client(), SendingBegun()
     request = client.build_request(
         "POST",
         to.url,
@@ -215,7 +215,7 @@ def _headers(secret: bytes, body: bytes, idempotency_key: UUID) -> dict[str, str
     }
 
 
-async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> Posted:
+async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> PostResult:
     response = await client.send(request, stream=True)
     try:
         body, cut = await _body(response)
@@ -223,7 +223,7 @@ async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> Post
         await response.aclose()
     headers = response.headers
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    return Posted(response.status_code, media_type, body, cut, retry_after(headers.get("retry-after"), time.time()))
+    return PostResult(response.status_code, media_type, body, cut, retry_after(headers.get("retry-after"), time.time()))
 
 
 async def _body(response: httpx2.Response) -> tuple[bytes, bool]:

@@ -1,6 +1,6 @@
 """A session with an MCP server that is a program, with the official SDK over a transport of our own.
 
-`tools/mcp_server.py` imports it late, starts one `Session` for each server and calls its tools. In: a program and
+`tools/mcp_server.py` imports it late, starts one `StdioServer` for each server and calls its tools. In: a program and
 arguments; out: what the server lists and says, as text, or `ServerFailure` with a sentence. Next: `kept.py`.
 
 The SDK's own transport keeps a line of any length, and copies all of it for each 64 KiB that arrive; so ours reads
@@ -51,7 +51,7 @@ from switchboard import __version__
 from switchboard.core.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool
-from switchboard.transport.kept import Kept, LongProgram, start
+from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.mcp_call import Said, ServerFailure
 
 MOST_LINE: Final = 8_388_608
@@ -74,7 +74,7 @@ _SHOWN: Final = 500
 _US: Final = Implementation(name="switchboard", version=__version__)
 
 
-class Session:
+class StdioServer:
     """A server that runs. Made by `opened`; `over` is set when it has ended or is given up."""
 
     def __init__(self, client: ClientSession, lines: _Lines) -> None:
@@ -137,7 +137,7 @@ class Session:
 
 
 @asynccontextmanager
-async def opened(program: LongProgram, seconds: float) -> AsyncIterator[Session]:
+async def opened(program: LongProgram, seconds: float) -> AsyncIterator[StdioServer]:
     """Start a server and greet it within `seconds`; afterwards nothing of it runs. Raises `ServerFailure`.
 
     Enter and leave it in the same task.
@@ -153,12 +153,12 @@ async def opened(program: LongProgram, seconds: float) -> AsyncIterator[Session]
             # Not by `async with`: what is raised here would come out of it as a group.
             stack.push_async_callback(client.__aexit__, None, None, None)
             await _greeted(client, kept, lines, seconds)
-            yield Session(client, lines)
+            yield StdioServer(client, lines)
     finally:
         await kept.end(0.0 if lines.why else _GRACE_S)
 
 
-async def _greeted(client: ClientSession, kept: Kept, lines: _Lines, seconds: float) -> None:
+async def _greeted(client: ClientSession, kept: KeptProgram, lines: _Lines, seconds: float) -> None:
     try:
         async with asyncio.timeout(seconds):
             with _told(lines):
@@ -200,7 +200,7 @@ class _Lines:
     `why` says why nothing more is read.
     """
 
-    def __init__(self, program: Kept) -> None:
+    def __init__(self, program: KeptProgram) -> None:
         self.over = asyncio.Event()
         self.changed = False
         self.answers = 0

@@ -42,9 +42,9 @@ from switchboard.store import lanes
 from switchboard.store.database import Database
 from switchboard.store.lanes import Settlement
 from switchboard.tools.inbox import keep_image
-from switchboard.tools.workspace import Refused
+from switchboard.tools.workspace import WorkspaceRefusal
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
-from switchboard.turns.engine import Call, Calls
+from switchboard.turns.engine import Calls, EngineCall
 from switchboard.turns.registration import Registration
 from switchboard.turns.session import (
     envelope_of,
@@ -114,7 +114,7 @@ class ButlerAgent:
         if (tokens := estimate_tokens(message.user_context)) > MOST_NOTES:
             raise InvalidInput(f"{tokens} tokens; at most {MOST_NOTES} are told to a model", field="user_context")
         accepted = await self._parts.accept.accept(await self._submission(message, named))
-        with self._parts.calls.waiting(accepted.request_id, Call(ctx, message)):
+        with self._parts.calls.waiting(accepted.request_id, EngineCall(ctx, message)):
             answer = await self._answered(accepted.request_id)
         self._start_compacting(ctx, message.session_key)
         return answer
@@ -182,7 +182,7 @@ class ButlerAgent:
         finally:
             stop()
 
-    async def _found(self, request_id: RequestId) -> store.Found:
+    async def _found(self, request_id: RequestId) -> store.FoundDelivery:
         database = self._parts.database
         found = await store.find(database, request_id, self._butler)
         found = found or await store.find(database, request_id, SWITCHBOARD)
@@ -190,7 +190,7 @@ class ButlerAgent:
             raise NotFound(f"message {request_id} was not delivered to {self._butler}")
         return found
 
-    async def _worked(self, found: store.Found) -> bool:
+    async def _worked(self, found: store.FoundDelivery) -> bool:
         """Run what comes next in the lane, if it is free. Raises `ProviderError` if that is to be tried later."""
         claim = self._parts.registration.claim
         item = await self._claimed(found.lane, claim)
@@ -275,7 +275,7 @@ def _keep(readers: Path | None, image: Image) -> Attachment:
     if readers is not None:
         try:
             keep_image(readers, attachment.filename or "", image)
-        except (Refused, OSError) as error:
+        except (WorkspaceRefusal, OSError) as error:
             log.warning("an image could not be kept", error=str(error))
     return attachment
 
@@ -303,7 +303,7 @@ async def _ring_or_timeout(ring: asyncio.Event, seconds: float) -> None:
     ring.clear()
 
 
-def _processed(found: store.Found) -> ProcessedMessage:
+def _processed(found: store.FoundDelivery) -> ProcessedMessage:
     """Raises `ProviderError` for a turn that came to nothing."""
     if found.state not in {"answered", "declined"}:
         raise ProviderError(found.error or f"the turn is {found.state}")

@@ -29,7 +29,7 @@ _OnDelta = Callable[[Delta], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class EngineCall:
     """One that waits for its answer; no two are equal."""
 
     ctx: MessageContext
@@ -40,10 +40,10 @@ class Calls:
     """Those of this process, by the message that each has stored."""
 
     def __init__(self) -> None:
-        self._calls: defaultdict[RequestId, list[Call]] = defaultdict(list)
+        self._calls: defaultdict[RequestId, list[EngineCall]] = defaultdict(list)
 
     @contextlib.contextmanager
-    def waiting(self, request_id: RequestId, call: Call) -> Iterator[None]:
+    def waiting(self, request_id: RequestId, call: EngineCall) -> Iterator[None]:
         """While a call waits for its answer."""
         self._calls[request_id].append(call)
         try:
@@ -53,7 +53,7 @@ class Calls:
             if not self._calls[request_id]:
                 del self._calls[request_id]
 
-    def of(self, request_id: RequestId) -> Call | None:
+    def of(self, request_id: RequestId) -> EngineCall | None:
         """The call that waits for a message, of several the first; None: it was made elsewhere."""
         return next(iter(self._calls.get(request_id, ())), None)
 

@@ -11,14 +11,14 @@ import asyncpg
 import pytest
 
 from switchboard.app.access import Access
-from switchboard.core.policy.budget import Amount, Cap, Refusal, SenderCaps
+from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap, SenderCaps
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import Forbidden, Unauthenticated
 from switchboard.domain.llm import Bill, Reply, ToolCall, Usage
 from switchboard.journey.route_call import take
 from switchboard.pipeline import (
-    Attempt,
     MessagePipeline,
+    ModelAttempt,
     Report,
     RoutingContext,
     RoutingTask,
@@ -119,8 +119,8 @@ async def test_a_token_dies_after_minutes_and_with_the_next_session_of_its_messa
     assert await classification.calls_of(house.database, found.request_id, ids[1]) == []
 
 
-def _of(session: classification.Session, session_id: UUID) -> classification.Session:
-    return classification.Session(
+def _of(session: classification.ClassificationSession, session_id: UUID) -> classification.ClassificationSession:
+    return classification.ClassificationSession(
         session_id, session.conversation, session.request_id, session.team_id, session.candidates, session.expires_at
     )
 
@@ -171,9 +171,9 @@ async def test_nobody_to_choose_from_is_told_and_logged(house: Lab, pool: asyncp
 
 async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Pool) -> None:
     tried = (
-        Attempt("first", "unavailable", "status 500", Usage(10), micros=1000, ms=7),
-        Attempt("second", "cooldown", "for 3 s more"),
-        Attempt("third", "answered", usage=Usage(3, 4)),
+        ModelAttempt("first", "unavailable", "status 500", Usage(10), micros=1000, ms=7),
+        ModelAttempt("second", "cooldown", "for 3 s more"),
+        ModelAttempt("third", "answered", usage=Usage(3, 4)),
     )
     answer = Reply(
         calls=(ToolCall("route_to_butler", {"butler": "health"}),), usage=Usage(3, 4), model="third", stop_reason="end"
@@ -191,7 +191,7 @@ async def test_the_log_has_a_row_for_every_attempt(house: Lab, pool: asyncpg.Poo
 
 async def test_in_the_log_of_what_nobody_answered_the_last_attempt_stands_last(house: Lab, pool: asyncpg.Pool) -> None:
     """And what nobody told the price of is not free."""
-    tried = (Attempt("first", "timeout", "late", Usage(10)), Attempt("second", "cooldown", "paused for 26 s"))
+    tried = (ModelAttempt("first", "timeout", "late", Usage(10)), ModelAttempt("second", "cooldown", "paused for 26 s"))
     result = await MessagePipeline(pool, Model(says=Report(None, tried)), "switchboard").process(
         "x", {}, request_context=context()
     )
@@ -235,7 +235,7 @@ async def test_the_account_of_a_day_is_shared_and_never_overdrawn(house: Lab) ->
     )
     held = [one for one in made if isinstance(one, classification.Reservation)]
     assert len(held) == 3
-    assert all(one.used == 90 for one in made if isinstance(one, Refusal))
+    assert all(one.used == 90 for one in made if isinstance(one, BudgetRefusal))
     await classification.settle_day(house.database, held[0], Bill("test", "m", Usage(8, 2), 2))
     assert await spent_on(house.database, day) == Amount(10, 2)
     assert isinstance(

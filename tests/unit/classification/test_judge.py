@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from switchboard.core.classification.judge import SERVER, infer, is_ours, parse_calls, reconcile, resolve
 from switchboard.core.classification.prompt import ROUTE_TOOL
 from switchboard.core.replies import ARGUMENT_KEYS, is_call_of, names_of
-from switchboard.domain.classification import Candidate, Classification, FailedCall, Part, RecordedCall
+from switchboard.domain.classification import Candidate, Classification, FailedCall, RecordedCall, RoutedPart
 from switchboard.domain.llm import Reply, ToolCall
 
 CANDIDATES = (Candidate("health"), Candidate("finance"), Candidate("home team"))
@@ -158,7 +158,7 @@ def test_a_name_means_a_candidate_or_nobody(names: list[str], asked: str) -> Non
 @pytest.mark.parametrize("form", [dict, json.dumps])
 def test_arguments_that_a_small_model_wrapped_once_more(key: str, form: Any) -> None:
     wrapped = ToolCall(NAME, {key: form({"butler": "health", "reason": "pain"})}, {"status": "ok"}, True)
-    assert judge(wrapped) == Classification((Part("health", reason="pain"),), ("health",))
+    assert judge(wrapped) == Classification((RoutedPart("health", reason="pain"),), ("health",))
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_arguments_that_a_small_model_wrapped_once_more(key: str, form: Any) -> 
     ],
 )
 def test_a_good_result_in_any_form_is_acked(result: object) -> None:
-    assert judge(call(result=result)) == Classification((Part("health"),), ("health",))
+    assert judge(call(result=result)) == Classification((RoutedPart("health"),), ("health",))
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,14 @@ def test_a_good_result_in_any_form_is_acked(result: object) -> None:
 )
 def test_everything_else_has_failed(result: object, ok: bool | None, kind: Any, why: str) -> None:
     classification = judge(call(result=result, ok=ok))
-    assert classification == Classification((Part("health"),), (), (FailedCall("health", kind, why),), f"health: {why}")
+    assert classification == Classification(
+        (RoutedPart("health"),), (), (FailedCall("health", kind, why),), f"health: {why}"
+    )
 
 
 def test_several_butlers_each_get_their_segment() -> None:
     classification = judge(call("health", segment="my head"), call("finance", segment=" the bill "))
-    assert classification.routed == (Part("health", "my head"), Part("finance", "the bill"))
+    assert classification.routed == (RoutedPart("health", "my head"), RoutedPart("finance", "the bill"))
     assert (classification.acked, classification.error) == (("health", "finance"), None)
 
 
@@ -219,13 +221,13 @@ def test_a_butler_named_twice_counts_once_and_loses_no_text(
     first: str | None, second: str | None, segment: str | None
 ) -> None:
     classification = judge(call("health", segment=first), call("HEALTH", segment=second))
-    assert (classification.routed, classification.acked) == ((Part("health", segment),), ("health",))
+    assert (classification.routed, classification.acked) == ((RoutedPart("health", segment),), ("health",))
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_of_a_failure_and_a_success_for_one_butler_the_success_counts(order: int) -> None:
     calls = [call(ok=False), call()][::order]
-    assert judge(*calls) == Classification((Part("health"),), ("health",))
+    assert judge(*calls) == Classification((RoutedPart("health"),), ("health",))
 
 
 def test_an_unknown_name_is_an_error_and_says_who_there_is() -> None:
@@ -294,7 +296,7 @@ def test_a_call_that_names_nobody(butler: object) -> None:
 )
 def test_what_a_text_without_a_call_says(text: str, butler: str | None) -> None:
     assert infer(text, CANDIDATES) == butler
-    expected = (Part(butler, reason="inferred from the text"),) if butler else ()
+    expected = (RoutedPart(butler, reason="inferred from the text"),) if butler else ()
     classification = judge(text=text)
     assert (classification.routed, classification.acked, classification.inferred) == (expected, (), butler is not None)
     assert (classification.error is None) is (butler is not None)
@@ -406,19 +408,19 @@ def test_what_the_transcript_claims_and_the_server_never_saw_has_failed() -> Non
 def test_what_the_server_took_counts_although_the_transcript_broke_off() -> None:
     broken = parse_calls(Reply(calls=(call("healt", ok=False),)), CANDIDATES)
     classification = reconcile(broken, [RecordedCall("health", True)])
-    assert classification == Classification((Part("health"),), ("health",))
+    assert classification == Classification((RoutedPart("health"),), ("health",))
 
 
 def test_the_segment_that_the_server_was_given_is_the_one() -> None:
     claimed = judge(replace(call(segment="claimed"), arguments={"butler": "health", "segment": "x", "reason": "r"}))
     recorded = [RecordedCall("health", False, "refused"), RecordedCall("health", True, "taken")]
-    assert reconcile(claimed, recorded).routed == (Part("health", "taken", "r"),)
+    assert reconcile(claimed, recorded).routed == (RoutedPart("health", "taken", "r"),)
 
 
 def test_a_refusal_by_the_server_wins_over_a_claimed_success() -> None:
     classification = reconcile(judge(call()), [RecordedCall("health", False, None, "stale")])
     assert classification == Classification(
-        (Part("health"),), (), (FailedCall("health", "not_ok", "stale"),), "health: stale"
+        (RoutedPart("health"),), (), (FailedCall("health", "not_ok", "stale"),), "health: stale"
     )
 
 
@@ -430,4 +432,6 @@ def test_a_failure_that_both_tell_of_is_told_once_in_the_words_of_the_server() -
 def test_an_inferred_classification_stands_until_the_server_took_something() -> None:
     inferred = judge(text="Routed to health")
     assert reconcile(inferred, []) == inferred
-    assert reconcile(inferred, [RecordedCall("finance", True)]) == Classification((Part("finance"),), ("finance",))
+    assert reconcile(inferred, [RecordedCall("finance", True)]) == Classification(
+        (RoutedPart("finance"),), ("finance",)
+    )

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from switchboard.core.classification.result import MAX_LEFT, choices, in_no_part, result_of, word_by_word
-from switchboard.domain.classification import Classification, FailedCall, Part
+from switchboard.domain.classification import Classification, FailedCall, RoutedPart
 
 
 def parts(text: str, *segments: str | None) -> list[str | None]:
     """What of these segments is left, each of a butler of its own."""
-    routes = tuple(Part(f"butler {n}", segment) for n, segment in enumerate(segments))
+    routes = tuple(RoutedPart(f"butler {n}", segment) for n, segment in enumerate(segments))
     return [route.segment for route in word_by_word(Classification(routed=routes), text).routed]
 
 
@@ -28,7 +28,7 @@ def test_a_segment_holds_the_message_s_own_words_or_is_dropped(foreign: str) -> 
 def test_a_single_named_butler_gets_the_whole_message() -> None:
     assert parts("my head, my taxes", "my head") == [None]
     classification = Classification(
-        routed=(Part("health", "my head"), Part("finance", "my taxes")),
+        routed=(RoutedPart("health", "my head"), RoutedPart("finance", "my taxes")),
         failed=(FailedCall("finance", "not_ok", "refused"),),
     )
     assert [route.segment for route in word_by_word(classification, "my head, my taxes").routed] == [None, "my taxes"]
@@ -62,7 +62,7 @@ def test_what_a_function_says_is_read_as_calls() -> None:
 
 def test_each_that_was_named_is_acked_or_failed_or_only_chosen() -> None:
     classification = Classification(
-        routed=(Part("health", "my head", "it hurts"), Part("finance"), Part("care")),
+        routed=(RoutedPart("health", "my head", "it hurts"), RoutedPart("finance"), RoutedPart("care")),
         failed=(FailedCall("care", "not_ok", "refused"),),
     )
     result = result_of("7", "small", classification, {"finance": None, "health": "health is busy"})
@@ -81,6 +81,6 @@ def test_each_that_was_named_is_acked_or_failed_or_only_chosen() -> None:
 def test_nobody_is_a_failure_and_an_inferred_one_is_only_chosen() -> None:
     nobody = result_of("7", None, Classification(error="nobody took it"), {})
     assert (nobody.target_butler, nobody.route_result["status"]) == ("", "failed")
-    inferred = result_of("7", None, Classification(routed=(Part("health"),), inferred=True), {})
+    inferred = result_of("7", None, Classification(routed=(RoutedPart("health"),), inferred=True), {})
     assert (inferred.target_butler, inferred.acked_targets, inferred.failed_targets) == ("health", [], [])
     assert (inferred.route_result["status"], inferred.route_result["targets"][0]["status"]) == ("routed", "chosen")

@@ -13,20 +13,20 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import (
     Advance,
     Approved,
-    Ask,
+    AskApproval,
     Command,
     End,
     Ended,
     EndState,
-    Event,
     Finish,
     Halt,
     HaltReason,
     Park,
     Plan,
+    PlanEvent,
     Record,
-    Refused,
-    Start,
+    StartStep,
+    StepRefused,
     StopStep,
     advance,
     begin,
@@ -154,7 +154,7 @@ class _Run:
     def __init__(self, one: Case) -> None:
         self._case = one
         self._trace = Trace()
-        self._queue: list[tuple[float, str, str, Event]] = []
+        self._queue: list[tuple[float, str, str, PlanEvent]] = []
         self._reviews = dict(one.adds)
         if one.halt is not None:
             self._push(one.halt[0], "", one.halt[1], Halt(one.halt[1]))
@@ -168,7 +168,7 @@ class _Run:
             self._obey(now, plan, commands)
         return self._trace
 
-    def _next(self, now: float) -> Iterator[Event]:
+    def _next(self, now: float) -> Iterator[PlanEvent]:
         """What happens now, or the first of it."""
         while self._queue and self._queue[0][0] == now:
             _, step_id, _, event = heapq.heappop(self._queue)
@@ -180,7 +180,7 @@ class _Run:
             if not self._case.together:
                 return
 
-    def _push(self, at: float, step_id: str, what: str, event: Event) -> None:
+    def _push(self, at: float, step_id: str, what: str, event: PlanEvent) -> None:
         heapq.heappush(self._queue, (at, step_id, what, event))
 
     def _obey(self, now: float, plan: Plan, commands: tuple[Command, ...]) -> None:
@@ -188,14 +188,14 @@ class _Run:
         self._trace.commands += commands
         for command in commands:
             match command:
-                case Start(step, tokens):
+                case StartStep(step, tokens):
                     self._trace.started[step.id] = now
                     ended = self._end(step, tokens)
                     self._push(now + self._of(step.id).takes, step.id, ended.end.state, ended)
-                case Ask(step):
+                case AskApproval(step):
                     self._trace.asked.add(step.id)
                     approved, at = self._of(step.id).approved, now + self._of(step.id).decided_after
-                    decision = Approved(step.id) if approved else Refused(step.id)
+                    decision = Approved(step.id) if approved else StepRefused(step.id)
                     self._push(at, step.id, "approved" if approved else "refused", decision)
                 case Record(end):
                     self._trace.ended[end.id] = (now, end.state)

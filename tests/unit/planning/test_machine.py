@@ -11,19 +11,19 @@ from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import (
     Approved,
-    Ask,
+    AskApproval,
     Command,
     End,
     Ended,
-    Event,
     Finish,
     Halt,
     Park,
     Plan,
+    PlanEvent,
     Record,
     Recorded,
-    Refused,
-    Start,
+    StartStep,
+    StepRefused,
     StopStep,
     advance,
     begin,
@@ -43,9 +43,9 @@ def shown(commands: Sequence[Command]) -> list[str]:
     found = []
     for command in commands:
         match command:
-            case Start(one, tokens):
+            case StartStep(one, tokens):
                 found.append(f"start {one.id}" + (f" {tokens}" if tokens else ""))
-            case Ask(one):
+            case AskApproval(one):
                 found.append(f"ask {one.id}")
             case Record(end):
                 found.append(f"{end.state} {end.id}: {end.why}")
@@ -155,7 +155,7 @@ TWO_SENDING = (step("s1"), step("s2", "s1", target="send"), step("s3", "s1", tar
         ),
         pytest.param(
             TWO_SENDING,
-            [done("s1"), Refused("s3", "not now"), Approved("s2"), Approved("s2"), done("s2")],
+            [done("s1"), StepRefused("s3", "not now"), Approved("s2"), Approved("s2"), done("s2")],
             [
                 ["start s1"],
                 ["ask s2", "ask s3", "park s2 s3"],
@@ -186,7 +186,7 @@ TWO_SENDING = (step("s1"), step("s2", "s1", target="send"), step("s3", "s1", tar
         ),
     ],
 )
-def test_courses(steps: tuple[PipelineStep, ...], events: Sequence[Event], expected: list[list[str]]) -> None:
+def test_courses(steps: tuple[PipelineStep, ...], events: Sequence[PlanEvent], expected: list[list[str]]) -> None:
     guard = replace(GUARD, own=frozenset({"send"}))
     plan, commands = begin(Pipeline(steps), PlanLimits(), guard)
     found = [shown(commands)]

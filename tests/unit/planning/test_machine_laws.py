@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.machine import End, Ended, Finish, Park, Plan, Recorded, Start, resume
+from switchboard.core.planning.machine import End, Ended, Finish, Park, Plan, Recorded, StartStep, resume
 from switchboard.domain.planning import Pipeline, PipelineStep, Review
 from tests.unit.planning.scheduler import GUARD, KEPT, BruteForce, Case, Course, Trace, by_machine, case
 
@@ -90,7 +90,7 @@ def test_a_plan_is_the_same_after_any_part_of_it_is_on_record(one: Case, random:
         assert (plan.ended, left, plan.steps) == (True, dict(live.ends), live.steps)
         return
     assert seen(plan) == seen(live)
-    assert {command.step.id for command in commands if isinstance(command, Start)} == set(live.running)
+    assert {command.step.id for command in commands if isinstance(command, StartStep)} == set(live.running)
     assert any(isinstance(command, Finish) for command in commands) == live.ended
 
 

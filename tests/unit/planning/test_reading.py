@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.mending import NotJsonError, mended
-from switchboard.core.model_json import Found, NotFound, read_object
+from switchboard.core.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.check import steps_faults
 from switchboard.core.planning.form import route_tool
 from switchboard.core.planning.ladder import Retry, Settled, Templates, settle, settle_review
@@ -90,7 +90,7 @@ def test_of_a_plan_that_was_cut_off_nothing_is_taken(value: JsonObject) -> None:
         end = text.rindex("}") + 1
         for cut in range(0, len(text), stride):
             found = read_object(text[:cut])
-            assert isinstance(found, NotFound) or cut >= end, text[:cut]
+            assert isinstance(found, NoObject) or cut >= end, text[:cut]
 
 
 @pytest.mark.parametrize("stop_reason", ["end", "length", None])
@@ -135,7 +135,7 @@ def test_spoiled_answers_become_a_valid_plan_or_nothing(random: Random) -> None:
 
 @given(st.text(max_size=200) | st.text("{}[]\",:'\\ntrue0-/*#", max_size=60))
 def test_whatever_comes_is_read_or_refused(text: str) -> None:
-    assert isinstance(read_object(text), Found | NotFound)
+    assert isinstance(read_object(text), FoundObject | NoObject)
     assert isinstance(settled(text), Settled | Retry)
 
 

@@ -10,11 +10,11 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import End
 from switchboard.core.planning.places import paths_in
 from switchboard.core.planning.records import ended_of, recorded_of, step_of
-from switchboard.core.planning.routed import Routed, read_routed
+from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import Frozen, FrozenTool
-from switchboard.core.turns.limits import Limits, Used, may_generate, reached
+from switchboard.core.turns.limits import LoopLimits, Used, may_generate, reached
 from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import OnRecord
 from switchboard.ports.history import Entry
@@ -85,7 +85,9 @@ def test_what_a_turn_begins_with_is_read_back_as_it_was() -> None:
 
 
 def test_what_was_decided_is_read_back_and_a_template_gets_what_planning_has_cost() -> None:
-    routed = Routed("pipeline", "template", Pipeline((PipelineStep("s1", "tool", "look"),), 1, 4_000), notes=("why",))
+    routed = RoutedPlan(
+        "pipeline", "template", Pipeline((PipelineStep("s1", "tool", "look"),), 1, 4_000), notes=("why",)
+    )
     again = read_routed({**routed.record(), "usage": []})
     assert again == routed
     budgets = [
@@ -96,8 +98,8 @@ def test_what_was_decided_is_read_back_and_a_template_gets_what_planning_has_cos
 
 
 def test_of_the_tokens_that_may_be_generated_a_request_gets_half_and_the_last_one_all() -> None:
-    limits = Limits(generated=4_000)
-    assert may_generate(Limits(), Used(), 4_096, last=False) == 4_096
+    limits = LoopLimits(generated=4_000)
+    assert may_generate(LoopLimits(), Used(), 4_096, last=False) == 4_096
     assert may_generate(limits, Used(generated=1_000), 4_096, last=False) == 1_500
     assert may_generate(limits, Used(generated=1_000), 4_096, last=True) == 3_000
     assert may_generate(limits, Used(generated=9_000), 4_096, last=True) == 1

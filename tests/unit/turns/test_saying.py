@@ -15,7 +15,7 @@ from switchboard.core.storable import storable_json
 from switchboard.core.tokens import asked_tokens, estimate_tokens
 from switchboard.core.turns.fitting import fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
-from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.render import MOST_NOTES, messages, notes, opening, said_at, system_prompt
 from switchboard.domain.llm import ChatMessage, Request, ToolCall, ToolResult
 from switchboard.domain.routing import Member, SystemId, TeamId
@@ -132,7 +132,7 @@ def test_any_history_becomes_a_chat_in_turns(history: list[Entry]) -> None:
 def test_what_a_turn_begins_with_is_one_json_value() -> None:
     tool = FrozenTool("read_file", "reads", {"type": "object"}, "idempotent")
     frozen = Frozen(
-        AT, ZONE, "prompt", "hello", ("m", "n"), (tool,), Limits(requests=3), (SAID, DONE), ("https://a.example/",)
+        AT, ZONE, "prompt", "hello", ("m", "n"), (tool,), LoopLimits(requests=3), (SAID, DONE), ("https://a.example/",)
     )
     assert read_frozen(json.loads(json.dumps(storable_json(frozen.record())))) == frozen
 

@@ -11,15 +11,15 @@ from switchboard.domain import llm
 from switchboard.ports.engine import Delta
 
 PIECES = st.one_of(
-    st.builds(llm.Delta, st.text(max_size=5)),
-    st.just(llm.Delta(reset=True)),
-    st.builds(lambda text: llm.Delta(end=llm.Reply(text)), st.text(max_size=5)),
+    st.builds(llm.ModelDelta, st.text(max_size=5)),
+    st.just(llm.ModelDelta(reset=True)),
+    st.builds(lambda text: llm.ModelDelta(end=llm.Reply(text)), st.text(max_size=5)),
 )
 
 
 @settings(max_examples=1000)
 @given(st.lists(st.lists(PIECES, max_size=6), max_size=4), st.text(max_size=8), st.booleans())
-def test_the_pieces_make_the_reply(requests: list[list[llm.Delta]], text: str, as_told: bool) -> None:
+def test_the_pieces_make_the_reply(requests: list[list[llm.ModelDelta]], text: str, as_told: bool) -> None:
     pieces: list[Delta] = []
     telling = Telling(pieces.append)
     for step, request in enumerate(requests, 1):
@@ -37,6 +37,6 @@ def test_the_pieces_make_the_reply(requests: list[list[llm.Delta]], text: str, a
 
 def test_nobody_need_listen() -> None:
     telling = Telling(None)
-    telling.hear(llm.Delta("Once"))
+    telling.hear(llm.ModelDelta("Once"))
     telling.end("Once upon a time")
     assert telling.text == "Once upon a time"

@@ -26,14 +26,14 @@ from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk, cancelled
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import Done, Used, reached
-from switchboard.core.turns.loop import DAY_SPENT, EMPTY, Call, begin, ended_at, written
+from switchboard.core.turns.loop import DAY_SPENT, EMPTY, MakeCall, begin, ended_at, written
 from switchboard.core.turns.render import as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import (
     NO_USAGE,
     CarryOut,
     ChatMessage,
-    Delta,
+    ModelDelta,
     ModelFailure,
     Reply,
     Report,
@@ -66,7 +66,7 @@ class ProgramTalk(Talk):
         super().__init__(turn, journal, frozen, around)
         self._used = Used()
         self._finished: list[Done] = []
-        self._made: list[Call] = []
+        self._made: list[MakeCall] = []
         """All calls of the turn, in their order."""
         self._records: dict[str, JsonMapping] = {}
         """What came of them, by path; nothing of those that wait for a person."""
@@ -152,7 +152,7 @@ class ProgramTalk(Talk):
 
         return replace(self._asking(begin(""), []), shorter=None, on_delta=self._hear, taken=taken)
 
-    def _hear(self, delta: Delta) -> None:
+    def _hear(self, delta: ModelDelta) -> None:
         self._telling.hear(delta)
         self._so_far = self._telling.text or self._so_far
 
@@ -208,7 +208,9 @@ class ProgramTalk(Talk):
         on_record = self._journal.on_record()
         while (made := on_record.get(f"made:{len(self._made) + 1}")) is not None and made.state == "done":
             of = made.result
-            self._made.append(Call(of["path"], ToolCall(of["tool"], of["arguments"], id=f"call_{len(self._made) + 1}")))
+            self._made.append(
+                MakeCall(of["path"], ToolCall(of["tool"], of["arguments"], id=f"call_{len(self._made) + 1}"))
+            )
         unresolved = [call for call in self._made if call.path not in self._records]
         asked = [call for call in unresolved if event_of(call.path) in on_record]
         for call in asked:
@@ -217,13 +219,13 @@ class ProgramTalk(Talk):
             if call in asked or self._has_begun(call, on_record):
                 self._keep_record(call, await self._call(call))
 
-    def _has_begun(self, call: Call, on_record: Mapping[str, OnRecord]) -> bool:
+    def _has_begun(self, call: MakeCall, on_record: Mapping[str, OnRecord]) -> bool:
         """Whether it is known what came of a call, or that this is not known; others may be made again."""
         found, tool = on_record.get(call.path), self._tools.get(call.made.name)
         repeated = tool is None or tool.effect == "idempotent"
         return found is not None and (found.state == "done" or not repeated)
 
-    async def _wait(self, call: Call) -> None:
+    async def _wait(self, call: MakeCall) -> None:
         try:
             self._decisions[call.path] = await self._journal.wait(event_of(call.path))
         except Parked:
@@ -283,13 +285,13 @@ class ProgramTalk(Talk):
             self._keep_record(call, record)
             return record
 
-    async def _intended(self, path: str, made: ToolCall) -> tuple[int, Call]:
+    async def _intended(self, path: str, made: ToolCall) -> tuple[int, MakeCall]:
         """The number of a call, and itself, on record before anything is done."""
         for n, call in enumerate(self._made, 1):
             if call.path == path:
                 return n, call
         n = len(self._made) + 1
-        call = Call(path, replace(made, id=f"call_{n}"))
+        call = MakeCall(path, replace(made, id=f"call_{n}"))
         self._made.append(call)
         intent = {"path": path, "tool": made.name, "arguments": dict(made.arguments)}
 
@@ -307,7 +309,7 @@ class ProgramTalk(Talk):
         self._limit = self._limit or reached(self._frozen.limits, used, self._finished)
         return self._limit is not None
 
-    def _keep_record(self, call: Call, record: JsonMapping) -> None:
+    def _keep_record(self, call: MakeCall, record: JsonMapping) -> None:
         self._records[call.path] = record
         self._finished.append(Done(call.made.name, written(call.made), f"{record['ok']} {record['text']}"))
 

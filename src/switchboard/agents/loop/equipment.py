@@ -23,7 +23,7 @@ from switchboard.core.readers import person_of
 from switchboard.core.turns.asking import pending_note
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
-from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.render import notes, opening, said_at, system_prompt
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import ConfigurationError
@@ -48,7 +48,7 @@ class Terms:
 
     models: tuple[str, ...]
     prompt: str
-    limits: Limits
+    limits: LoopLimits
     max_tokens: int
 
 

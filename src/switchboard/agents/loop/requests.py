@@ -89,7 +89,7 @@ def generated(report: Report, reserved: int = 0) -> int:
     )
 
 
-class Account:
+class ModelUse:
     """What the models of a turn were used for."""
 
     def __init__(self) -> None:

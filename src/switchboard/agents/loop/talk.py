@@ -19,7 +19,7 @@ import structlog
 
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, Caller, record_of, told
-from switchboard.agents.loop.requests import Account, failure_of, recorded
+from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
 from switchboard.core.readers import person_of
@@ -30,11 +30,11 @@ from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.images import FrozenImage, left_out, marked
 from switchboard.core.turns.limits import may_generate
 from switchboard.core.turns.loop import (
-    Ask,
-    Call,
-    Finish,
-    Progress,
+    FinishTurn,
+    LoopProgress,
+    MakeCall,
     Run,
+    SendRequest,
     answered,
     begin,
     carried_out,
@@ -63,8 +63,8 @@ from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.models import Asking
 from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
-from switchboard.tools.threads import Stop
-from switchboard.tools.workspace import RESULTS, Refused, Written, write
+from switchboard.tools.threads import StopSignal
+from switchboard.tools.workspace import RESULTS, WorkspaceRefusal, Written, write
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ class Talk:
         self._frozen = frozen
         self._around = around
         self._tools = {tool.name: tool for tool in frozen.tools}
-        self._account = Account()
+        self._account = ModelUse()
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
         self._files: dict[str, Attachment] = {}
@@ -156,18 +156,18 @@ class Talk:
         return text
 
     async def _through(self) -> TurnResult:
-        progress: Progress | TurnResult = await self._begun()
-        while isinstance(progress, Progress):
+        progress: LoopProgress | TurnResult = await self._begun()
+        while isinstance(progress, LoopProgress):
             match next_step(progress, self._frozen.limits):
-                case Ask() as ask:
+                case SendRequest() as ask:
                     progress = await self._asked(progress, ask)
                 case Run(calls):
                     progress = await self._carried_out(progress, calls)
-                case Finish(text, stop_reason):
+                case FinishTurn(text, stop_reason):
                     progress = self._result(Answer(text, stop_reason=stop_reason))
         return progress
 
-    async def _begun(self) -> Progress:
+    async def _begun(self) -> LoopProgress:
         """The turn with its images, as far as they have not gone since it began."""
         frozen = self._frozen
         found = await images_in(self._around.results, frozen.images)
@@ -186,7 +186,7 @@ class Talk:
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, progress: Progress, ask: Ask) -> Progress | TurnResult:
+    async def _asked(self, progress: LoopProgress, ask: SendRequest) -> LoopProgress | TurnResult:
         progress = await self._fitted(progress)
         request, left = self._request(progress, ask), self._frozen.limits.seconds - progress.used.seconds
         request = replace(request, deadline=max(left, _LAST_S))
@@ -206,7 +206,7 @@ class Talk:
         record = await self._journal.step(f"request:{ask.n}", act, reserve=reserved)
         return self._answered(progress, record)
 
-    def _answered(self, progress: Progress, record: JsonMapping) -> Progress | TurnResult:
+    def _answered(self, progress: LoopProgress, record: JsonMapping) -> LoopProgress | TurnResult:
         limits = self._frozen.limits
         if "refused" in record:
             usage = self._account.usage
@@ -221,7 +221,7 @@ class Talk:
         micros = round((reply.usage.cost_usd or 0.0) * 1_000_000)
         return answered(progress, reply, limits, seconds=record["seconds"], micros=micros)
 
-    def _request(self, progress: Progress, ask: Ask) -> Request:
+    def _request(self, progress: LoopProgress, ask: SendRequest) -> Request:
         frozen = self._frozen
         return Request(
             messages(frozen.history, progress.messages, frozen.zone),
@@ -233,7 +233,7 @@ class Talk:
             key=f"{self._turn.request_id}",
         )
 
-    def _asking(self, progress: Progress, moved: list[Moved]) -> Asking:
+    def _asking(self, progress: LoopProgress, moved: list[Moved]) -> Asking:
         """`moved` gets what a model with a smaller context than the first is told to read in files."""
 
         def shortened(request: Request, tokens: int) -> Request:
@@ -252,9 +252,9 @@ class Talk:
             butler=self._turn.member.system_id,
         )
 
-    async def _fitted(self, progress: Progress) -> Progress:
+    async def _fitted(self, progress: LoopProgress) -> LoopProgress:
         """With the oldest results as references to files where the context grows too short."""
-        request = self._request(progress, Ask(0, ()))
+        request = self._request(progress, SendRequest(0, ()))
         fitted, moved = fit(request, progress.messages, self._frozen.window, self._folder)
         await self._keep(moved)
         return replace(progress, messages=fitted)
@@ -274,7 +274,7 @@ class Talk:
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
-    async def _carried_out(self, progress: Progress, calls: Sequence[Call]) -> Progress:
+    async def _carried_out(self, progress: LoopProgress, calls: Sequence[MakeCall]) -> LoopProgress:
         self._decisions = await self._decided(calls, progress.used.requests)
         records: dict[str, JsonMapping] = {}
         seconds = 0.0
@@ -289,7 +289,7 @@ class Talk:
         self._open.clear()
         return carried_out(progress, results, seconds=seconds)
 
-    async def _decided(self, calls: Sequence[Call], n: int) -> dict[str, Decided]:
+    async def _decided(self, calls: Sequence[MakeCall], n: int) -> dict[str, Decided]:
         """A turn that is to end does not wait any more. Raises `Parked`, `_HaltError`."""
         try:
             return await self._people.decisions(calls, n, {call.name for call in self._calls})
@@ -297,9 +297,9 @@ class Talk:
             self._go_on()
             raise
 
-    def _groups(self, calls: Sequence[Call]) -> list[list[Call]]:
+    def _groups(self, calls: Sequence[MakeCall]) -> list[list[MakeCall]]:
         """Calls that change nothing may run side by side; all others wait for those before them."""
-        groups: list[list[Call]] = []
+        groups: list[list[MakeCall]] = []
         beside = False
         for call in calls:
             tool = self._tools.get(call.made.name)
@@ -311,13 +311,13 @@ class Talk:
             beside = free
         return groups
 
-    async def _call(self, call: Call) -> JsonMapping:
+    async def _call(self, call: MakeCall) -> JsonMapping:
         """The record of a call, which is open until all calls of its answer have ended."""
         record = await self._record(call)
         self._open[call.path] = call.made, record
         return record
 
-    async def _record(self, call: Call) -> JsonMapping:
+    async def _record(self, call: MakeCall) -> JsonMapping:
         """What the journal has, or will have, of a call."""
         tool = self._tools.get(call.made.name)
         if tool is None and call.made.name in self._frozen.withheld:
@@ -347,7 +347,7 @@ class Talk:
             return told(_UNKNOWN)
         return record
 
-    async def _done(self, tool: FrozenTool, call: Call, key: UUID) -> JsonObject:
+    async def _done(self, tool: FrozenTool, call: MakeCall, key: UUID) -> JsonObject:
         """Carry out a call, for the model to hear what came of it."""
         began = monotonic()
         self._telling.call(tool.name)
@@ -385,8 +385,8 @@ def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None
     for one in moved:
         try:
             file = Written(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
-            write(results, file, Stop(), quota)
-        except (Refused, OSError) as error:
+            write(results, file, StopSignal(), quota)
+        except (WorkspaceRefusal, OSError) as error:
             log.warning("a result could not be kept", file=one.name, error=str(error))
 
 

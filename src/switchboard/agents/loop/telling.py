@@ -21,7 +21,7 @@ class Telling:
         self._step = 0
         self.text = ""
 
-    def hear(self, delta: llm.Delta) -> None:
+    def hear(self, delta: llm.ModelDelta) -> None:
         """A piece of what a model writes."""
         if delta.reset:
             self.restart(self._step)

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 
 from switchboard.agents.loop.options import TurnOptions
-from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.limits import LoopLimits
 
-_DEFAULT: Final = Limits()
+_DEFAULT: Final = LoopLimits()
 
 
 class LimitOptions(BaseModel):
@@ -25,10 +25,10 @@ class LimitOptions(BaseModel):
     cost: PositiveFloat | None = None
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> LoopLimits:
         """The same, as the loop takes it."""
         micros = None if self.cost is None else round(self.cost * 1_000_000)
-        return Limits(self.requests, self.tool_calls, self.tokens, self.seconds, self.repeats, micros)
+        return LoopLimits(self.requests, self.tool_calls, self.tokens, self.seconds, self.repeats, micros)
 
 
 class ModelOptions(TurnOptions):

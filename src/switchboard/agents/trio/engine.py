@@ -18,7 +18,7 @@ from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
 from switchboard.agents.loop.talk import said_in
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT, ModelPlanner
-from switchboard.agents.trio.port import Planner, Question
+from switchboard.agents.trio.port import Planner, PlanQuestion
 from switchboard.agents.trio.run import PlannedTurn
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import paths_in
@@ -28,7 +28,7 @@ from switchboard.core.planning.templates import templates
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.compaction import own_words
 from switchboard.core.turns.images import inbox_name
-from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.limits import LoopLimits
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
 from switchboard.ports.models import Models
@@ -92,7 +92,7 @@ class TrioEngine:
         except msgspec.ValidationError as error:  # another release began it; a worker of that one may still be there
             raise EngineFailure(f"this release cannot read what is on record of the plan: {error}") from error
 
-    async def question(self, member: Member, text: str, below: Mapping[str, str]) -> Question:
+    async def question(self, member: Member, text: str, below: Mapping[str, str]) -> PlanQuestion:
         """What the router is asked if an owner of the butler writes this, and nothing was said before.
 
         `below`: as in a turn.
@@ -113,7 +113,7 @@ class TrioEngine:
             more_paths=options.paths,
             own=frozenset(options.own),
         )
-        return Question(
+        return PlanQuestion(
             *(text, menu, limits, templates(text, menu, limits, builds), (roles.router,)),
             *(options.plan.token_budget, options.plan.deadline),
             butler=member.system_id,
@@ -136,7 +136,7 @@ class TrioEngine:
     async def _start(self, turn: Turn, options: TrioOptions, roles: Roles, tools: Mapping[str, Tool]) -> Start:
         from switchboard.agents.loop.toolbox import written_urls
 
-        terms = Terms((roles.main,), prompt_of(turn.member, options), Limits(), _ANSWER)
+        terms = Terms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER)
         frozen = await self._equipment.frozen(turn, options, terms, tools)
         models, plan = self._equipment.models(turn.member, ()), options.plan
         own, person = own_words(turn.text), [one.text for one in frozen.history if one.role == "user"]

@@ -18,18 +18,18 @@ from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.machine import (
     Advance,
     Approved,
-    Ask,
+    AskApproval,
     Command,
     Ended,
-    Event,
     Finish,
     Halt,
     HaltReason,
     Park,
     Plan,
+    PlanEvent,
     Record,
-    Refused,
-    Start,
+    StartStep,
+    StepRefused,
     StopStep,
     advance,
     resume,
@@ -57,7 +57,7 @@ class Executor:
     """What steps had used before they were started."""
     _held: dict[str, Parked | Outage] = field(default_factory=dict, init=False)
     """Steps that wait for people, or for their model to come back."""
-    _events: list[Event] = field(default_factory=list, init=False)
+    _events: list[PlanEvent] = field(default_factory=list, init=False)
     _over_told: bool = field(default=False, init=False)
     """Whether the machine was told that the plan is to end."""
 
@@ -107,10 +107,10 @@ class Executor:
 
     async def _obey(self, command: Command) -> None:
         match command:
-            case Start(step, tokens):
+            case StartStep(step, tokens):
                 self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step)
                 self._running[step.id] = asyncio.create_task(self._carried(step, tokens))
-            case Ask(step):
+            case AskApproval(step):
                 await self._ask(step)
             case Record(end):
                 if end.state != "done":
@@ -125,7 +125,7 @@ class Executor:
         why = OUTSIDE if tool is None else tool.approval or OUTSIDE
         decided = None if tool is None else await self.carrier.people.decision(call_of(step), why)
         if tool is None:
-            self._events.append(Refused(step.id, f"there is no tool {step.target}"))
+            self._events.append(StepRefused(step.id, f"there is no tool {step.target}"))
         elif decided is not None:
             self._events.append(_decision(step, decided))
 
@@ -142,7 +142,7 @@ class Executor:
             await self.carrier.journal.end(step_id, "failed", {"why": f"the time was up{doubt}"})
         self._events.append(self.carrier.ended(step, self._before[step_id]))
 
-    async def _next(self, over: asyncio.Task[HaltReason]) -> Sequence[Event]:
+    async def _next(self, over: asyncio.Task[HaltReason]) -> Sequence[PlanEvent]:
         """What has happened. Raises `Parked` or `Outage` if nothing can."""
         while not self._events:
             if not self._running:
@@ -180,6 +180,6 @@ class Executor:
         return outages[0] if outages else Parked(())
 
 
-def _decision(step: PipelineStep, decided: Decided) -> Event:
+def _decision(step: PipelineStep, decided: Decided) -> PlanEvent:
     why = not_approved(decided)
-    return Approved(step.id) if why is None else Refused(step.id, why)
+    return Approved(step.id) if why is None else StepRefused(step.id, why)

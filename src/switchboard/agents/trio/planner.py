@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from switchboard.agents.trio.port import Planned, Question, Reviewed
+from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.core.planning.ladder import Retry, Settled, settle, settle_review
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.prompts import (
@@ -28,7 +28,7 @@ from switchboard.core.planning.prompts import (
     without_schema,
 )
 from switchboard.core.tokens import fits
-from switchboard.domain.llm import Attempt, ModelFailure, Reply, Report, Request, Usage
+from switchboard.domain.llm import ModelAttempt, ModelFailure, Reply, Report, Request, Usage
 from switchboard.domain.planning import Review
 from switchboard.ports.engine import ModelUsage
 from switchboard.ports.models import Asking, Habits, Models
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class _Climb:
     """One way up the ladder. `window` is the context of the first model; the loop's clock says when it `ends`."""
 
-    question: Question
+    question: PlanQuestion
     make: Make
     window: int
     ends: float
@@ -62,7 +62,7 @@ class _Climb:
     def usage(self) -> tuple[ModelUsage, ...]:
         return tuple(self.spent.values())
 
-    def book(self, attempt: Attempt, reserved: int) -> None:
+    def book(self, attempt: ModelAttempt, reserved: int) -> None:
         """What an attempt has used; where nobody reported it, all that it might have generated."""
         used, before = attempt.usage, self.spent.get(attempt.name, ModelUsage(attempt.name))
         cost = attempt.micros / 1e6 if attempt.micros or used.cost_usd is not None else None
@@ -86,7 +86,7 @@ class ModelPlanner:
     def _habits(self, name: str) -> Habits:
         return self._learned.get(name) or self._models.habits(name)
 
-    async def plan(self, question: Question) -> Planned:
+    async def plan(self, question: PlanQuestion) -> Planned:
         """As in the protocol."""
         climb = await self._climb(question, partial(route_request, question.text, question.menu))
 
@@ -98,7 +98,7 @@ class ModelPlanner:
             found = Settled(question.templates.best, "template", len(climb.answers), faults=found.faults)
         return Planned(found, climb.usage, tuple(climb.notes))
 
-    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+    async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         """As in the protocol."""
 
         def read(answers: Sequence[Reply]) -> Review | Retry:
@@ -108,7 +108,7 @@ class ModelPlanner:
         found = await self._settled(climb, read)
         return Reviewed(Review("complete") if isinstance(found, Retry) else found, climb.usage, tuple(climb.notes))
 
-    async def _climb(self, question: Question, make: Make) -> _Climb:
+    async def _climb(self, question: PlanQuestion, make: Make) -> _Climb:
         ends = asyncio.get_running_loop().time() + question.seconds
         return _Climb(question, make, await self._models.context(question.models[0], UNKNOWN_CONTEXT), ends)
 

@@ -21,7 +21,7 @@ from switchboard.ports.engine import ModelUsage
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PlanQuestion:
     """What a planner is told of a message.
 
     `menu`: what plans may use; in a review what new steps may. `models`: the names of the router's models, in the order
@@ -66,10 +66,10 @@ class Reviewed:
 class Planner(Protocol):
     """Raises `ModelFailure` if no model could be asked, or none answered; the executor knows what follows."""
 
-    async def plan(self, question: Question) -> Planned:
+    async def plan(self, question: PlanQuestion) -> Planned:
         """A decision that is valid for the menu: the router's, or a template."""
         ...
 
-    async def review(self, question: Question, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
+    async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         """A review of a plan whose specialists have written `texts`, by the id of their step."""
         ...

@@ -18,7 +18,7 @@ import msgspec
 
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, Caller
-from switchboard.agents.loop.requests import Account, failure_of
+from switchboard.agents.loop.requests import ModelUse, failure_of
 from switchboard.agents.loop.talk import Talk, said_in
 from switchboard.agents.loop.telling import Telling
 from switchboard.agents.trio.branch import Branch
@@ -34,11 +34,11 @@ from switchboard.core.planning.machine import HaltReason, Plan
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
 from switchboard.core.planning.read import steps_of
 from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, notes_of, step_of, text_of
-from switchboard.core.planning.routed import Routed, read_routed
+from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates
 from switchboard.core.readers import person_of
-from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonMapping
@@ -147,7 +147,7 @@ class PlannedTurn:
 
     # What is decided --------------------------------------------------------------------------------------------------
 
-    async def _routed(self, carrier: Carrier) -> Routed:
+    async def _routed(self, carrier: Carrier) -> RoutedPlan:
         start, spent = self._start, all_tokens(self._journal.on_record())
         tokens = min(2 * start.limits.thinking_tokens, start.token_budget - spent - start.limits.smallest_budget)
 
@@ -190,7 +190,7 @@ class PlannedTurn:
         """The main model answers from what is known."""
         start = self._start
         left = start.token_budget - all_tokens(self._journal.on_record())
-        limits = Limits(3, 1, UNBOUNDED, generated=max(left, start.limits.smallest_budget))
+        limits = LoopLimits(3, 1, UNBOUNDED, generated=max(left, start.limits.smallest_budget))
         name = start.roles.main
         frozen = replace(start.frozen, models=(name,), tools=(), limits=limits, window=start.windows[name])
         around = replace(self._caller.around, asker=ASKER)
@@ -199,7 +199,7 @@ class PlannedTurn:
 
     # A plan -----------------------------------------------------------------------------------------------------------
 
-    async def _planned(self, routed: Routed, carrier: Carrier) -> TurnResult:
+    async def _planned(self, routed: RoutedPlan, carrier: Carrier) -> TurnResult:
         if routed.pipeline is None:
             raise EngineFailure("the plan is not on record", retryable=False)
         if routed.pipeline.deadline is not None:
@@ -214,11 +214,11 @@ class PlannedTurn:
         plan = await executor.run(routed.pipeline, self._start.guard(routed.source), halted)
         return await self._presented(plan, routed, carrier)
 
-    def _not_fetched(self, routed: Routed) -> str:
+    def _not_fetched(self, routed: RoutedPlan) -> str:
         urls = left_out(self._start.menu, self._start.limits) if routed.source == "template" else ()
         return f"Not fetched, because there were too many: {', '.join(urls)}" if urls else ""
 
-    async def _presented(self, plan: Plan, routed: Routed, carrier: Carrier) -> TurnResult:
+    async def _presented(self, plan: Plan, routed: RoutedPlan, carrier: Carrier) -> TurnResult:
         final, missing, reason = final_step(plan), not_done(plan), stop_reason(plan)
         if final is None and plan.halted != "cancelled":
             raise EngineFailure(f"nothing of the plan was done. {missing}", retryable=False)
@@ -240,7 +240,7 @@ class PlannedTurn:
 
     # Somebody else ----------------------------------------------------------------------------------------------------
 
-    def _handed_on(self, routed: Routed) -> TurnResult:
+    def _handed_on(self, routed: RoutedPlan) -> TurnResult:
         """The answer is that of another butler: nothing was said here, so nothing is kept."""
         reason = f"its router decided so{', but was not sure' if routed.unsure else ''}"
         return HandedOn(routed.target, reason, usage=self._usage(), warning=routed.warning)
@@ -260,7 +260,7 @@ class PlannedTurn:
 
     def _usage(self) -> tuple[ModelUsage, ...]:
         """What models were used for, in all attempts, as far as it is on record."""
-        account = Account()
+        account = ModelUse()
         for result in (mapping(one.result) for one in self._journal.on_record().values()):
             if "reply" in result:
                 account.book(msgspec.convert(result["reply"], Reply))
@@ -295,16 +295,16 @@ class PlannedTurn:
         return found
 
 
-def _decided(planned: Planned, start: Start) -> Routed:
+def _decided(planned: Planned, start: Start) -> RoutedPlan:
     """What was settled, as the journal keeps it."""
     settled = planned.settled
     notes = (*planned.notes, *(f"an answer of the router was not taken: {fault}" for fault in settled.faults))
     if isinstance(settled.decision, Pipeline):
-        return Routed("pipeline", settled.source, settled.decision, unsure=settled.unsure, notes=notes)
+        return RoutedPlan("pipeline", settled.source, settled.decision, unsure=settled.unsure, notes=notes)
     decision = settled.decision
     pipeline = None
     if decision.action in {"pipeline", "tool", "specialist"}:
         pipeline = Pipeline(steps_of(decision, start.limits), start.max_rounds, start.token_budget)
-    return Routed(
+    return RoutedPlan(
         decision.action, settled.source, pipeline, decision.target, dict(decision.args), settled.unsure, notes
     )

@@ -22,7 +22,7 @@ from switchboard.agents.loop.requests import failure_of, recorded
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.planner import ASKER
-from switchboard.agents.trio.port import Planner, Question
+from switchboard.agents.trio.port import Planner, PlanQuestion
 from switchboard.core.lenient import mapping
 from switchboard.core.planning.form import MOST_TOOLS
 from switchboard.core.planning.ladder import Templates
@@ -33,8 +33,8 @@ from switchboard.core.planning.prompts import Asked, lead_of, lead_request, spec
 from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
 from switchboard.core.turns.frozen import Frozen, FrozenTool
-from switchboard.core.turns.limits import Limits
-from switchboard.core.turns.loop import Call
+from switchboard.core.turns.limits import LoopLimits
+from switchboard.core.turns.loop import MakeCall
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import AWAY, ModelFailure, Request, ToolCall
 from switchboard.domain.planning import SPECIALISTS, PipelineStep
@@ -220,7 +220,7 @@ class Carrier:
         menu, window = self._menu(plan), start.windows[name]
         most = min(generated, window // 4)
         asked = specialist_request(plan, step, self._texts(step.needs), (most, window))
-        limits = Limits(start.calls + 2, start.calls, UNBOUNDED, self._seconds, generated=generated)
+        limits = LoopLimits(start.calls + 2, start.calls, UNBOUNDED, self._seconds, generated=generated)
         frozen = replace(
             start.frozen,
             system=asked.request.system,
@@ -259,10 +259,10 @@ class Carrier:
 
         await self.journal.step(step.id, act, reserve=tokens)
 
-    def question(self, tokens: int, menu: Menu) -> Question:
+    def question(self, tokens: int, menu: Menu) -> PlanQuestion:
         """What a planner is told."""
         start, turn = self.start, self.caller.turn
-        return Question(
+        return PlanQuestion(
             *(start.asked, menu, start.limits, self.templates, (start.roles.router,), tokens, self._seconds),
             key=str(turn.request_id),
             on_share_of=self._share,
@@ -308,9 +308,9 @@ def costed_for(record: JsonObject, usage: Sequence[ModelUsage]) -> Costed:
     )
 
 
-def call_of(step: PipelineStep) -> Call:
+def call_of(step: PipelineStep) -> MakeCall:
     """A step that calls a tool, as people are asked about it."""
-    return Call(step.id, ToolCall(step.target, step.args, id=step.id))
+    return MakeCall(step.id, ToolCall(step.target, step.args, id=step.id))
 
 
 def _room_notes(asked: Asked, step: PipelineStep) -> list[str]:

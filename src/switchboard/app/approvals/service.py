@@ -19,7 +19,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.turns.asking import chosen
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.shown import ApprovalState, ShownApproval
-from switchboard.journey.approving import Decision, decide
+from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.store import approvals as store
 
 Verb = Literal["approve", "refuse", "answer"]
@@ -90,20 +90,20 @@ class ApprovalService:
         asked = await self.get(approval_id)
         if asked.kind == "question":
             raise Conflict("that is a question: answer it, or refuse to")
-        return await self._decided(asked, Decision("approved", caller.name))
+        return await self._decided(asked, ApprovalDecision("approved", caller.name))
 
     async def refuse(self, caller: Principal, approval_id: UUID, why: str = "") -> ShownApproval:
         """Refuse a call, or to answer; the model is told `why`. Raises NotFound, Conflict."""
-        return await self._decided(await self.get(approval_id), Decision("refused", caller.name, why.strip()))
+        return await self._decided(await self.get(approval_id), ApprovalDecision("refused", caller.name, why.strip()))
 
     async def answer(self, caller: Principal, approval_id: UUID, text: str) -> ShownApproval:
         """Answer a question, in words or with the number of an option. Raises NotFound, Conflict."""
         asked = await self.get(approval_id)
         if asked.kind == "call":
             raise Conflict("that is no question: approve or refuse it")
-        return await self._decided(asked, Decision("answered", caller.name, chosen(asked, text.strip())))
+        return await self._decided(asked, ApprovalDecision("answered", caller.name, chosen(asked, text.strip())))
 
-    async def _decided(self, asked: ShownApproval, wanted: Decision) -> ShownApproval:
+    async def _decided(self, asked: ShownApproval, wanted: ApprovalDecision) -> ShownApproval:
         await decide(self._database, self._runtime.notifier, asked, wanted)
         return await self.get(asked.approval_id)
 

@@ -25,7 +25,7 @@ from switchboard.domain.shown import Logged, MadeDelivery
 from switchboard.lanes.notifier import WORK
 from switchboard.store import audit, classification, dead_letters, inbox, ledger
 from switchboard.store import classification_log as store
-from switchboard.store.classification_log import Correction, Outcome, Sending
+from switchboard.store.classification_log import Correction, LoggedOutcome, Sending
 from switchboard.store.inbox import StoredMessage
 
 
@@ -154,7 +154,7 @@ class CorrectionService:
             )
         return decision
 
-    async def _record(self, caller: Principal, correction: Correction, outcome: Outcome) -> None:
+    async def _record(self, caller: Principal, correction: Correction, outcome: LoggedOutcome) -> None:
         if outcome.n is not None:
             self._runtime.notifier.notify(WORK)
         if outcome.noted or outcome.n is not None:

@@ -31,11 +31,21 @@ from switchboard.core.policy.budget import Cap
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import NotFound, SwitchboardError
-from switchboard.domain.llm import Attempt, ChatMessage, Reply, Report, Request, Tool, ToolCall, ToolResult, ToolServer
+from switchboard.domain.llm import (
+    ChatMessage,
+    ModelAttempt,
+    OfferedTool,
+    Reply,
+    Report,
+    Request,
+    ToolCall,
+    ToolResult,
+    ToolServer,
+)
 from switchboard.domain.routing import Team
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_head, sentinel
-from switchboard.llm.dispatch import Dispatcher, Limits, Terms
+from switchboard.llm.dispatch import Dispatcher, DispatchLimits, Terms
 from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS
 from switchboard.llm.spending import DayBook, Spending
 from switchboard.store import classification, model_usage
@@ -53,7 +63,7 @@ _CANDIDATES: Final = (
 )
 _QUESTION: Final = Asked("Will it rain tomorrow?", "cli", "models test")
 _TEAM: Final = "models test"
-_LOOK_UP: Final = Tool(
+_LOOK_UP: Final = OfferedTool(
     "look_up_number",
     "Looks up the secret number of a person.",
     {
@@ -102,7 +112,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionPlace:
     """Where sessions find what they need: our MCP server, and the database (None: `why` it cannot be reached)."""
 
     mcp_url: str
@@ -111,21 +121,25 @@ class Place:
 
 
 @asynccontextmanager
-async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[Place]:
+async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[SessionPlace]:
     """The server at `mcp_url`, and its database if available."""
     async with AsyncExitStack() as stack:
         try:
             database = await stack.enter_async_context(existing_database(settings))
             at = (await schema_facts(database)).migration
         except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
-            place = Place(mcp_url, None, f"its database cannot be reached ({error})")
+            place = SessionPlace(mcp_url, None, f"its database cannot be reached ({error})")
         else:
             fits = at == migrations()[-1].number
-            place = Place(mcp_url, database) if fits else Place(mcp_url, None, f"its database is at schema {at}")
+            place = (
+                SessionPlace(mcp_url, database)
+                if fits
+                else SessionPlace(mcp_url, None, f"its database is at schema {at}")
+            )
         yield place
 
 
-async def butlers_at(settings: Settings, place: Place, teams: Iterable[Team]) -> Mapping[str, Sequence[str]]:
+async def butlers_at(settings: Settings, place: SessionPlace, teams: Iterable[Team]) -> Mapping[str, Sequence[str]]:
     """Which butlers may ask each model in their turns: those of these teams, and of the database if available.
 
     Not those that plan: a router fills in a form, and what a specialist writes needs no tool.
@@ -145,7 +159,7 @@ def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
     return found
 
 
-async def try_use(settings: Settings, model: ModelSettings, place: Place, *, in_turns: bool) -> Tried:
+async def try_use(settings: Settings, model: ModelSettings, place: SessionPlace, *, in_turns: bool) -> Tried:
     """Ask what it is used for: to choose a butler, to call a tool as in a turn, or one after the other; and then how
     it fills in a form, as a router of plans must.
     """
@@ -153,7 +167,7 @@ async def try_use(settings: Settings, model: ModelSettings, place: Place, *, in_
     return replace(tried, remedy=tried.remedy or _to_set(model, tried))
 
 
-async def _try_use(settings: Settings, model: ModelSettings, place: Place, *, in_turns: bool) -> Tried:
+async def _try_use(settings: Settings, model: ModelSettings, place: SessionPlace, *, in_turns: bool) -> Tried:
     if not in_turns:
         return await try_model(settings, model, place)
     classifies = model.name in settings.classify.models
@@ -175,7 +189,7 @@ def _both(chosen: Tried, called: Tried) -> Tried:
     )
 
 
-async def try_model(settings: Settings, model: ModelSettings, place: Place) -> Tried:
+async def try_model(settings: Settings, model: ModelSettings, place: SessionPlace) -> Tried:
     """Ask it once. Raises nothing that is the model's: that it fails is an outcome."""
     lacks = flaw(model.spec)
     if lacks is not None:
@@ -191,7 +205,7 @@ async def try_model(settings: Settings, model: ModelSettings, place: Place) -> T
     return await _with_context(settings, model, place, tried)
 
 
-async def try_tools(settings: Settings, model: ModelSettings, place: Place) -> Tried:
+async def try_tools(settings: Settings, model: ModelSettings, place: SessionPlace) -> Tried:
     """Ask for what only a tool can tell: whether the model calls tools by itself, as a butler's model must."""
     lacks = flaw(model.spec)
     if lacks is not None:
@@ -213,7 +227,7 @@ async def try_tools(settings: Settings, model: ModelSettings, place: Place) -> T
     return await _with_context(settings, model, place, tried)
 
 
-async def with_habits(settings: Settings, model: ModelSettings, place: Place, tried: Tried) -> Tried:
+async def with_habits(settings: Settings, model: ModelSettings, place: SessionPlace, tried: Tried) -> Tried:
     """The same, with what can be told of a model that works: whether it takes schemas, and whether it thinks."""
     if not tried.ok or model.kind not in API_KINDS:
         return tried
@@ -252,7 +266,7 @@ def _spent(tried: Tried, report: Report) -> Tried:
     return tried
 
 
-async def _with_context(settings: Settings, model: ModelSettings, place: Place, tried: Tried) -> Tried:
+async def _with_context(settings: Settings, model: ModelSettings, place: SessionPlace, tried: Tried) -> Tried:
     """The same, unless its server loses the head of long requests in silence, as local ones do.
 
     It is not held against the model if it cannot be told: a machine is too slow to read so much in time, or the model
@@ -272,7 +286,7 @@ async def _with_context(settings: Settings, model: ModelSettings, place: Place, 
     return replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
 
 
-async def _finds_word(settings: Settings, model: ModelSettings, place: Place, context: int) -> bool | None:
+async def _finds_word(settings: Settings, model: ModelSettings, place: SessionPlace, context: int) -> bool | None:
     """Whether a word at the head of so long a request reaches the model; None if it did not answer."""
     request = replace(sentinel(context), deadline=model.timeout)
     reply = (await _asked(settings, model, place, request, _fits)).reply
@@ -282,14 +296,14 @@ async def _finds_word(settings: Settings, model: ModelSettings, place: Place, co
 async def _asked(
     settings: Settings,
     model: ModelSettings,
-    place: Place,
+    place: SessionPlace,
     request: Request,
     wrong: Callable[[Reply], Awaitable[str | None]],
 ) -> Report:
     """What came of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
     sessions = Sessions([model.spec])
     try:
-        dispatcher = Dispatcher(sessions.models, _spending(place), Limits(settings.spending.cap))
+        dispatcher = Dispatcher(sessions.models, _spending(place), DispatchLimits(settings.spending.cap))
         terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
         report = await dispatcher.run(request, terms)
         if report.reply is not None and place.database is not None:
@@ -313,13 +327,13 @@ async def _calls_no_tool(reply: Reply) -> str | None:
     return None if any("ada" in person.lower() for person in asked_for) else "it did not call the tool"
 
 
-def _spending(place: Place) -> Spending:
+def _spending(place: SessionPlace) -> Spending:
     """The account of all; without a database one of our own, so that a model can be tried before there is one."""
     return DayBook(lambda: datetime.now(UTC).date()) if place.database is None else StoredSpending(place.database)
 
 
 @asynccontextmanager
-async def _request(model: ModelSettings, place: Place) -> AsyncIterator[Request]:
+async def _request(model: ModelSettings, place: SessionPlace) -> AsyncIterator[Request]:
     """The question; for a command line with a session of its own, which opens our tool and is over afterwards."""
     request_id, secret = new_uuid7(), SESSION_PREFIX + token_urlsafe(32)
     prompt, tool = routing_prompt(_CANDIDATES, _QUESTION, team=_TEAM), route_tool(_CANDIDATES)
@@ -343,7 +357,7 @@ async def _request(model: ModelSettings, place: Place) -> AsyncIterator[Request]
         await classification.end_session(place.database, session_id)
 
 
-def _told(model: ModelSettings, attempt: Attempt, reply: Reply | None, place: Place) -> Tried:
+def _told(model: ModelSettings, attempt: ModelAttempt, reply: Reply | None, place: SessionPlace) -> Tried:
     ok = attempt.outcome == "answered"
     named = _named(reply) if ok else ()
     detail = attempt.message
@@ -373,7 +387,7 @@ _REMEDY_OF_SETTINGS: Final = "fix it in [[models]], or in the environment of thi
 _START: Final = "start it: switchboard up"
 
 
-def _remedy_of_program(attempt: Attempt, place: Place) -> str | None:
+def _remedy_of_program(attempt: ModelAttempt, place: SessionPlace) -> str | None:
     if attempt.outcome == "unavailable" and "Switchboard's MCP server" in attempt.message:
         return f"it calls Switchboard's tool at {place.mcp_url}: is the server running? see classify.mcp_url"
     if attempt.outcome == "defect" and not attempt.message.startswith("status 403"):
@@ -381,7 +395,7 @@ def _remedy_of_program(attempt: Attempt, place: Place) -> str | None:
     return None
 
 
-def _remedy(model: ModelSettings, attempt: Attempt, place: Place) -> str:
+def _remedy(model: ModelSettings, attempt: ModelAttempt, place: SessionPlace) -> str:
     """What to do about a failure."""
     where = model.base_url or "the provider"
     if model.profile == "local" and model.schemas and refused_schema(Report(None, (attempt,))):

@@ -16,9 +16,9 @@ from uuid import UUID
 from switchboard.app.channels import known_channels
 from switchboard.app.models import RESERVED_FOR
 from switchboard.app.settings import Settings
-from switchboard.core.policy.budget import Account, Amount, Cap, Refusal, SenderCaps, reserve
+from switchboard.core.policy.budget import Amount, BudgetAccount, BudgetRefusal, Cap, SenderCaps, reserve
 from switchboard.domain.errors import ConfigurationError
-from switchboard.domain.llm import Attempt, Report
+from switchboard.domain.llm import ModelAttempt, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import flaw
 from switchboard.llm.dispatch import Dispatcher, Terms
@@ -40,7 +40,7 @@ _NO_SENDER_CAPS: Final = SenderCaps()
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class AskingPolicy:
     """How the `models` are asked, in this order: the most that one message may cost, seconds for all of them.
 
     `mcp_url`: where our MCP server is; `senders`: what the sender of a message may use.
@@ -64,7 +64,7 @@ def open_classifier(settings: Settings, database: Database, dispatcher: Dispatch
     """Asks the models of `classify.models`, in their order. Raises ConfigurationError."""
     check_models(settings)
     classify = settings.classify
-    asking = Asking(
+    asking = AskingPolicy(
         classify.models,
         cap=Cap(classify.tokens_per_message),
         timeout=classify.timeout,
@@ -76,7 +76,7 @@ def open_classifier(settings: Settings, database: Database, dispatcher: Dispatch
     )
 
 
-def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) -> AskModels:
+def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPolicy) -> AskModels:
     """Sessions of classification run by a dispatcher. What a message has cost before counts, for all its teams."""
 
     async def ask(task: RoutingTask) -> Report:
@@ -91,7 +91,7 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) ->
             shorter=task.shorter,
         )
         request = task.request(asking.mcp_url, asking.timeout)
-        spent_up = isinstance(reserve(Account(spent=terms.spent), Amount(1), asking.cap), Refusal)
+        spent_up = isinstance(reserve(BudgetAccount(spent=terms.spent), Amount(1), asking.cap), BudgetRefusal)
         if spent_up or asking.senders == _NO_SENDER_CAPS:
             # What is spent up is refused for good by the dispatcher, so the limits of its sender do not matter.
             return await dispatcher.run(request, terms)
@@ -102,7 +102,7 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: Asking) ->
 
 
 async def _for_sender(
-    database: Database, request_id: UUID, asking: Asking, wanted: Amount, run: Callable[[], Awaitable[Report]]
+    database: Database, request_id: UUID, asking: AskingPolicy, wanted: Amount, run: Callable[[], Awaitable[Report]]
 ) -> Report:
     """Run a session if the sender of the message has not used up their share; reserve `wanted` of it, book the cost."""
     reserved = Reservation(new_uuid7(), datetime.now(UTC).date(), wanted)
@@ -119,8 +119,8 @@ async def _for_sender(
             await asyncio.shield(model_usage.settle(database, sender.flow, reserved, used))
 
 
-def _refused(asking: Asking, reached: str, wait: float | None) -> Attempt:
-    return Attempt(asking.models[0], "budget", f"{_REACHED[reached]} (classify.{reached})", retry_after=wait)
+def _refused(asking: AskingPolicy, reached: str, wait: float | None) -> ModelAttempt:
+    return ModelAttempt(asking.models[0], "budget", f"{_REACHED[reached]} (classify.{reached})", retry_after=wait)
 
 
 async def _spent(database: Database, request_id: UUID) -> Amount:

@@ -16,10 +16,10 @@ from switchboard.domain.errors import Forbidden, NotFound
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import ShownDeadLetter
 from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import Case, DeadLetterFilter
+from switchboard.store.dead_letters import DeadLetterCase, DeadLetterFilter
 
 
-class Reach:
+class HandlerReach:
     """Roles are checked at the interface (`Access.check`), teams here."""
 
     def __init__(self, runtime: Runtime, access: Access) -> None:
@@ -57,7 +57,7 @@ class Reach:
         if caller.role != "operator" and team_id not in self.own_teams(caller):
             raise await self._access.hide(caller, "dead_letters", f"dead letter {dead_letter_id}")
 
-    async def case(self, caller: Principal, dead_letter_id: UUID) -> Case:
+    async def case(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterCase:
         """What a decision about it needs. Raises NotFound."""
         case = await store.get_case(self._database, dead_letter_id)
         if case is None:
@@ -65,7 +65,7 @@ class Reach:
         await self.check_team(caller, dead_letter_id, case.team_id)
         return case
 
-    async def shown(self, caller: Principal, case: Case) -> ShownDeadLetter:
+    async def shown(self, caller: Principal, case: DeadLetterCase) -> ShownDeadLetter:
         """As it is now; dead letters are never removed."""
         found = await store.dead_letters_of(self._database, case.request_id, self.reader(caller))
         return next(one for one in found if one.dead_letter_id == case.dead_letter_id)

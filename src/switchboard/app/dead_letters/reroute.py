@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 from msgspec.structs import replace as changed
 
 from switchboard.app.access import Principal
-from switchboard.app.dead_letters.reach import Reach
+from switchboard.app.dead_letters.reach import HandlerReach
 from switchboard.app.dead_letters.requests import FilterInput, Reroute, Rerouted, RuleWish, Simulated
 from switchboard.app.messages.receivers import team_of_receiver
 from switchboard.app.rules.proposals import edit_by, existing, new_one
@@ -35,7 +35,7 @@ from switchboard.ports.channel import SEVERAL
 from switchboard.store import dead_letters as store
 from switchboard.store import inbox
 from switchboard.store import rules as rule_store
-from switchboard.store.dead_letters import Case, Handling
+from switchboard.store.dead_letters import DeadLetterCase, Handling
 
 
 class BeyondReach(Forbidden):
@@ -45,7 +45,7 @@ class BeyondReach(Forbidden):
 class Rerouter:
     """Decides about a dead letter's message again, and delivers it."""
 
-    def __init__(self, runtime: Runtime, reach: Reach, rules: RuleService) -> None:
+    def __init__(self, runtime: Runtime, reach: HandlerReach, rules: RuleService) -> None:
         self._runtime = runtime
         self._database = runtime.database
         self._reach = reach
@@ -76,7 +76,7 @@ class Rerouter:
         deliveries = await self.rerouted_to(case.request_id, outcome.n)
         return Rerouted(await self._reach.shown(caller, case), outcome.n, deliveries, already=False, rule=rule)
 
-    async def _make_rule(self, caller: Principal, case: Case, wanted: Reroute) -> WrittenRule | None:
+    async def _make_rule(self, caller: Principal, case: DeadLetterCase, wanted: Reroute) -> WrittenRule | None:
         """The rule made of the dead letter, if wanted: its id follows from the dead letter's, so there is only one."""
         if wanted.rule is None or wanted.to is None:
             return None
@@ -118,7 +118,7 @@ class Rerouter:
                 field="rule.priority",
             )
 
-    async def _before(self, caller: Principal, case: Case, wanted: Reroute, n: int | None) -> Rerouted:
+    async def _before(self, caller: Principal, case: DeadLetterCase, wanted: Reroute, n: int | None) -> Rerouted:
         """What the reroute before this one came to, by decision `n`.
 
         Raises Conflict if a receiver or a rule is asked for that was not then: it would be silently passed over.
@@ -133,7 +133,7 @@ class Rerouter:
             raise Conflict(f"{closed(shown, ordered)} (without this rule)", code="already_rerouted", field="rule")
         return Rerouted(shown, n, await self.rerouted_to(case.request_id, n), already=True)
 
-    async def _was_made(self, case: Case, wish: RuleWish, to: Target) -> bool:
+    async def _was_made(self, case: DeadLetterCase, wish: RuleWish, to: Target) -> bool:
         """Whether this very rule was made of the dead letter, whatever became of it since."""
         events = await rule_store.history(self._database, _rule_id(case))
         made = events[-1][1].after if events else None
@@ -151,7 +151,7 @@ class Rerouter:
         new = [chosen.system_id for chosen in decision.chosen if chosen.system_id not in case.taken]
         return Simulated(dead_letter_id, new)
 
-    async def _decide(self, caller: Principal, case: Case, to: Target | None) -> Decision:
+    async def _decide(self, caller: Principal, case: DeadLetterCase, to: Target | None) -> Decision:
         """Who is to get it now, by the rules in force."""
         self.check_reach(caller, [case.team_id], to)
         if case.reply is not None:
@@ -180,7 +180,7 @@ class Rerouter:
         if caller.role != "operator" and not any(team_id in subtree(rules.teams, TeamId(team)) for team in teams):
             raise BeyondReach(f"{caller.system_id} may only use its own team and those below as targets", field="to")
 
-    def _check_takers(self, case: Case, decision: Decision) -> None:
+    def _check_takers(self, case: DeadLetterCase, decision: Decision) -> None:
         if not decision.chosen:
             why = "; ".join(f"{branch.team_id}: {branch.reason}" for branch in decision.unrouted)
             raise Conflict(
@@ -190,7 +190,7 @@ class Rerouter:
         if all(chosen.system_id in case.taken for chosen in decision.chosen):
             _nobody_new(decision)
 
-    async def _facts(self, case: Case) -> dict[str, str]:
+    async def _facts(self, case: DeadLetterCase) -> dict[str, str]:
         """What was known of the message when it came."""
         if case.facts is not None:
             return dict(case.facts)
@@ -250,7 +250,7 @@ def _field_of_wish(field: str | None) -> str | None:
     return f"rule.{field}"
 
 
-def _reroute_step(case: Case, wanted: Reroute, handling: Handling, rule: WrittenRule | None) -> TrailStep:
+def _reroute_step(case: DeadLetterCase, wanted: Reroute, handling: Handling, rule: WrittenRule | None) -> TrailStep:
     """Why there is a further decision: whose dead letter it was, who sent it on, and where to if that was said."""
     detail = f"dead letter {case.dead_letter_id}, by {handling.by}: {handling.resolution}"
     targets = () if wanted.to is None else (wanted.to,)
@@ -266,7 +266,7 @@ def _nobody_new(decision: Decision) -> NoReturn:
     )
 
 
-def _rule_id(case: Case) -> UUID:
+def _rule_id(case: DeadLetterCase) -> UUID:
     """The id of the rule that is made of a dead letter."""
     return uuid5(case.dead_letter_id, "rule")
 

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.cursors import uuid_cursor
-from switchboard.app.dead_letters.reach import Reach
+from switchboard.app.dead_letters.reach import HandlerReach
 from switchboard.app.dead_letters.requests import (
     Bulk,
     BulkOutcome,
@@ -41,13 +41,13 @@ _CHUNK: Final = 100
 
 
 class DeadLetterService:
-    """Serves System3s, System4s and operators. Roles are checked at the interface, teams by `Reach`."""
+    """Serves System3s, System4s and operators. Roles are checked at the interface, teams by `HandlerReach`."""
 
     def __init__(self, runtime: Runtime, access: Access, rules: RuleService) -> None:
         self._database = runtime.database
         self._channels = runtime.channels
         self._access = access
-        self._reach = Reach(runtime, access)
+        self._reach = HandlerReach(runtime, access)
         self._rerouter = Rerouter(runtime, self._reach, rules)
 
     def may_handle(self, caller: Principal) -> bool:

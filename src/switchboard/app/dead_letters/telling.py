@@ -20,7 +20,7 @@ import structlog
 from switchboard.app.settings import WebhookSettings
 from switchboard.store import dead_letters
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import Backoff, Report
+from switchboard.store.dead_letters import Backoff, DeadLetterReport
 from switchboard.transport.signed_post import Destination, PostError, destination, post
 
 SCHEMA_VERSION: Final = "dead_letter.v1"
@@ -66,7 +66,7 @@ class DeadLetterWebhook:
                 break
         return count
 
-    async def _report(self, report: Report) -> bool:
+    async def _report(self, report: DeadLetterReport) -> bool:
         why = await self._post(report)
         if why is None:
             await dead_letters.told(self._database, report.dead_letter_id)
@@ -76,7 +76,7 @@ class DeadLetterWebhook:
             )
         return why is None
 
-    async def _post(self, report: Report) -> str | None:
+    async def _post(self, report: DeadLetterReport) -> str | None:
         """Why it failed."""
         try:
             posted = await post(self._to, report_json(report), report.dead_letter_id)
@@ -85,7 +85,7 @@ class DeadLetterWebhook:
         return None if 200 <= posted.status < 300 else f"the webhook answered {posted.status}"
 
 
-def report_json(report: Report) -> bytes:
+def report_json(report: DeadLetterReport) -> bytes:
     """`dead_letter.v1`; `text` is one sentence, for chats."""
     where = f"Dead letter in team {report.team_id}"
     text = f"{where}: {report.category} ({report.reason}). See: switchboard dlq show {report.dead_letter_id}"

@@ -15,11 +15,11 @@ from switchboard.store import strangers
 from switchboard.store.accounts import AccountLease
 from switchboard.store.database import Database
 
-__all__ = ["Account", "AccountLease", "AccountService", "Holder", "Wanted"]
+__all__ = ["AccountId", "AccountLease", "AccountService", "Holder", "Wanted"]
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountId:
     """An account of a channel, by the platform's own id of it."""
 
     channel: str
@@ -51,7 +51,7 @@ class AccountService:
         self._access = access
         self._look = look
 
-    async def lease(self, caller: Principal, account: Account, holder: Holder, wanted: Wanted) -> AccountLease:
+    async def lease(self, caller: Principal, account: AccountId, holder: Holder, wanted: Wanted) -> AccountLease:
         """Lease the account or renew its lease. Raises AccountHeld if another instance has it."""
         await self._check(caller, account)
         self._look()
@@ -64,22 +64,22 @@ class AccountService:
             lease = replace(lease, recent=await store.recent(*place, since))
         return lease
 
-    async def release(self, caller: Principal, account: Account, lease: int) -> None:
+    async def release(self, caller: Principal, account: AccountId, lease: int) -> None:
         """End the lease, so that a standby takes over at once. Raises Conflict."""
         await self._check(caller, account)
         await store.release_account(self._database, account.channel, account.endpoint, lease)
 
-    async def save_cursor(self, caller: Principal, account: Account, lease: int, cursor: str) -> None:
+    async def save_cursor(self, caller: Principal, account: AccountId, lease: int, cursor: str) -> None:
         """Keep the cursor. Raises Conflict if the lease has ended."""
         await self._check(caller, account)
         await store.save_cursor(self._database, account.channel, account.endpoint, lease, cursor)
 
-    async def move(self, caller: Principal, account: Account, lease: int, old: str, new: str) -> None:
+    async def move(self, caller: Principal, account: AccountId, lease: int, old: str, new: str) -> None:
         """A group goes on under another id, and what is known of it counts there. Raises Conflict."""
         await self._check(caller, account)
         async with self._database.transaction() as one:
             await store.move(one, account.channel, account.endpoint, lease, old, new)
             await strangers.move(one, account.channel, account.endpoint, old, new)
 
-    async def _check(self, caller: Principal, account: Account) -> None:
+    async def _check(self, caller: Principal, account: AccountId) -> None:
         await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)

@@ -55,7 +55,7 @@ class Speaker:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatMessage:
+class ChatInput:
     """What is said in a session. `model`: which of its models the butler asks."""
 
     session: str
@@ -147,7 +147,7 @@ class ChatService:
             )
         return wanted
 
-    async def send(self, caller: Principal, speaker: Speaker, message: ChatMessage) -> Accepted:
+    async def send(self, caller: Principal, speaker: Speaker, message: ChatInput) -> Accepted:
         """Store a message; the same key is the same message. Raises what `Intake.message` raises."""
         envelope = _envelope(speaker, message, datetime.now(UTC))
         return await self._intake.message(caller, msgspec.json.encode(envelope))
@@ -209,11 +209,11 @@ class ChatService:
         return len(stopped)
 
     def _conversation(self, speaker: Speaker, session: str) -> Conversation:
-        envelope = _envelope(speaker, ChatMessage(session, "", "-"), datetime.now(UTC))
+        envelope = _envelope(speaker, ChatInput(session, "", "-"), datetime.now(UTC))
         return conversation(envelope, self._runtime.channels[speaker.channel])
 
 
-def _envelope(speaker: Speaker, message: ChatMessage, now: datetime) -> Envelope:
+def _envelope(speaker: Speaker, message: ChatInput, now: datetime) -> Envelope:
     return Envelope(
         schema_version=SCHEMA_VERSION,
         source=Source(channel=speaker.channel, provider="internal", endpoint_identity=speaker.endpoint),

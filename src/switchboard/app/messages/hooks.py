@@ -19,7 +19,7 @@ import structlog
 from msgspec.structs import replace
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.accounts import Account
+from switchboard.app.messages.accounts import AccountId
 from switchboard.app.messages.arriving import Arriving, Seldom
 from switchboard.app.messages.hook_accounts import HookAccount, HookAccounts
 from switchboard.app.messages.intake import Accepted, Intake
@@ -158,7 +158,7 @@ class HookService:
     async def _keep(self, account: HookAccount, posted: Posted) -> HookResult:
         channel, endpoint = account.configured.manifest.channel, account.hook.endpoint
         try:
-            await self._posted.put(Account(channel, endpoint), posted.body)
+            await self._posted.put(AccountId(channel, endpoint), posted.body)
         except Overloaded as error:
             raise HookBusy(error.message, retry_after=error.retry_after) from error
         return HookResult("kept")

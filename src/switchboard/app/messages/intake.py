@@ -71,15 +71,15 @@ class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     details: JsonMapping | None = None
 
 
-class Refused(msgspec.Struct, frozen=True):
+class IntakeRefused(msgspec.Struct, frozen=True):
     """What every interface answers instead."""
 
     error: ErrorDetail
 
 
-def refused(error: SwitchboardError) -> Refused:
+def refused(error: SwitchboardError) -> IntakeRefused:
     """An error as it goes over the wire."""
-    return Refused(ErrorDetail(error.code, error.message, error.field, error.details))
+    return IntakeRefused(ErrorDetail(error.code, error.message, error.field, error.details))
 
 
 class Intake:
@@ -156,7 +156,7 @@ class Intake:
         ref = f"{PREFIX}{stored.blob}"
         return replace(attachment, media_type=stored.media_type, size_bytes=stored.size_bytes, storage_ref=ref)
 
-    async def batch(self, caller: Principal, items: Sequence[bytes]) -> list[Accepted | Refused]:
+    async def batch(self, caller: Principal, items: Sequence[bytes]) -> list[Accepted | IntakeRefused]:
         """Many envelopes: per item, in order, its answer or its error; what is good is kept.
 
         Raises Overloaded or Unavailable when nothing at all was taken for that reason."""

@@ -16,7 +16,7 @@ from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
 from switchboard.core.planning.machine import Plan, resume
 from switchboard.core.planning.records import APPROVAL, START, notes_of, recorded_of, tokens_of
-from switchboard.core.planning.routed import Routed, read_routed
+from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import read_start
 from switchboard.domain.errors import NotFound
 from switchboard.domain.planning import PipelineStep
@@ -77,12 +77,12 @@ def _shown(row: PlanRow) -> ShownPlan:
     )
 
 
-def _routed(row: PlanRow) -> Routed:
+def _routed(row: PlanRow) -> RoutedPlan:
     """What was decided; of what another release has decided only that it cannot be read."""
     try:
         return read_routed(row.routed)
     except msgspec.ValidationError as error:
-        return Routed("pipeline", "exact", notes=(_unreadable(error),))
+        return RoutedPlan("pipeline", "exact", notes=(_unreadable(error),))
 
 
 def _unreadable(error: msgspec.ValidationError) -> str:

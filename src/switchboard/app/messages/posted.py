@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.messages.accounts import Account
+from switchboard.app.messages.accounts import AccountId
 from switchboard.domain.errors import Overloaded
 from switchboard.lanes.notifier import Notifier, posted_topic
 from switchboard.store import posted as store
@@ -36,7 +36,7 @@ class PostedService:
         self._access = access
         self._notifier = notifier
 
-    async def put(self, account: Account, raw: bytes) -> None:
+    async def put(self, account: AccountId, raw: bytes) -> None:
         """Keep an event that was verified. Raises Overloaded if too many wait."""
         kept = await store.put(self._database, account.channel, account.endpoint, raw, most=MOST_WAITING)
         if kept is None:
@@ -44,7 +44,7 @@ class PostedService:
         self._notifier.notify(posted_topic(account.channel, account.endpoint))
 
     async def next(
-        self, caller: Principal, account: Account, after: int, wait_s: float, gone: asyncio.Event
+        self, caller: Principal, account: AccountId, after: int, wait_s: float, gone: asyncio.Event
     ) -> Sequence[PostedEvent]:
         """The events after that number; waits up to `wait_s` s for the first, until `gone` is set."""
         await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
@@ -62,12 +62,12 @@ class PostedService:
         finally:
             stop()
 
-    async def settle(self, caller: Principal, account: Account, lease: int, upto: int) -> None:
+    async def settle(self, caller: Principal, account: AccountId, lease: int, upto: int) -> None:
         """The connector has made of them what they are. Raises Conflict if its lease has ended."""
         await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
         await store.settle(self._database, account.channel, account.endpoint, lease, upto)
 
-    async def _page(self, account: Account, after: int) -> Sequence[PostedEvent]:
+    async def _page(self, account: AccountId, after: int) -> Sequence[PostedEvent]:
         return await store.next_events(
             self._database, account.channel, account.endpoint, after, limit=_PAGE, size_bytes=_PAGE_BYTES
         )

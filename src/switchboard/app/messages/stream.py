@@ -23,7 +23,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
-from switchboard.store.deltas import Asked, Piece, Position, Progress
+from switchboard.store.deltas import Asked, Piece, Position, ReplyProgress
 
 MOST_STREAMS: Final = 50
 """How many streams a token may have open at a time, by each server process."""
@@ -77,7 +77,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     """What a reader is told. It can go on after an `id`; "": not here. `ping`: nothing has happened for a while."""
 
     kind: EventKind
@@ -151,7 +151,7 @@ class Stream:
 
     async def follow(
         self, gone: asyncio.Event, wait_s: float, allowed: Callable[[], Awaitable[bool]]
-    ) -> AsyncGenerator[Event]:
+    ) -> AsyncGenerator[StreamEvent]:
         """What happens, until all is settled, `gone` is set, `wait_s` seconds are over, or it is no longer `allowed`.
 
         A reply comes after deltas that fold to its text, whatever was lost before.
@@ -168,7 +168,7 @@ class Stream:
                     pause = pause_after(pause, quiet=not events)
                     look_at = now() + pause
                 if not events and now() >= ping_at:
-                    events = [Event("ping")]
+                    events = [StreamEvent("ping")]
                 for event in events:
                     yield event
                     ping_at = now() + _PING_EVERY_S
@@ -176,7 +176,7 @@ class Stream:
                     return
                 await signals.wait(min(look_at, end_at) - now())
 
-    async def _happened(self, *, looking: bool) -> list[Event]:
+    async def _happened(self, *, looking: bool) -> list[StreamEvent]:
         # How it stands is read first: what is settled by then has its replies.
         progress = await store.look(self._runtime.database, self._request_id) if looking else None
         events = [event for one in await self._read() for event in self._piece(one)]
@@ -186,7 +186,7 @@ class Stream:
         positions = {system_id: told.position for system_id, told in self._told.items()}
         return await store.read(self._runtime.database, self._request_id, positions)
 
-    def _piece(self, one: Piece) -> list[Event]:
+    def _piece(self, one: Piece) -> list[StreamEvent]:
         """What a piece means to the reader; where some before it were lost, its text waits for the reply."""
         known = self._told.get(one.system_id, _Told())
         before = known.text if one.epoch == known.position.epoch else ""
@@ -194,11 +194,11 @@ class Stream:
         text = before[: one.kept] + one.text if fits else before
         self._told[one.system_id] = _Told(one.position, one.step, text)
         of = (one.system_id, one.epoch, one.step)
-        events = [Event("reset", Reset(*of))] if known.text and not before[: one.kept] else []
+        events = [StreamEvent("reset", Reset(*of))] if known.text and not before[: one.kept] else []
         if one.tool:
-            events.append(Event("tool", ToolUse(*of, one.tool)))
+            events.append(StreamEvent("tool", ToolUse(*of, one.tool)))
         elif fits and (one.text or one.kept):
-            events.append(Event("delta", self._delta(*of, one.kept, text)))
+            events.append(StreamEvent("delta", self._delta(*of, one.kept, text)))
         return self._marked(events)
 
     def _delta(self, system_id: str, attempt: int, step: int, offset: int, text: str) -> TextDelta:
@@ -207,7 +207,7 @@ class Stream:
         self._unsure.discard(system_id)
         return TextDelta(system_id, attempt, step, kept, text[kept:])
 
-    async def _looked(self, progress: Progress) -> list[Event]:
+    async def _looked(self, progress: ReplyProgress) -> list[StreamEvent]:
         newly_waiting = progress.waiting.items() - self._waiting.items()
         events = [event for one in sorted(newly_waiting) for event in self._waits(Waiting(one[0], *one[1]))]
         self._waiting = progress.waiting
@@ -221,39 +221,39 @@ class Stream:
         self._asked = progress.asked
         return events + [event for one in newly_asked.items() for event in self._waits(Waiting(one[0], asked=one[1]))]
 
-    async def _new_replies(self, state: str, *, settled: bool) -> list[Event]:
+    async def _new_replies(self, state: str, *, settled: bool) -> list[StreamEvent]:
         replies = await self._views.replies_so_far(self._request_id)
         new = [one for one in replies if one.outbox_id not in self._replied]
         events = [event for one in new for event in self._reply(one)]
         if not settled:
             return events
         voided = self._voided({one.system_id for one in replies})
-        return events + self._marked([*voided, Event("done", Replies(settled, state, replies))])
+        return events + self._marked([*voided, StreamEvent("done", Replies(settled, state, replies))])
 
-    def _voided(self, replied: set[str]) -> list[Event]:
+    def _voided(self, replied: set[str]) -> list[StreamEvent]:
         """Resets for butlers that have written something and do not reply."""
         told = {system_id for system_id, known in self._told.items() if known.text} | self._resumed
         return [_reset(system_id, self._told[system_id]) for system_id in sorted(told - replied)]
 
-    def _waits(self, waiting: Waiting) -> list[Event]:
+    def _waits(self, waiting: Waiting) -> list[StreamEvent]:
         """What the attempt has written is void."""
         system_id = waiting.system_id
         known = self._told.get(system_id, _Told())
         self._told[system_id] = replace(known, text="")
-        return self._marked([_reset(system_id, known)] * bool(known.text) + [Event("waiting", waiting)])
+        return self._marked([_reset(system_id, known)] * bool(known.text) + [StreamEvent("waiting", waiting)])
 
-    def _reply(self, reply: ReplyView) -> list[Event]:
+    def _reply(self, reply: ReplyView) -> list[StreamEvent]:
         known = self._told.get(reply.system_id, _Told())
         self._told[reply.system_id] = replace(known, text=reply.text)
         self._replied.add(reply.outbox_id)
         told = known.text == reply.text and reply.system_id not in self._unsure
         if told:
-            return self._marked([Event("reply", reply)])
+            return self._marked([StreamEvent("reply", reply)])
         of = (reply.system_id, known.position.epoch, known.step)
         rest = self._delta(*of, _same(known.text, reply.text), reply.text)
-        return self._marked([Event("delta", rest), Event("reply", reply)])
+        return self._marked([StreamEvent("delta", rest), StreamEvent("reply", reply)])
 
-    def _marked(self, events: list[Event]) -> list[Event]:
+    def _marked(self, events: list[StreamEvent]) -> list[StreamEvent]:
         """A client cannot resume between events that belong together."""
         if not events:
             return []
@@ -306,8 +306,8 @@ def pause_after(pause: float, *, quiet: bool) -> float:
     return min(2 * pause, _LOOK_LEAST_OFTEN_S) if quiet else _LOOK_EVERY_S
 
 
-def _reset(system_id: str, known: _Told) -> Event:
-    return Event("reset", Reset(system_id, known.position.epoch, known.step))
+def _reset(system_id: str, known: _Told) -> StreamEvent:
+    return StreamEvent("reset", Reset(system_id, known.position.epoch, known.step))
 
 
 def _same(one: str, other: str) -> int:

@@ -39,7 +39,7 @@ from switchboard.store import (
     strangers,
 )
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import Report, Untold
+from switchboard.store.dead_letters import DeadLetterReport, Untold
 
 log = structlog.get_logger(__name__)
 
@@ -214,7 +214,7 @@ class DeadLetterMaintenance:
         return emptied
 
 
-def _log(report: Report) -> None:
+def _log(report: DeadLetterReport) -> None:
     ids = {"dead_letter_id": str(report.dead_letter_id), "request_id": str(report.request_id)}
     where = {"team_id": report.team_id, "channel": report.channel, "system_id": report.system_id}
     log.warning("dead letter", **ids, category=report.category, reason=report.reason, **where)

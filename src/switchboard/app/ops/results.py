@@ -21,8 +21,8 @@ from switchboard.store import history
 from switchboard.store.database import Database
 from switchboard.tools.inbox import Wanted, remove_images
 from switchboard.tools.results import remove_if_empty, remove_results, turns_with_results
-from switchboard.tools.threads import Stop, in_thread
-from switchboard.tools.workspace import Refused, meaning
+from switchboard.tools.threads import StopSignal, in_thread
+from switchboard.tools.workspace import WorkspaceRefusal, meaning
 
 log = structlog.get_logger(__name__)
 
@@ -53,13 +53,13 @@ async def _erase(database: Database, root: Path, below: UUID, wanted: Wanted) ->
         held = await history.held(database, [turn for turn in turns if turn >= below]) if turns else set()
         gone = [turn for turn in turns if turn not in held][:_AT_ONCE]
         return await in_thread(lambda stop: _clean(root, gone, wanted, stop))
-    except (Refused, OSError) as error:
+    except (WorkspaceRefusal, OSError) as error:
         why = meaning(error) if isinstance(error, OSError) else str(error)
         log.warning("old results of tools cannot be removed", directory=str(root), reason=why)
         return 0
 
 
-def _clean(root: Path, gone: Sequence[UUID], wanted: Wanted, stop: Stop) -> int:
+def _clean(root: Path, gone: Sequence[UUID], wanted: Wanted, stop: StopSignal) -> int:
     removed = sum(_removed(root, turn, stop) for turn in gone)
     with suppress(FileNotFoundError):  # another worker of this machine was faster
         remove_images(root, wanted, stop)
@@ -67,7 +67,7 @@ def _clean(root: Path, gone: Sequence[UUID], wanted: Wanted, stop: Stop) -> int:
     return removed
 
 
-def _removed(root: Path, turn: UUID, stop: Stop) -> bool:
+def _removed(root: Path, turn: UUID, stop: StopSignal) -> bool:
     try:
         remove_results(root, turn, stop)
     except FileNotFoundError:

@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.agents.trio.engine import TrioEngine
 from switchboard.agents.trio.planner import ModelPlanner
-from switchboard.agents.trio.port import Planned, Question
+from switchboard.agents.trio.port import Planned, PlanQuestion
 from switchboard.app.ops.engines import engine_context
 from switchboard.app.process_models import ProcessModels
 from switchboard.app.runtime import Runtime
@@ -80,7 +80,7 @@ class PlanTrials:
             planned, why = _without(question, failure), failure.message
         return _trial(member, question, planned, why)
 
-    async def _asked(self, question: Question) -> Planned:
+    async def _asked(self, question: PlanQuestion) -> Planned:
         """Raises ModelFailure."""
         [router] = question.models
         if flaw := self._models.flaw(router):
@@ -119,14 +119,14 @@ class PlanTrials:
         raise NotFound(f"no active butler {butler!r} has the engine trio; those that have: {there}")
 
 
-def _without(question: Question, failure: ModelFailure) -> Planned:
+def _without(question: PlanQuestion, failure: ModelFailure) -> Planned:
     """A template, as a turn takes it if its router is away."""
     used = failure.reply.usage
     spent = (ModelUsage(question.models[0], used.input_tokens, used.output_tokens),) if used.tokens else ()
     return Planned(Settled(question.templates.best, "template", 0), spent)
 
 
-def _trial(member: Member, question: Question, planned: Planned, why: str) -> PlanTrial:
+def _trial(member: Member, question: PlanQuestion, planned: Planned, why: str) -> PlanTrial:
     settled, usage = planned.settled, planned.usage
     decided = settled.decision
     if isinstance(decided, Pipeline):

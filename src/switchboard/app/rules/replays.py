@@ -34,7 +34,7 @@ from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import simulate
 from switchboard.core.routing.facts import facts, shown_facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
-from switchboard.core.routing.routetests import Outcome, RouteCase, parse_cases, run_cases
+from switchboard.core.routing.routetests import RouteCase, RouteTestOutcome, parse_cases, run_cases
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -54,7 +54,7 @@ _MANY: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ReplayQuestion:
     """What would this message do: an envelope as a connector would send it, or bare facts, and who is replied to."""
 
     envelope: JsonMapping | None = None
@@ -86,7 +86,7 @@ class TestRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ReplaySpan:
     """Which stored messages: the newest `last`, those of the last `days`, or what is in both."""
 
     last: int | None = None
@@ -104,7 +104,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ReplayProgress:
     """How far a backtest is."""
 
     looked_at: int
@@ -135,7 +135,7 @@ class Replays:
         self._one_at_a_time = asyncio.Lock()
         """Held for a chunk: however many replays there are, requests wait for one of them at most."""
 
-    async def dry_run(self, question: Question, reach: Reach) -> DryRun:
+    async def dry_run(self, question: ReplayQuestion, reach: Reach) -> DryRun:
         """What the rules in force would do, and why, as far as it is within the reach. Raises InvalidInput."""
         await self._runtime.rule_book.refresh()
         known, pinned = await self._asked(question)
@@ -144,7 +144,7 @@ class Replays:
         shown = tuple(step for step in trail if step.team_id in reach)
         return DryRun(decision.version, shown_facts(known), pinned, shown, receivers(decision))
 
-    async def _asked(self, question: Question) -> tuple[Mapping[str, str], SystemId | None]:
+    async def _asked(self, question: ReplayQuestion) -> tuple[Mapping[str, str], SystemId | None]:
         if question.envelope is None:
             return self._known(question.facts or {}), question.pinned
         now, channels = datetime.now(UTC), self._runtime.channels
@@ -183,7 +183,7 @@ class Replays:
 
     async def _run(self, index: RoutingIndex, cases: Sequence[RouteCase], reach: Reach) -> TestRun:
         """Piece by piece, one run at a time: requests are served meanwhile."""
-        outcomes: list[Outcome] = []
+        outcomes: list[RouteTestOutcome] = []
         async with self._one_at_a_time:
             for at in range(0, len(cases), _SLICE):
                 outcomes += run_cases(index, cases[at : at + _SLICE])
@@ -245,20 +245,20 @@ class Replays:
             log.info("no blast radius", reason=str(error))
             return None
         tally = Tally(before, after, changes)
-        async for _ in self._replay(tally, Span(NEWEST, BLAST_DAYS)):
+        async for _ in self._replay(tally, ReplaySpan(NEWEST, BLAST_DAYS)):
             pass
         return tally.blast(complete=tally.looked_at < NEWEST)
 
-    async def backtest(self, span: Span, proposal: Proposal) -> AsyncGenerator[Progress | Blast, None]:
+    async def backtest(self, span: ReplaySpan, proposal: Proposal) -> AsyncGenerator[ReplayProgress | Blast, None]:
         """Decide stored messages by the rules in force and by proposed ones: progress, and at last what differs.
 
         Raises InvalidInput before the first value, if at all.
         """
         tally = await settled(lambda: self._tally(proposal))
         of = await count_cases(self._runtime.database, since=_since(span), last=span.last)
-        yield Progress(0, of)
+        yield ReplayProgress(0, of)
         async for looked_at in self._replay(tally, span):
-            yield Progress(looked_at, max(of, looked_at))
+            yield ReplayProgress(looked_at, max(of, looked_at))
         yield tally.blast()
 
     async def _tally(self, proposal: Proposal) -> Tally:
@@ -276,7 +276,7 @@ class Replays:
             return (await from_document(self._runtime, proposal.document, edit))[1]
         return await from_wanted(self._runtime, proposal.changes, edit)
 
-    async def _replay(self, tally: Tally, span: Span) -> AsyncIterator[int]:
+    async def _replay(self, tally: Tally, span: ReplaySpan) -> AsyncIterator[int]:
         """Fill the tally; how many were looked at, after each chunk."""
         stored = cases_since(self._runtime.database, since=_since(span), last=span.last, chunk=_CHUNK)
         async for cases in stored:
@@ -287,17 +287,17 @@ class Replays:
             yield tally.looked_at
 
 
-def _since(span: Span) -> datetime | None:
+def _since(span: ReplaySpan) -> datetime | None:
     return None if span.days is None else datetime.now(UTC) - timedelta(days=span.days)
 
 
-def _test_run(version: int, outcomes: Sequence[Outcome], reach: Reach) -> TestRun:
+def _test_run(version: int, outcomes: Sequence[RouteTestOutcome], reach: Reach) -> TestRun:
     results = tuple(_result(outcome, reach) for outcome in outcomes)
     passed = sum(outcome.passed for outcome in outcomes)
     return TestRun(version, passed, len(outcomes) - passed, results)
 
 
-def _result(outcome: Outcome, reach: Reach) -> JsonObject:
+def _result(outcome: RouteTestOutcome, reach: Reach) -> JsonObject:
     return {
         "name": outcome.case.name,
         "passed": outcome.passed,

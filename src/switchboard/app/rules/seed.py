@@ -37,7 +37,7 @@ _PATHS: Final = ("cwd", "prompt_file", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SeedFile:
     """A team file, and where it stands."""
 
     file: Path
@@ -48,7 +48,7 @@ class Source:
 class Seed:
     """Teams of files and settings, checked, every parent before its children; `origin` says where they stand."""
 
-    sources: Sequence[Source]
+    sources: Sequence[SeedFile]
     teams: Sequence[Team]
     rules: Sequence[Rule]
     origin: str
@@ -89,7 +89,7 @@ async def seed_teams(database: Database, seed: Seed | None) -> bool:
     return False
 
 
-def read_teams(teams_dir: Path) -> list[Source]:
+def read_teams(teams_dir: Path) -> list[SeedFile]:
     """The team files of a directory by name. Raises ConfigurationError for the first that cannot be understood."""
     try:
         files = sorted(teams_dir.glob("*.json"))
@@ -102,7 +102,7 @@ def read_teams(teams_dir: Path) -> list[Source]:
         raise ConfigurationError(f"{_teams_dir(teams_dir)} cannot be read: {error.strerror}") from error
     if not files:
         raise ConfigurationError(f"{_teams_dir(teams_dir)} contains no team files; each team is one file NAME.json")
-    return [Source(file, _read(file)) for file in files]
+    return [SeedFile(file, _read(file)) for file in files]
 
 
 def _teams_dir(teams_dir: Path) -> str:
@@ -122,7 +122,7 @@ def _read(file: Path) -> TeamFile:
         raise ConfigurationError(f"{file} cannot be read: {error}") from error
 
 
-async def _warn_of_other_rules(database: Database, sources: Sequence[Source]) -> None:
+async def _warn_of_other_rules(database: Database, sources: Sequence[SeedFile]) -> None:
     """Rules are seeded once. A warning says that later edits of a file change nothing."""
     known = await team_ids(database)
     for source in sources:
@@ -153,11 +153,11 @@ def _gist(rule: Rule | RuleDraft) -> tuple[object, ...]:
     )
 
 
-def _written(teams: Sequence[Mapping[str, object]]) -> list[Source]:
+def _written(teams: Sequence[Mapping[str, object]]) -> list[SeedFile]:
     """Teams of `switchboard.toml`; programs of their butlers run where Switchboard was started."""
     file = Path(FILE_NAME).absolute()
     try:
-        return [Source(file, _at_home(parse_team_file(team), file.parent)) for team in teams]
+        return [SeedFile(file, _at_home(parse_team_file(team), file.parent)) for team in teams]
     except InvalidInput as error:
         raise ConfigurationError(f"{file}: teams: {error.message}", field=error.field) from error
 
@@ -205,7 +205,7 @@ def _rule(draft: RuleDraft, team_id: TeamId, author: str, now: datetime) -> Rule
     )
 
 
-def _check(sources: Sequence[Source], rules: Sequence[Rule], channels: Channels) -> None:
+def _check(sources: Sequence[SeedFile], rules: Sequence[Rule], channels: Channels) -> None:
     """Every problem of tree and rules at once: to fix files, the whole list is needed."""
     teams = {source.content.team.team_id: source.content.team for source in sources}
     files = {source.content.team.team_id: source.file for source in sources}

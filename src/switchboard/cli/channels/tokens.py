@@ -18,7 +18,7 @@ import httpx2
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
-from switchboard.cli.client import Client, Place, find_server, http_client, open_client, part
+from switchboard.cli.client import Client, ServerPlace, find_server, http_client, open_client, part
 from switchboard.cli.output import Json, NoServer
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Unreachable
@@ -53,7 +53,7 @@ class AccountToken:
             if not self._used or endpoint != identity.endpoint:
                 self._used = await self._issued(identity)
                 self._keep(f"{self._used}\n{identity.endpoint}\n")
-        return http_client(Place(place.url, self._used, place.hint))
+        return http_client(ServerPlace(place.url, self._used, place.hint))
 
     async def forget(self) -> None:
         """The server has refused the token: the next process gets a new one, unless another has one already."""

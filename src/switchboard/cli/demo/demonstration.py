@@ -84,7 +84,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """What is there in the end; `certain`: it is known beforehand how many messages nobody takes."""
 
     took: Json
@@ -203,7 +203,7 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             explained, undecided = await _interesting(client)
             books = await client.get("/v1/books", {"now": True})
             dead_letters = (await client.get("/v1/dead-letters"))["dead_letters"]
-    return _epilogue(show, Outcome(took, explained, dead_letters, books, model.certain, undecided))
+    return _epilogue(show, DemoOutcome(took, explained, dead_letters, books, model.certain, undecided))
 
 
 async def _scripted(
@@ -252,7 +252,7 @@ async def _act(  # noqa: PLR0913 - all that runs
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _epilogue(show: Show, outcome: Outcome) -> int:
+def _epilogue(show: Show, outcome: DemoOutcome) -> int:
     console, dead_letters, books = show.console, outcome.dead_letters, outcome.books
     show.ended = True
     if show.live:

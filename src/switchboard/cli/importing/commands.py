@@ -26,7 +26,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.importing.large import submit_by_parts
-from switchboard.cli.importing.sources import Item, Kind, Source, find_sources, read_items, thread_of
+from switchboard.cli.importing.sources import SourceFile, SourceItem, SourceKind, find_sources, read_items, thread_of
 from switchboard.cli.output import FAILED, OK, AsJson, Json, NoServer, clean, done, errors, one_line, out, show, table
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.imports import MAX_ENTRY
@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class EntryRefusal:
     """An entry that was not taken, and why."""
 
     file: str
@@ -64,7 +64,7 @@ class Tally:
     new: int = 0
     duplicates: int = 0
     refused: Counter[str] = field(default_factory=Counter)
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[EntryRefusal] = field(default_factory=list)
     troubles: set[str] = field(default_factory=set)
     """Codes of what had to be waited for; each is told once."""
 
@@ -86,11 +86,11 @@ class Tally:
             self.troubles.add(error.code)
             errors().print(f"waiting: {clean(error.message)}", style="yellow", soft_wrap=True)
 
-    def refuse(self, item: Item, code: str, reason: str) -> None:
+    def refuse(self, item: SourceItem, code: str, reason: str) -> None:
         """Count one that nobody takes."""
         self.refused[code] += 1
         if len(self.refusals) < _LISTED:
-            self.refusals.append(Refusal(str(item.file), item.place, code, reason))
+            self.refusals.append(EntryRefusal(str(item.file), item.place, code, reason))
 
 
 def import_files(
@@ -100,12 +100,12 @@ def import_files(
     ],
     *,
     endpoint: Annotated[str, typer.Option(help="For mails: the account that received them, such as its address.")] = "",
-    kind: Annotated[Kind | None, typer.Option(help="What the files are; by default it is detected.")] = None,
+    kind: Annotated[SourceKind | None, typer.Option(help="What the files are; by default it is detected.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Import mails and envelopes. Repeat it at any time: nothing is stored twice. Exit code 1: some were refused."""
     sources = find_sources(paths, kind)
-    if not endpoint and any(source.kind is not Kind.JSONL for source in sources):
+    if not endpoint and any(source.kind is not SourceKind.JSONL for source in sources):
         raise typer.BadParameter("mails need the account that received them: --endpoint NAME", param_hint="--endpoint")
     tally = Tally()
     try:
@@ -119,7 +119,7 @@ def import_files(
     done(FAILED if tally.refused else OK)
 
 
-async def _import(client: Client, sources: Sequence[Source], endpoint: str, tally: Tally) -> None:
+async def _import(client: Client, sources: Sequence[SourceFile], endpoint: str, tally: Tally) -> None:
     # Before anything is read: a server that is not there, or a token that opens nothing, is no matter for patience.
     await client.get("/v1/messages", {"limit": 1})
     reader = MailReader()
@@ -140,15 +140,15 @@ def _progress() -> Progress:
     return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
-async def _import_file(mails: _Mails, source: Source, advance: Callable[[int], None]) -> None:
+async def _import_file(mails: _Mails, source: SourceFile, advance: Callable[[int], None]) -> None:
     items = _short_enough(_readable(source, mails.tally), mails.tally)
-    if source.kind is Kind.JSONL:
+    if source.kind is SourceKind.JSONL:
         for batch in _batches(items):
             await _submit_batch(mails.client, batch, mails.tally)
             advance(sum(len(item.data) + 1 for item in batch))
         return
 
-    async def submit(item: Item) -> None:
+    async def submit(item: SourceItem) -> None:
         await mails.submit(item)
         advance(len(item.data))
 
@@ -157,17 +157,17 @@ async def _import_file(mails: _Mails, source: Source, advance: Callable[[int], N
             await launch(item)
 
 
-def _readable(source: Source, tally: Tally) -> Iterator[Item]:
+def _readable(source: SourceFile, tally: Tally) -> Iterator[SourceItem]:
     """The items of a file; where it cannot be read any further, that is one refusal."""
     try:
         yield from read_items(source)
     except InvalidInput as error:
-        tally.refuse(Item(source.file, "", b""), error.code, error.message)
+        tally.refuse(SourceItem(source.file, "", b""), error.code, error.message)
     except OSError as error:
-        tally.refuse(Item(source.file, "", b""), "unreadable_file", str(error))
+        tally.refuse(SourceItem(source.file, "", b""), "unreadable_file", str(error))
 
 
-def _short_enough(items: Iterable[Item], tally: Tally) -> Iterator[Item]:
+def _short_enough(items: Iterable[SourceItem], tally: Tally) -> Iterator[SourceItem]:
     for item in items:
         if item.too_long:
             tally.refuse(item, "too_large", f"it is longer than {MAX_ENTRY} bytes")
@@ -175,8 +175,8 @@ def _short_enough(items: Iterable[Item], tally: Tally) -> Iterator[Item]:
             yield item
 
 
-def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
-    batch: list[Item] = []
+def _batches(items: Iterable[SourceItem]) -> Iterator[list[SourceItem]]:
+    batch: list[SourceItem] = []
     size = 0
     for item in items:
         if batch and (len(batch) == BATCH or size + len(item.data) > BATCH_BYTES):
@@ -188,13 +188,13 @@ def _batches(items: Iterable[Item]) -> Iterator[list[Item]]:
         yield batch
 
 
-async def _submit_batch(client: Client, batch: Sequence[Item], tally: Tally) -> None:
+async def _submit_batch(client: Client, batch: Sequence[SourceItem], tally: Tally) -> None:
     left = [item for item in batch if _is_json(item, tally)]
     while left:
         left = await patiently(partial(_submit_once, client, left, tally), tally.wait)
 
 
-async def _submit_once(client: Client, items: Sequence[Item], tally: Tally) -> list[Item]:
+async def _submit_once(client: Client, items: Sequence[SourceItem], tally: Tally) -> list[SourceItem]:
     """Hand in a batch; returns those that the server had no room for. Raises Overloaded when it had none for any."""
     body = b'{"envelopes":[' + b",".join(item.data for item in items) + b"]}"
     try:
@@ -213,7 +213,7 @@ async def _submit_once(client: Client, items: Sequence[Item], tally: Tally) -> l
     return busy
 
 
-def _count(item: Item, result: Json, tally: Tally) -> bool:
+def _count(item: SourceItem, result: Json, tally: Tally) -> bool:
     """Count what the server said of one item; False: nothing yet, it is to come again."""
     error = result.get("error")
     if error is None:
@@ -225,7 +225,7 @@ def _count(item: Item, result: Json, tally: Tally) -> bool:
     return True
 
 
-def _is_json(item: Item, tally: Tally) -> bool:
+def _is_json(item: SourceItem, tally: Tally) -> bool:
     """Whether a line may stand in a batch: one that is no JSON at all would spoil it for the others."""
     try:
         if isinstance(json.loads(item.data), dict):
@@ -249,7 +249,7 @@ class _Mails:
     endpoint: str
     tally: Tally
 
-    async def submit(self, item: Item) -> None:
+    async def submit(self, item: SourceItem) -> None:
         try:
             self.tally.take(await patiently(lambda: self._submit(item.data), self.tally.wait))
         except (InvalidInput, TooLarge) as error:
@@ -284,15 +284,17 @@ async def patiently(work: Callable[[], Awaitable[_T]], tell: Callable[[Switchboa
 
 
 @asynccontextmanager
-async def _flights(submit: Callable[[Item], Awaitable[None]]) -> AsyncIterator[Callable[[Item], Awaitable[None]]]:
+async def _flights(
+    submit: Callable[[SourceItem], Awaitable[None]],
+) -> AsyncIterator[Callable[[SourceItem], Awaitable[None]]]:
     """Several mails at the same time. Each thread of mails has its queue, so that within one order is kept."""
-    queues: list[asyncio.Queue[Item | None]] = [asyncio.Queue(maxsize=16) for _ in range(FLIGHTS)]
+    queues: list[asyncio.Queue[SourceItem | None]] = [asyncio.Queue(maxsize=16) for _ in range(FLIGHTS)]
 
-    async def fly(queue: asyncio.Queue[Item | None]) -> None:
+    async def fly(queue: asyncio.Queue[SourceItem | None]) -> None:
         while (item := await queue.get()) is not None:
             await submit(item)
 
-    async def launch(item: Item) -> None:
+    async def launch(item: SourceItem) -> None:
         await queues[crc32(thread_of(item.data)) % FLIGHTS].put(item)
 
     try:

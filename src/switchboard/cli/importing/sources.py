@@ -1,7 +1,7 @@
 """Files to be imported: what they are, and their entries one by one.
 
-Called by `commands.py`. Paths enter; `Item`s leave, each with the place where it stands, never more than one held at a
-time. Next: `core/imports.py`, which cuts a file into its entries.
+Called by `commands.py`. Paths enter; `SourceItem`s leave, each with the place where it stands, never more than one held
+at a time. Next: `core/imports.py`, which cuts a file into its entries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_mail(file: Path) -> bool:
     return file.suffix.lower() in _EML
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """What a file holds: many mails, one mail, or envelopes line by line."""
 
     MBOX = "mbox"
@@ -43,16 +43,16 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file to be read; `size` in bytes."""
 
     file: Path
-    kind: Kind
+    kind: SourceKind
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SourceItem:
     """One mail or envelope as it stands in a file; `place` says where: `offset 4711`, `line 3`."""
 
     file: Path
@@ -65,7 +65,7 @@ class Item:
         return len(self.data) > MAX_ENTRY
 
 
-def find_sources(paths: Iterable[Path], kind: Kind | None = None) -> list[Source]:
+def find_sources(paths: Iterable[Path], kind: SourceKind | None = None) -> list[SourceFile]:
     """The files that `paths` mean, folders replaced by the `.eml` files below them and the mails of a Maildir, sorted.
 
     Raises NotFound for what is not there, InvalidInput for a file whose kind cannot be told or a folder without mails.
@@ -73,7 +73,7 @@ def find_sources(paths: Iterable[Path], kind: Kind | None = None) -> list[Source
     return [source for path in paths for source in _below(path, kind)]
 
 
-def _below(path: Path, kind: Kind | None) -> list[Source]:
+def _below(path: Path, kind: SourceKind | None) -> list[SourceFile]:
     try:
         if not path.is_dir():
             return [_source(path, kind)]
@@ -86,7 +86,7 @@ def _below(path: Path, kind: Kind | None) -> list[Source]:
         raise InvalidInput(
             f"the folder {path} contains no .eml files and is no Maildir; name mbox or .jsonl files individually"
         )
-    return [Source(file, Kind.EML, file.stat().st_size) for file in files]
+    return [SourceFile(file, SourceKind.EML, file.stat().st_size) for file in files]
 
 
 def _is_mail_of_folder(file: Path) -> bool:
@@ -94,20 +94,20 @@ def _is_mail_of_folder(file: Path) -> bool:
     return file.suffix.lower() == ".eml" or (file.parent.name in _MAILDIR and (file.parent.parent / "tmp").is_dir())
 
 
-def _source(path: Path, kind: Kind | None) -> Source:
+def _source(path: Path, kind: SourceKind | None) -> SourceFile:
     facts = path.stat()
     if kind is None and not S_ISREG(facts.st_mode):
         # What was read to look at it would be gone.
         raise InvalidInput(f"{path} is a pipe or similar, not a file; use --kind to say what it contains")
-    return Source(path, kind or _detect(path), facts.st_size)
+    return SourceFile(path, kind or _detect(path), facts.st_size)
 
 
-def _detect(file: Path) -> Kind:
+def _detect(file: Path) -> SourceKind:
     """By its first bytes, else by its name: names lie more often."""
     with file.open("rb") as stream:
         start = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
     if start.startswith(b"From "):
-        return Kind.MBOX
+        return SourceKind.MBOX
     if _DOCUMENT.match(start.lstrip()):
         how = "'.[]'" if start.lstrip().startswith(b"[") else "."
         raise InvalidInput(
@@ -115,27 +115,27 @@ def _detect(file: Path) -> Kind:
             f" jq -c {how} {quote(str(file))} > lines.jsonl (or use --kind jsonl)"
         )
     if start.lstrip().startswith(b"{"):
-        return Kind.JSONL
-    by_name = {_JSONL: Kind.JSONL, _EML: Kind.EML, _MBOX: Kind.MBOX}
+        return SourceKind.JSONL
+    by_name = {_JSONL: SourceKind.JSONL, _EML: SourceKind.EML, _MBOX: SourceKind.MBOX}
     for suffixes, kind in by_name.items():
         if file.suffix.lower() in suffixes:
             return kind
     if re.match(rb"[A-Za-z][A-Za-z0-9-]*:[ \t\r\n]", start):
-        return Kind.EML
+        return SourceKind.EML
     raise InvalidInput(f"{file} is not recognised as mbox, mail or JSON lines; use --kind to say what it is")
 
 
-def read_items(source: Source) -> Iterator[Item]:
+def read_items(source: SourceFile) -> Iterator[SourceItem]:
     """The entries of one file, in order. Raises InvalidInput when an mbox is none, OSError as it comes."""
     with source.file.open("rb") as stream:
-        if source.kind is Kind.EML:
-            yield Item(source.file, "", stream.read(MAX_ENTRY + 1))
-        elif source.kind is Kind.MBOX:
+        if source.kind is SourceKind.EML:
+            yield SourceItem(source.file, "", stream.read(MAX_ENTRY + 1))
+        elif source.kind is SourceKind.MBOX:
             for offset, data in read_mbox(stream):
-                yield Item(source.file, f"offset {offset}", data)
+                yield SourceItem(source.file, f"offset {offset}", data)
         else:
             for line, data in read_jsonl(stream):
-                yield Item(source.file, f"line {line}", data)
+                yield SourceItem(source.file, f"line {line}", data)
 
 
 def thread_of(mail: bytes) -> bytes:

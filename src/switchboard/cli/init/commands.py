@@ -24,7 +24,7 @@ import typer
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.connecting import Wanted, connect_new
 from switchboard.cli.channels.standing import print_next
-from switchboard.cli.init.discovery import Found, Offer, discover, models_at
+from switchboard.cli.init.discovery import Discovery, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
 from switchboard.cli.init.places import closed_to_database, require_new, workspace_at
 from switchboard.cli.messages.talk import local_user
@@ -236,7 +236,7 @@ def _first(offers: Sequence[Offer]) -> Offer:
     return _taken(offers[0], len(offers) - 1)
 
 
-def _asked(found: Found) -> Offer | None:
+def _asked(found: Discovery) -> Offer | None:
     console = errors()
     console.print("Which model shall your butler use?", style="bold")
     for number, one in enumerate(found.offers, 1):
@@ -293,7 +293,7 @@ async def _tried(offer: Offer) -> JsonObject:
 
     values = {key: value for key, value in asdict(offer).items() if key != "source" and value is not None}
     settings = Settings(models=({**values, "max_tokens": 4096},))
-    place = tests.Place("", None, "no server runs yet")
+    place = tests.SessionPlace("", None, "no server runs yet")
     model = settings.models[0]
     return asdict(await tests.with_habits(settings, model, place, await tests.try_tools(settings, model, place)))
 

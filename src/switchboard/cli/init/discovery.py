@@ -41,7 +41,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Discovery:
     """The offers, the best first, and the command lines that are there as well."""
 
     offers: tuple[Offer, ...]
@@ -76,7 +76,7 @@ _LOGINS: Final[Mapping[str, str]] = {
 """Where each command line keeps its login, below the home directory."""
 
 
-async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str, str] = SERVERS) -> Found:
+async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str, str] = SERVERS) -> Discovery:
     """All that can be used from here: local servers first, as they cost nothing."""
     async with httpx2.AsyncClient(
         # Nothing here is https, and to read the certificates of the system takes longer than all the rest.
@@ -86,7 +86,7 @@ async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str,
     ) as http:
         found = await asyncio.gather(*(_served(http, name, url) for name, url in servers.items()))
     local = [offer for offers in found for offer in offers]
-    return Found((*local, *_with_key(environ)), tuple(_logged_in(home)))
+    return Discovery((*local, *_with_key(environ)), tuple(_logged_in(home)))
 
 
 async def models_at(url: str) -> tuple[str, ...]:

@@ -20,11 +20,19 @@ from typing import Annotated, Final
 import typer
 
 from switchboard.app.settings import load_settings
-from switchboard.cli.client import Place, find_server
+from switchboard.cli.client import ServerPlace, find_server
 from switchboard.cli.messages.exchange import Exchange, Line
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
-from switchboard.cli.messages.talk import Answer, answer_json, local_endpoint, local_user, new_id, show_silence, written
+from switchboard.cli.messages.talk import (
+    MessageProgress,
+    answer_json,
+    local_endpoint,
+    local_user,
+    new_id,
+    show_silence,
+    written,
+)
 from switchboard.cli.output import FAILED, OK, AsJson, Json, done, errors, show
 from switchboard.domain.errors import InvalidInput, Overloaded
 
@@ -73,7 +81,7 @@ def chat(
         talk.exchange(_piped())
 
 
-def _speaker(place: Place, endpoint: str) -> Json | None:
+def _speaker(place: ServerPlace, endpoint: str) -> Json | None:
     """An operator's token speaks for the user of this terminal; every other one for itself."""
     if not endpoint and not (place.token or "").startswith(_OPERATOR):
         return None
@@ -93,7 +101,7 @@ class _Sent:
 class _Talk:
     """A session with a server; `wait`: seconds for each answer. `asked`: lines whose turns wait for people."""
 
-    place: Place
+    place: ServerPlace
     speaker: Json | None
     session: str
     wait: float
@@ -136,20 +144,20 @@ class _Talk:
                 self.asked.remove(sent)
                 self._show(sent, answer)
 
-    async def _followed(self, sent: _Sent, keyboard: Keyboard | None) -> Answer:
+    async def _followed(self, sent: _Sent, keyboard: Keyboard | None) -> MessageProgress:
         """Up to the answer, or until its turn waits for people."""
         following = sent.exchange.follow(self.wait, until_asked=True)
         return await (keyboard.attend(sent.exchange.stop, following) if keyboard else following)
 
     async def _end(self, sent: _Sent, *, patient: bool) -> int:
         """Nothing more is said. `patient`: an answer that waits for people is waited for as long as any other."""
-        answer = Answer(str(sent.accepted["request_id"]), "in_flight", settled=False, replies=())
+        answer = MessageProgress(str(sent.accepted["request_id"]), "in_flight", settled=False, replies=())
         if patient:
             async with sent.exchange:
                 answer = await sent.exchange.follow(max(sent.until - monotonic(), 0.0))
         return self._show(sent, answer)
 
-    def _show(self, sent: _Sent, answer: Answer) -> int:
+    def _show(self, sent: _Sent, answer: MessageProgress) -> int:
         show(answer_json(answer, sent.accepted), lambda _: show_silence(answer), as_json=self.as_json)
         return OK if answer.good else FAILED
 

@@ -1,7 +1,7 @@
 """One message over the gateway, and its answer while it is written.
 
 Called by `chat.py`. In: where the server is, for whom the terminal speaks, and a text; out: events for the screen, and
-an `Answer`. A connection that is lost is made again, and the answer goes on where it was. Next: `server/ws/`.
+an `MessageProgress`. A connection that is lost is made again, and the answer goes on where it was. Next: `server/ws/`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from switchboard import __version__
-from switchboard.cli.client import Place, is_here, no_server
-from switchboard.cli.messages.talk import Answer, Take
+from switchboard.cli.client import ServerPlace, is_here, no_server
+from switchboard.cli.messages.talk import MessageProgress, Take
 from switchboard.cli.output import Json, NoServer
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -69,7 +69,7 @@ class Exchange:
     `async with`: nothing is shown twice.
     """
 
-    def __init__(self, place: Place, speaker: Json | None, line: Line, take: Take) -> None:
+    def __init__(self, place: ServerPlace, speaker: Json | None, line: Line, take: Take) -> None:
         self._place = place
         self._speaker = speaker
         self._line = line
@@ -104,10 +104,10 @@ class Exchange:
         await self._connect()
         return {name: self._sent[name] for name in ("request_id", "duplicate")}
 
-    async def follow(self, wait: float, *, until_asked: bool = False) -> Answer:
+    async def follow(self, wait: float, *, until_asked: bool = False) -> MessageProgress:
         """Up to `wait` seconds, through lost connections. Raises NoServer or Unavailable if there is no other.
 
-        `until_asked`: no longer than until its turn waits for people (`Answer.asked`).
+        `until_asked`: no longer than until its turn waits for people (`MessageProgress.asked`).
         """
         limit = asyncio.timeout(wait)
         try:
@@ -126,7 +126,7 @@ class Exchange:
         await self._say("chat.abort", params, future)
         await future
 
-    async def _to_the_end(self, *, until_asked: bool) -> Answer:
+    async def _to_the_end(self, *, until_asked: bool) -> MessageProgress:
         failures = 0
         while True:
             try:
@@ -141,7 +141,7 @@ class Exchange:
                     raise _lost(error, self._place) from error
             await asyncio.sleep(_AGAIN_S)
 
-    async def _heard(self, *, until_asked: bool) -> Answer:
+    async def _heard(self, *, until_asked: bool) -> MessageProgress:
         while True:
             frame = await self._frame()
             if frame["type"] == "res":
@@ -152,7 +152,7 @@ class Exchange:
                 if answer is not None and (answer.settled or until_asked):
                     return answer
 
-    def _event(self, name: str, told: Json) -> Answer | None:
+    def _event(self, name: str, told: Json) -> MessageProgress | None:
         kind = name.removeprefix("chat.")
         match kind:
             case "delta":
@@ -193,9 +193,9 @@ class Exchange:
                 return
         self._take(kind, told)
 
-    def _answer(self, state: str, reasons: tuple[str, ...] = (), *, asked: bool = False) -> Answer:
+    def _answer(self, state: str, reasons: tuple[str, ...] = (), *, asked: bool = False) -> MessageProgress:
         settled = state != "in_flight"
-        return Answer(self._sent["request_id"], state, settled, tuple(self._replies), reasons, asked)
+        return MessageProgress(self._sent["request_id"], state, settled, tuple(self._replies), reasons, asked)
 
     # The connection ---------------------------------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class Exchange:
             await socket.close()
 
 
-async def _opened(place: Place) -> ClientConnection:
+async def _opened(place: ServerPlace) -> ClientConnection:
     """Raises NoServer, Unavailable, ConfigurationError, and what the server refuses."""
     url = f"{place.url.replace('http', 'ws', 1)}/v1/ws"
     agent = f"switchboard-cli/{__version__}"
@@ -292,7 +292,7 @@ async def _opened(place: Place) -> ClientConnection:
         raise no_server(place) from error
 
 
-def _refusal(error: InvalidStatus, place: Place) -> SwitchboardError:
+def _refusal(error: InvalidStatus, place: ServerPlace) -> SwitchboardError:
     if error.response.status_code >= _SERVER_ERROR:
         return Unavailable(f"{place.url} answered {error.response.status_code}", code="connection")
     try:
@@ -301,7 +301,7 @@ def _refusal(error: InvalidStatus, place: Place) -> SwitchboardError:
         return _not_ours(place)
 
 
-def _not_ours(place: Place) -> SwitchboardError:
+def _not_ours(place: ServerPlace) -> SwitchboardError:
     return SwitchboardError(f"what answers at {place.url} is not the gateway of a switchboard", code="not_ours")
 
 
@@ -313,7 +313,7 @@ def _error(told: Json) -> SwitchboardError:
     return _KINDS.get(code, InvalidInput)(message, code=code, field=told.get("field"))
 
 
-def _lost(error: Exception, place: Place) -> SwitchboardError:
+def _lost(error: Exception, place: ServerPlace) -> SwitchboardError:
     if isinstance(error, SwitchboardError):
         return error
     return Unavailable(f"the connection to {place.url} failed: {error}", code="connection")

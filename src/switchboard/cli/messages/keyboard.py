@@ -17,7 +17,7 @@ from typing import Final
 
 import typer
 
-from switchboard.cli.messages.talk import Answer
+from switchboard.cli.messages.talk import MessageProgress
 from switchboard.cli.output import INTERRUPTED, errors
 from switchboard.domain.errors import SwitchboardError
 
@@ -36,7 +36,7 @@ class Keyboard:
     session: str
     later: list[str]
 
-    async def attend(self, stop: Stop, following: Coroutine[None, None, Answer]) -> Answer:
+    async def attend(self, stop: Stop, following: Coroutine[None, None, MessageProgress]) -> MessageProgress:
         """What `following` returns. The first Ctrl-C, and /stop, call `stop` to end its turns; the second one leaves.
 
         Raises typer.Exit when the person leaves.
@@ -58,7 +58,7 @@ class Keyboard:
         lines = (keys.get_nowait() for _ in range(keys.qsize()))
         self.later.extend(line for line in lines if line not in {"/stop", _CTRL_C})
 
-    async def _obey(self, stop: Stop, keys: asyncio.Queue[str]) -> Answer:
+    async def _obey(self, stop: Stop, keys: asyncio.Queue[str]) -> MessageProgress:
         stopping = False
         while True:
             match await keys.get():

@@ -24,7 +24,7 @@ from switchboard.cli.messages.talk import (
 from switchboard.cli.output import FAILED, OK, AsJson, done, errors, show
 
 
-class Channel(StrEnum):
+class TerminalChannel(StrEnum):
     """The channels that a terminal can speak for."""
 
     API = "api"
@@ -34,9 +34,9 @@ class Channel(StrEnum):
 def send(  # noqa: PLR0913 - the options of a command
     text: Annotated[str, typer.Argument(help="The text; `-` reads it from stdin.")],
     *,
-    channel: Annotated[Channel, typer.Option(help="The channel; messages of all others come from connectors.")] = (
-        Channel.API
-    ),
+    channel: Annotated[
+        TerminalChannel, typer.Option(help="The channel; messages of all others come from connectors.")
+    ] = (TerminalChannel.API),
     endpoint: Annotated[
         str, typer.Option(help="The account that the message is sent to; by default you@this-host.")
     ] = "",

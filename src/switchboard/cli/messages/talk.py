@@ -1,7 +1,7 @@
 """A message from the terminal, and the wait for its answer.
 
 Called by `send.py` and `chat.py`. Text enters, an `ingest.v1` envelope goes to the server; what became of it leaves as
-an `Answer`. Next: `cli/client.py`.
+an `MessageProgress`. Next: `cli/client.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class MessageProgress:
     """What became of a message: its replies so far, its state, and whether anything more can come."""
 
     request_id: str
@@ -109,7 +109,7 @@ async def submit(client: Client, draft: Draft) -> Json:
     return await client.post("/v1/ingest", body, headers={"content-type": "application/json"})
 
 
-async def follow(client: Client, request_id: str, *, wait: float, take: Take) -> Answer:
+async def follow(client: Client, request_id: str, *, wait: float, take: Take) -> MessageProgress:
     """Wait up to `wait` seconds until all is settled; `take` gets every event of its stream as it comes.
 
     A stream that breaks off, as when the server restarts, is continued. Raises NoServer or Unavailable if it cannot be.
@@ -130,10 +130,10 @@ async def follow(client: Client, request_id: str, *, wait: float, take: Take) ->
         await asyncio.sleep(_AGAIN_S)
 
 
-async def _answer(client: Client, path: str, request_id: str) -> Answer:
+async def _answer(client: Client, path: str, request_id: str) -> MessageProgress:
     got = await client.get(f"{path}/replies")
     reasons = await _reasons(client, request_id) if got["state"] in ("dead", "declined") else ()
-    return Answer(request_id, got["state"], got["settled"], tuple(got["replies"]), reasons)
+    return MessageProgress(request_id, got["state"], got["settled"], tuple(got["replies"]), reasons)
 
 
 async def _reasons(client: Client, request_id: str) -> tuple[str, ...]:
@@ -164,26 +164,26 @@ def described(file: Json) -> str:
     return f"{reply_name(file['filename'])}, {clean(file['media_type'])}, {size_text(file['size_bytes'])}"
 
 
-def show_silence(answer: Answer) -> None:
+def show_silence(answer: MessageProgress) -> None:
     """Say what happened where no reply tells it."""
     reasons = "".join(f"\n  {reason}" for reason in answer.reasons)
     match answer:
-        case Answer(settled=False):
+        case MessageProgress(settled=False):
             note = f"no answer yet; look later with `switchboard explain {answer.request_id}`"
-        case Answer(state="dead"):
+        case MessageProgress(state="dead"):
             note = f"this message could not be delivered; it is kept as a dead letter{reasons}"
-        case Answer(state="declined"):
+        case MessageProgress(state="declined"):
             note = f"declined: no reply is needed{reasons}"
-        case Answer(state="cancelled"):
+        case MessageProgress(state="cancelled"):
             note = "cancelled"
-        case Answer(replies=()):
+        case MessageProgress(replies=()):
             note = "accepted, without a reply"
         case _:
             return
     errors().print(Text(clean(note), style="yellow"), soft_wrap=True)
 
 
-def answer_json(answer: Answer, accepted: Json) -> Json:
+def answer_json(answer: MessageProgress, accepted: Json) -> Json:
     """The whole exchange for machines."""
     return {
         **accepted,

@@ -23,7 +23,7 @@ from switchboard.connectors.email.settings import Settings
 from switchboard.connectors.email.submission import Outgoing, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
-from switchboard.core.mail.reply import File, Reply, compose, message_id
+from switchboard.core.mail.reply import File, MailReply, compose, message_id
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.ports.connector import (
@@ -262,9 +262,9 @@ class EmailSession(Session):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._hands, submit, self._settings.smtp, sign_in, outgoing)
 
-    def _reply(self, part: Part, key: str, files: tuple[File, ...]) -> Reply:
+    def _reply(self, part: Part, key: str, files: tuple[File, ...]) -> MailReply:
         html = part.rendered.get("html") if part.rendered else None
-        return Reply(
+        return MailReply(
             to=part.address,
             own=self._settings.address,
             name=self._settings.display_name,

@@ -109,7 +109,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Quarantined:
+class QuarantinedEvent:
     """An event in quarantine, as the platform gave it."""
 
     quarantine_id: str
@@ -118,7 +118,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ReplyToSend:
     """A reply to send; `parts` are those that an earlier attempt recorded, by their index.
 
     `unreachable`: nothing can be sent there, as is known since the message came that it answers.
@@ -162,9 +162,9 @@ def verdict_of(result: JsonMapping) -> Verdict:
     return NotNow(message, counts=True) if code == _BUG else Declined(code, message)
 
 
-def reply_of(some: JsonMapping) -> Reply:
+def reply_of(some: JsonMapping) -> ReplyToSend:
     """One of those that are to be sent."""
-    return Reply(
+    return ReplyToSend(
         outbox_id=some["outbox_id"],
         lease=some["lease"],
         conversation=some["conversation"],

@@ -20,8 +20,8 @@ from switchboard.connectors.kernel.answers import (
     Lease,
     NotNow,
     Overtaken,
-    Quarantined,
-    Reply,
+    QuarantinedEvent,
+    ReplyToSend,
     Stored,
     Unreachable,
     Verdict,
@@ -53,7 +53,7 @@ PartState = Literal["intent", "sent", "refused", "later"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AccountPlace:
     """Which account at which server."""
 
     channel: str
@@ -70,7 +70,7 @@ class Place:
 class Api:
     """Asks the server for one account. `http` has the server's address and the account's token."""
 
-    def __init__(self, http: httpx2.AsyncClient, place: Place) -> None:
+    def __init__(self, http: httpx2.AsyncClient, place: AccountPlace) -> None:
         self._http = http
         self.place = place
         self.lease_number: int | None = None
@@ -188,10 +188,10 @@ class Api:
         got = await self._ask("GET", "/v1/quarantine", b"", params=wanted)
         return [str(event["quarantine_id"]) for event in reversed(got["events"])]
 
-    async def quarantined(self, quarantine_id: str) -> Quarantined | None:
+    async def quarantined(self, quarantine_id: str) -> QuarantinedEvent | None:
         """One event; None: it is gone. Raises Unreachable."""
         got = await self._unless_gone("GET", f"/v1/quarantine/{quarantine_id}")
-        return Quarantined(quarantine_id, got["event_id"], base64.b64decode(got["raw"])) if got else None
+        return QuarantinedEvent(quarantine_id, got["event_id"], base64.b64decode(got["raw"])) if got else None
 
     async def discard(self, quarantine_id: str) -> None:
         """Remove an event from quarantine. Raises Unreachable."""
@@ -205,13 +205,15 @@ class Api:
                 return None
             raise
 
-    async def replies(self, *, limit: int = 100, wait_s: float = _LONG_POLL_S, lease_s: float = 60.0) -> list[Reply]:
+    async def replies(
+        self, *, limit: int = 100, wait_s: float = _LONG_POLL_S, lease_s: float = 60.0
+    ) -> list[ReplyToSend]:
         """The next reply of each conversation. Raises Unreachable, Overtaken."""
         body = {**self._fenced("account_lease"), "limit": limit, "wait_s": wait_s, "lease_s": lease_s, "parts": True}
         got = await self._ask("POST", "/v1/outbox/next", body, timeout=wait_s + 30)
         return [reply_of(some) for some in got["replies"]]
 
-    async def read_file(self, reply: Reply, n: int) -> AsyncIterator[bytes]:
+    async def read_file(self, reply: ReplyToSend, n: int) -> AsyncIterator[bytes]:
         """The bytes of a file of a reply, as many as were announced. Raises OSError: not now; ValueError: never."""
         path, left = f"/v1/outbox/{reply.outbox_id}/files/{n}", reply.files[n].size_bytes
         try:
@@ -230,7 +232,7 @@ class Api:
         if left:
             raise ValueError("the file is another one by now")
 
-    async def part(self, reply: Reply, index: int, of: int, state: PartState, **more: str | None) -> str:
+    async def part(self, reply: ReplyToSend, index: int, of: int, state: PartState, **more: str | None) -> str:
         """Record what becomes of a part, and keep the reply for longer; what is recorded of it now.
 
         Raises Unreachable, Overtaken.
@@ -242,7 +244,7 @@ class Api:
         )
         return str(got["state"])
 
-    async def receipt(self, reply: Reply, outcome: str, **more: str | float | None) -> None:
+    async def receipt(self, reply: ReplyToSend, outcome: str, **more: str | float | None) -> None:
         """Say what became of a reply. Raises Unreachable, Overtaken."""
         known = {name: value for name, value in more.items() if value is not None}
         await self._ask(

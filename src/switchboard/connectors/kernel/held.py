@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from switchboard.connectors.kernel.answers import Reply, Unreachable
+from switchboard.connectors.kernel.answers import ReplyToSend, Unreachable
 from switchboard.connectors.kernel.api import Api
 from switchboard.lanes.faults import point
 from switchboard.ports.channel import SendFailure
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 class Held:
     """`until`: when its lease ends at the earliest, by `clock`, whose seconds only go forward."""
 
-    reply: Reply
+    reply: ReplyToSend
     api: Api
     clock: Callable[[], float]
     until: float

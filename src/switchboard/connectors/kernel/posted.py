@@ -14,7 +14,7 @@ from switchboard.connectors.kernel.patience import Patience
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
+class PostedQueue:
     """As `PostedEvents` of the ports."""
 
     api: Api

@@ -33,8 +33,8 @@ from switchboard.connectors.kernel.intake import (
     prepared,
 )
 from switchboard.connectors.kernel.patience import Patience
-from switchboard.connectors.kernel.posted import Posted
-from switchboard.connectors.kernel.progress import Progress
+from switchboard.connectors.kernel.posted import PostedQueue
+from switchboard.connectors.kernel.progress import AccountProgress
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
@@ -97,7 +97,7 @@ class Receiver:
     _waiting: list[_Waiting] = field(default_factory=list)
     _broken: list[_Broken] = field(default_factory=list)
     _keys: set[str | bytes] = field(default_factory=set)
-    _progress: Progress = field(default_factory=Progress)
+    _progress: AccountProgress = field(default_factory=AccountProgress)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _drained: asyncio.Event = field(default_factory=asyncio.Event)
     _patience: Patience = field(init=False)
@@ -141,7 +141,7 @@ class Receiver:
 
     def _batches(self, cursor: str | None) -> AsyncIterator[Batch]:
         if isinstance(self.session, TakesPosted):
-            return self.session.receive_posted(cursor, Posted(self.api, self.health))
+            return self.session.receive_posted(cursor, PostedQueue(self.api, self.health))
         return self.session.receive(cursor)
 
     def _note(self, trouble: str | None) -> None:

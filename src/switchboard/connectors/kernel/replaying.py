@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from switchboard.connectors.kernel.answers import Declined, NotNow, Quarantined, Taken, Unreachable
+from switchboard.connectors.kernel.answers import Declined, NotNow, QuarantinedEvent, Taken, Unreachable
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
@@ -65,7 +65,7 @@ class Replayer:
             case _:
                 await self.api.quarantine(event.event_id, why, event.raw)
 
-    async def _submitted(self, event: Quarantined) -> NotNow | str | None:
+    async def _submitted(self, event: QuarantinedEvent) -> NotNow | str | None:
         """Why it fails again; None: it is settled. Raises Unreachable."""
         found = await self.session.read(event.raw)
         if isinstance(found, Unreadable):

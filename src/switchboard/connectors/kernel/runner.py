@@ -21,14 +21,14 @@ import structlog
 
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Lease, Overtaken, Unreachable
-from switchboard.connectors.kernel.api import Api, Place
+from switchboard.connectors.kernel.api import AccountPlace, Api
 from switchboard.connectors.kernel.files import Filer, limits_of
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.limits import Brake, Earlier
 from switchboard.connectors.kernel.receiving import Receiver
 from switchboard.connectors.kernel.replaying import Replayer
-from switchboard.connectors.kernel.sending import Sender, counted
+from switchboard.connectors.kernel.sending import ReplySender, counted
 from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping
@@ -144,7 +144,7 @@ class Runner:
 
     async def _reach(self, identity: Identity) -> None:
         if self._api is None:
-            place = Place(self.configured.manifest.channel, identity.endpoint, self.instance_id, self.restarted)
+            place = AccountPlace(self.configured.manifest.channel, identity.endpoint, self.instance_id, self.restarted)
             self._api = Api(await self.connect(identity), place)
 
     async def _serve(self, session: Session, stop: asyncio.Event) -> None:
@@ -175,12 +175,12 @@ class Runner:
             _wait_for(stop),
         )
 
-    def _sender(self, session: Session, api: Api, typist: Typist, brake: Brake | None) -> Sender:
+    def _sender(self, session: Session, api: Api, typist: Typist, brake: Brake | None) -> ReplySender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
         platform = self.configured.manifest.title or self.configured.manifest.channel
         more = brake, typist.ended, platform
-        return Sender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
+        return ReplySender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
 
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
         """Wait for the account; None: we are told to stop."""

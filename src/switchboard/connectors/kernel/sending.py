@@ -1,8 +1,8 @@
 """From the outbox to the platform: in order per conversation, each part with its own record.
 
-`runner.py` runs a `Sender` for each session. What is intended is recorded before a part is sent, and what became of it
-after; so a crash neither repeats what was sent nor forgets the rest. A part with an intent and without an outcome is
-uncertain: it is asked for, sent again under its key, or treated as `on_uncertain` says. Next: `limits.py`.
+`runner.py` runs a `ReplySender` for each session. What is intended is recorded before a part is sent, and what became
+of it after; so a crash neither repeats what was sent nor forgets the rest. A part with an intent and without an outcome
+is uncertain: it is asked for, sent again under its key, or treated as `on_uncertain` says. Next: `limits.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, NoReturn
 
 import structlog
 
-from switchboard.connectors.kernel.answers import Overtaken, Reply, Unreachable
+from switchboard.connectors.kernel.answers import Overtaken, ReplyToSend, Unreachable
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.held import LEASE_S, Held, told
@@ -92,7 +92,7 @@ class _Unknown(Exception):
 
 
 @dataclass(slots=True)
-class Sender:
+class ReplySender:
     """Sends for one session until it is cancelled, or the lease of the account ends."""
 
     session: Session
@@ -154,7 +154,7 @@ class Sender:
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
 
-    async def _serve(self, reply: Reply, until: float) -> None:
+    async def _serve(self, reply: ReplyToSend, until: float) -> None:
         """One reply, to its receipt. Whatever goes wrong with the server, the lease ends and says what is uncertain."""
         try:
             await self._send_all(reply, until)
@@ -179,7 +179,7 @@ class Sender:
         else:
             self.health.well("replies")
 
-    async def _send_all(self, reply: Reply, until: float) -> None:
+    async def _send_all(self, reply: ReplyToSend, until: float) -> None:
         if reply.unreachable:
             raise _Stopped("blocked", "not tried, as nothing can be sent there before somebody writes there again")
         held = Held(reply, self.api, self.clock, until)
@@ -202,7 +202,7 @@ class Sender:
         async with self._rendering:
             return await asyncio.to_thread(make)
 
-    def _blocked(self, reply: Reply, outcome: Sent | Refused) -> bool:
+    def _blocked(self, reply: ReplyToSend, outcome: Sent | Refused) -> bool:
         """Whether the conversation cannot be reached at all, so that the other parts need not be tried."""
         if isinstance(outcome, Sent) or outcome.because != "blocked":
             return False
@@ -345,7 +345,7 @@ class Sender:
             await held.take_back(index)
         await self._wait(held, later.seconds, later.reason)
 
-    def _braked(self, reply: Reply) -> None:
+    def _braked(self, reply: ReplyToSend) -> None:
         """What was begun goes on."""
         if self.brake is None or any(part.get("state") == "sent" for part in reply.parts.values()):
             return
@@ -360,7 +360,7 @@ class Sender:
         if not self._slowed:
             self.health.well("brake")
 
-    def _slow(self, reply: Reply, pause: float, now: float) -> NoReturn:
+    def _slow(self, reply: ReplyToSend, pause: float, now: float) -> NoReturn:
         """Tell why the reply waits, or is left to a person."""
         why = f"{reply.recipient} has had {self.brake.most if self.brake else 0} replies within minutes"
         if reply.recipient not in self._slowed:

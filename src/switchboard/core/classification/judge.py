@@ -17,7 +17,7 @@ from typing import Final
 from switchboard.core.classification.prompt import ROUTE_TOOL
 from switchboard.core.lenient import block_text, mapping, string, told
 from switchboard.core.replies import arguments_of, is_call_of
-from switchboard.domain.classification import Candidate, Classification, FailedCall, Part, RecordedCall
+from switchboard.domain.classification import Candidate, Classification, FailedCall, RecordedCall, RoutedPart
 from switchboard.domain.llm import Reply, ToolCall
 
 SERVER: Final = "switchboard"
@@ -89,7 +89,7 @@ def parse_calls(reply: Reply, candidates: Sequence[Candidate]) -> Classification
     calls = [call for call in reply.calls if is_ours(call)]
     if not calls:
         return _inferred(reply, candidates)
-    parts: dict[str, Part] = {}
+    parts: dict[str, RoutedPart] = {}
     acked: list[str] = []
     failed: list[FailedCall] = []
     for call in calls:
@@ -109,7 +109,7 @@ def _not_put_right(failed: Iterable[FailedCall], taken: Set[str | None]) -> list
     return [one for one in failed if one.kind not in _MISNAMED or not taken & {None, one.segment}]
 
 
-def _judged(call: ToolCall, candidates: Sequence[Candidate]) -> tuple[Part | None, FailedCall | None]:
+def _judged(call: ToolCall, candidates: Sequence[Candidate]) -> tuple[RoutedPart | None, FailedCall | None]:
     arguments = _arguments(call)
     named = arguments.get("butler")
     segment = next((text for key in _SEGMENT_KEYS if (text := string(arguments.get(key)).strip())), None)
@@ -118,7 +118,7 @@ def _judged(call: ToolCall, candidates: Sequence[Candidate]) -> tuple[Part | Non
     found = resolve(named, candidates)
     if isinstance(found, FailedCall):
         return None, replace(found, segment=segment)
-    return Part(found, segment, string(arguments.get("reason"))[:500]), _failure(call, found)
+    return RoutedPart(found, segment, string(arguments.get("reason"))[:500]), _failure(call, found)
 
 
 def _arguments(call: ToolCall) -> Mapping[str, object]:
@@ -145,11 +145,11 @@ def _status(result: object) -> str:
     return string(found.get("status")) or string(mapping(inner).get("status")) or string(content.get("status"))
 
 
-def _merged(before: Part | None, part: Part) -> Part:
+def _merged(before: RoutedPart | None, part: RoutedPart) -> RoutedPart:
     if before is None or before.segment == part.segment:
         return before or part
     # The whole message contains both segments; one alone would lose the other.
-    return Part(part.butler, None, before.reason or part.reason)
+    return RoutedPart(part.butler, None, before.reason or part.reason)
 
 
 def _no_call(reply: Reply) -> str:
@@ -159,7 +159,7 @@ def _no_call(reply: Reply) -> str:
 
 
 def _classification(
-    parts: Iterable[Part], acked: Iterable[str], failed: Iterable[FailedCall], nothing: str
+    parts: Iterable[RoutedPart], acked: Iterable[str], failed: Iterable[FailedCall], nothing: str
 ) -> Classification:
     """A classification from its parts: each name once, failures only of names that were not acked, an error if due."""
     taken = tuple(dict.fromkeys(acked))
@@ -226,7 +226,7 @@ def _inferred(reply: Reply, candidates: Sequence[Candidate]) -> Classification:
     name = infer(reply.text, candidates)
     if name is None:
         return Classification(error=_no_call(reply))
-    return Classification(routed=(Part(name, reason="inferred from the text"),), inferred=True)
+    return Classification(routed=(RoutedPart(name, reason="inferred from the text"),), inferred=True)
 
 
 def reconcile(found: Classification, recorded: Sequence[RecordedCall]) -> Classification:
@@ -256,12 +256,12 @@ def _failures(found: Classification, recorded: Sequence[RecordedCall]) -> Iterat
     yield from (FailedCall(name, "not_recorded", why) for name in found.acked if name not in seen)
 
 
-def _parts(found: Classification, recorded: Sequence[RecordedCall]) -> Iterable[Part]:
+def _parts(found: Classification, recorded: Sequence[RecordedCall]) -> Iterable[RoutedPart]:
     claimed = {part.butler: part for part in found.routed}
-    parts: dict[str, Part] = {}
+    parts: dict[str, RoutedPart] = {}
     # For a butler that was refused first and accepted later, the accepted segment counts.
     for one in sorted(recorded, key=lambda record: not record.ok):
         reason = claimed[one.butler].reason if one.butler in claimed else ""
         if one.ok or one.butler not in parts:
-            parts[one.butler] = _merged(parts.get(one.butler), Part(one.butler, one.segment, reason))
+            parts[one.butler] = _merged(parts.get(one.butler), RoutedPart(one.butler, one.segment, reason))
     return {**parts, **{name: part for name, part in claimed.items() if name not in parts}}.values()

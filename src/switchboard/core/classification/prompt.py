@@ -20,7 +20,7 @@ from switchboard.core.tokens import estimate_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.llm import Tool
+from switchboard.domain.llm import OfferedTool
 
 ROUTE_TOOL: Final = "route_to_butler"
 ROUTE_TOOL_DESCRIPTION: Final = (
@@ -141,9 +141,9 @@ def routing_prompt(
     return Prompt(outside_json(data), history=tuple(history))
 
 
-def route_tool(candidates: Sequence[Candidate]) -> Tool:
+def route_tool(candidates: Sequence[Candidate]) -> OfferedTool:
     """The one tool, for these candidates. Raises ValueError as `route_tool_schema` does."""
-    return Tool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, route_tool_schema(candidates))
+    return OfferedTool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, route_tool_schema(candidates))
 
 
 def route_tool_schema(candidates: Sequence[Candidate]) -> JsonObject:

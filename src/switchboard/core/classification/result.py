@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
-from switchboard.domain.classification import Classification, FailedCall, Part, RoutingResult
+from switchboard.domain.classification import Classification, FailedCall, RoutedPart, RoutingResult
 from switchboard.domain.json_values import JsonObject
 
 MAX_LEFT: Final = 80
@@ -40,7 +40,7 @@ def word_by_word(found: Classification, text: str) -> Classification:
     return replace(found, routed=tuple(routed))
 
 
-def _own_words(part: Part, spread: _Spread) -> Part:
+def _own_words(part: RoutedPart, spread: _Spread) -> RoutedPart:
     return part if part.segment is None else replace(part, segment=spread.find(part.segment))
 
 
@@ -128,7 +128,7 @@ def _failed(found: Classification, acked: Collection[str], refused: Iterable[str
     return [name for name in dict.fromkeys(named) if name]
 
 
-def _target(part: Part, outcomes: Mapping[str, str | None], failed: Sequence[FailedCall]) -> JsonObject:
+def _target(part: RoutedPart, outcomes: Mapping[str, str | None], failed: Sequence[FailedCall]) -> JsonObject:
     why = outcomes.get(part.butler) or next((one.why for one in failed if one.butler == part.butler), None)
     status = "accepted" if part.butler in outcomes and why is None else "failed" if why else "chosen"
     return {

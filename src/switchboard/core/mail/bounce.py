@@ -11,14 +11,14 @@ from itertools import chain
 from typing import Final
 
 from switchboard.core.mail.head import field, read_head
-from switchboard.core.mail.mime import Part, content, leaves
+from switchboard.core.mail.mime import MailPart, content, leaves
 
 _ORIGINAL: Final = frozenset({"message/rfc822", "text/rfc822-headers", "message/rfc822-headers", "message/global"})
 _ACTION = re.compile(rb"^action[ \t]*:[ \t]*([a-z]+)", re.IGNORECASE | re.MULTILINE)
 _ID = re.compile(r"<[^<>\s]{1,510}>")
 
 
-def bounced(root: Part) -> str | None:
+def bounced(root: MailPart) -> str | None:
     """The Message-ID, in brackets, of the mail that `root` says could not be delivered; None if it says no such thing.
 
     Notices of a delay or of success are not about a failure.
@@ -34,5 +34,5 @@ def bounced(root: Part) -> str | None:
     return next((one[0] for one in found if one), None)
 
 
-def _actions(part: Part) -> list[bytes]:
+def _actions(part: MailPart) -> list[bytes]:
     return _ACTION.findall(content(part))

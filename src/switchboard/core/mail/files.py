@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from switchboard.core.mail.mime import Part, decoded_body, leaves, read_part
+from switchboard.core.mail.mime import MailPart, decoded_body, leaves, read_part
 
 
-def attached_to(raw: bytes) -> list[Part]:
+def attached_to(raw: bytes) -> list[MailPart]:
     """The attachments of a mail, in order."""
     return [part for part in leaves(read_part(raw)) if part.is_attachment]
 
 
-def file_of(attached: Sequence[Part], attachment: int) -> bytes | None:
+def file_of(attached: Sequence[MailPart], attachment: int) -> bytes | None:
     """Decoded; None if there is no such attachment."""
     if not 0 <= attachment < len(attached):
         return None

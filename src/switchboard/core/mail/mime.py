@@ -27,12 +27,12 @@ _MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MailPart:
     """A mail or a part of one: its headers, its bytes as transferred, and its parts."""
 
     head: Message
     body: bytes
-    children: tuple[Part, ...] = ()
+    children: tuple[MailPart, ...] = ()
 
     @property
     def media_type(self) -> str:
@@ -53,12 +53,12 @@ class Part:
         return not readable or disposition == "attachment" or bool(self.filename)
 
 
-def read_part(raw: bytes) -> Part:
+def read_part(raw: bytes) -> MailPart:
     """The tree of a mail. Never raises; what cannot be split is one part."""
     return _read(raw.lstrip(b"\r\n"), MAX_NESTING, iter(range(MAX_PARTS)))
 
 
-def leaves(part: Part) -> Iterator[Part]:
+def leaves(part: MailPart) -> Iterator[MailPart]:
     """All parts that have no parts, in order."""
     if not part.children:
         yield part
@@ -66,7 +66,7 @@ def leaves(part: Part) -> Iterator[Part]:
         yield from leaves(child)
 
 
-def text_of(part: Part) -> str:
+def text_of(part: MailPart) -> str:
     """What a person would read: plain text if there is any, else HTML as text; without attachments."""
     if part.is_attachment:
         return ""
@@ -81,12 +81,12 @@ def text_of(part: Part) -> str:
     return text_of_html(text)
 
 
-def content(part: Part) -> bytes:
+def content(part: MailPart) -> bytes:
     """The decoded bytes of a text part, at most a few megabytes of them."""
     return decoded_body(part, part.body[:_MAX_TEXT_BYTES])
 
 
-def decoded_body(part: Part, body: bytes) -> bytes:
+def decoded_body(part: MailPart, body: bytes) -> bytes:
     """Bytes of a part as they were before they were encoded for transfer."""
     encoding = _encoding(part)
     if encoding == "base64":
@@ -96,7 +96,7 @@ def decoded_body(part: Part, body: bytes) -> bytes:
     return quopri.decodestring(body) if encoding == "quoted-printable" else body
 
 
-def size_of(part: Part) -> int:
+def size_of(part: MailPart) -> int:
     """The size of a part in bytes, decoded."""
     encoding = _encoding(part)
     if encoding == "base64":
@@ -104,13 +104,13 @@ def size_of(part: Part) -> int:
     return len(quopri.decodestring(part.body)) if encoding == "quoted-printable" else len(part.body)
 
 
-def _read(raw: bytes, depth: int, budget: Iterator[int]) -> Part:
+def _read(raw: bytes, depth: int, budget: Iterator[int]) -> MailPart:
     head, body = head_and_body(raw)
     boundary = or_none(head.get_boundary)
     if not boundary or depth == 0 or not (or_none(head.get_content_type) or "").startswith("multipart/"):
-        return Part(head, body)
+        return MailPart(head, body)
     within = takewhile(lambda _: next(budget, None) is not None, _cut(body, boundary))
-    return Part(head, body, tuple(_read(piece, depth - 1, budget) for piece in within))
+    return MailPart(head, body, tuple(_read(piece, depth - 1, budget) for piece in within))
 
 
 def _cut(body: bytes, boundary: str) -> Iterator[bytes]:
@@ -127,12 +127,12 @@ def _cut(body: bytes, boundary: str) -> Iterator[bytes]:
         yield body[begin:]
 
 
-def _preferred(part: Part) -> list[Part]:
+def _preferred(part: MailPart) -> list[MailPart]:
     """Among alternatives, plain text comes first; otherwise the order is kept."""
     if part.media_type != "multipart/alternative":
         return list(part.children)
     return sorted(part.children, key=lambda child: child.media_type != "text/plain")
 
 
-def _encoding(part: Part) -> str:
+def _encoding(part: MailPart) -> str:
     return field(part.head, "content-transfer-encoding").lower()

@@ -26,7 +26,7 @@ from switchboard.core.mail.envelope import (
     source_of,
 )
 from switchboard.core.mail.head import decoded, field
-from switchboard.core.mail.mime import Part, leaves, read_part, size_of, text_of
+from switchboard.core.mail.mime import MailPart, leaves, read_part, size_of, text_of
 from switchboard.core.mail.quoted import without_history
 from switchboard.domain.envelope import Attachment, Payload
 
@@ -49,7 +49,7 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
     return mail_of(raw, root.head, source, now, lambda headers: _payload(root, headers), bounced(root))
 
 
-def _payload(root: Part, headers: Mapping[str, str]) -> Payload:
+def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
     attached = tuple(_attachment(part) for part in islice(filter(_is_attached, leaves(root)), _MAX_ATTACHMENTS))
     words, history = without_history(text_of(root), decoded(headers.get("subject", "")))
     text = below_subject(headers, words)
@@ -60,11 +60,11 @@ def _payload(root: Part, headers: Mapping[str, str]) -> Payload:
     )
 
 
-def _is_attached(part: Part) -> bool:
+def _is_attached(part: MailPart) -> bool:
     return part.is_attachment
 
 
-def _attachment(part: Part) -> Attachment:
+def _attachment(part: MailPart) -> Attachment:
     return Attachment(
         media_type=short(part.media_type),
         # Only the last part of a path: the sender must not choose where anything is stored.

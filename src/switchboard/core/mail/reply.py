@@ -53,7 +53,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class MailReply:
     """What is to be sent. `to` is a `reply_address`; `html` says the same as `text`; `key` names the part."""
 
     to: JsonObject
@@ -95,7 +95,7 @@ def message_id(key: str, own: str) -> str:
     return f"<{sha256(key.encode()).hexdigest()[:40]}@{domain_of(_ascii(own) or '') or 'switchboard.invalid'}>"
 
 
-def compose(reply: Reply, now: datetime) -> bytes:
+def compose(reply: MailReply, now: datetime) -> bytes:
     """The mail, with CRLF. `now` is an aware time. Raises ValueError if there is nobody to send it to."""
     to, own = _ascii(str(reply.to.get("to") or "")), _ascii(reply.own)
     if to is None or own is None:
@@ -109,7 +109,7 @@ def _references(given: object) -> list[str]:
     return [one for said in given for one in _ids(str(said))] if isinstance(given, list) else []
 
 
-def _head(reply: Reply, to: str, own: str, now: datetime) -> Iterator[str]:
+def _head(reply: MailReply, to: str, own: str, now: datetime) -> Iterator[str]:
     name = _encoded(_line(reply.name, _MAX_NAME), _PLAIN_NAME)
     yield f"From: {name} <{own}>" if name else f"From: {own}"
     yield f"To: {to}"
@@ -134,7 +134,7 @@ def answered_subject(subject: str) -> str:
     return f"Re: {rest}".strip()
 
 
-def _body(reply: Reply, boundary: str) -> Iterator[str | bytes]:
+def _body(reply: MailReply, boundary: str) -> Iterator[str | bytes]:
     words = tuple(_alternative(reply, boundary))
     if not reply.files:
         yield from words
@@ -142,7 +142,7 @@ def _body(reply: Reply, boundary: str) -> Iterator[str | bytes]:
     yield from _multipart("mixed", f"=_m{boundary}", (words, *(tuple(_attached(one)) for one in reply.files)))
 
 
-def _alternative(reply: Reply, boundary: str) -> Iterator[str | bytes]:
+def _alternative(reply: MailReply, boundary: str) -> Iterator[str | bytes]:
     plain = tuple(_words("plain", reply.text))
     if not reply.html:
         yield from plain

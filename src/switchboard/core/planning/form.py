@@ -15,7 +15,7 @@ from switchboard.core.planning.places import choices, place_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.llm import Tool
+from switchboard.domain.llm import OfferedTool
 
 ROUTE_DECISION: Final = "route_decision"
 REVIEW: Final = "review"
@@ -31,7 +31,7 @@ _TASK: Final[JsonObject] = {"type": "object", "properties": {"task": {"type": "s
 _DEEPEST: Final = 8
 
 
-def route_tool(menu: Menu) -> Tool:
+def route_tool(menu: Menu) -> OfferedTool:
     """The tool `route_decision`, with which the router says what is to be done."""
     properties: JsonObject = {
         "action": {"type": "string", "enum": list(_actions(menu))},
@@ -44,15 +44,15 @@ def route_tool(menu: Menu) -> Tool:
         "confidence": {"type": "number"},
     }
     schema = {"type": "object", "properties": properties, "required": ["action", "confidence"]}
-    return Tool(ROUTE_DECISION, "Say what is to be done with the message. Call it once.", schema)
+    return OfferedTool(ROUTE_DECISION, "Say what is to be done with the message. Call it once.", schema)
 
 
-def review_tool(menu: Menu) -> Tool:
+def review_tool(menu: Menu) -> OfferedTool:
     """The tool `review`, with which the router judges what there is."""
     verdicts = {"type": "string", "enum": ["complete", "extend", "give_up"]}
     properties = {"verdict": verdicts, "steps": _steps(menu)}
     schema = {"type": "object", "properties": properties, "required": ["verdict"]}
-    return Tool(REVIEW, "Say whether the results answer the message. Call it once.", schema)
+    return OfferedTool(REVIEW, "Say whether the results answer the message. Call it once.", schema)
 
 
 def _actions(menu: Menu) -> Iterator[str]:

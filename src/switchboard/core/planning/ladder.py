@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from switchboard.core.model_json import NotFound, Rung, read_object
+from switchboard.core.model_json import NoObject, Rung, read_object
 from switchboard.core.planning.form import REVIEW, ROUTE_DECISION
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
@@ -69,7 +69,7 @@ def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: 
     if not answers:
         return Settled(templates.best, "template", 0)
     found = _object_in(answers[-1], ROUTE_DECISION)
-    if isinstance(found, NotFound):
+    if isinstance(found, NoObject):
         faults = (found.why,)
     else:
         value, rung = found
@@ -96,21 +96,21 @@ def settle_review(
     if not answers:
         return Review("complete")
     found = _object_in(answers[-1], REVIEW)
-    read = Faulty((found.why,)) if isinstance(found, NotFound) else read_review(found[0], menu, limits, before)
+    read = Faulty((found.why,)) if isinstance(found, NoObject) else read_review(found[0], menu, limits, before)
     if isinstance(read, Review):
         return read
     return Retry(read.faults) if len(answers) < _TRIES else Review("complete")
 
 
-def _object_in(reply: Reply, tool: str) -> tuple[JsonMapping, Rung] | NotFound:
+def _object_in(reply: Reply, tool: str) -> tuple[JsonMapping, Rung] | NoObject:
     """The filled-in form in an answer. An object in the text counts, and is read strictly; calls only without one."""
     if "{" in reply.text or not reply.calls:
         found = read_object(reply.text)
-        return found if isinstance(found, NotFound) else (found.value, found.rung)
+        return found if isinstance(found, NoObject) else (found.value, found.rung)
     calls = [call for call in reply.calls if call.name == tool]
     if len(calls) != 1 or len(reply.calls) != 1:
-        return NotFound(f"call {tool} once, and nothing else")
+        return NoObject(f"call {tool} once, and nothing else")
     if not calls[0].malformed:
         return calls[0].arguments, "exact"
     found = read_object(calls[0].malformed)
-    return found if isinstance(found, NotFound) else (found.value, found.rung)
+    return found if isinstance(found, NoObject) else (found.value, found.rung)

@@ -74,7 +74,7 @@ class Approved(Struct, frozen=True):
     id: str
 
 
-class Refused(Struct, frozen=True):
+class StepRefused(Struct, frozen=True):
     """Somebody has refused a step, or nobody has decided in time."""
 
     id: str
@@ -87,21 +87,21 @@ class Halt(Struct, frozen=True):
     reason: HaltReason
 
 
-Event = Ended | Approved | Refused | Halt
+PlanEvent = Ended | Approved | StepRefused | Halt
 
 
 # What is to be done ---------------------------------------------------------------------------------------------------
 
 
-class Start(Struct, frozen=True):
+class StartStep(Struct, frozen=True):
     """Start a step, whose models may generate so many tokens; its end is reported with `Ended`."""
 
     step: PipelineStep
     tokens: int = 0
 
 
-class Ask(Struct, frozen=True):
-    """Ask for approval of a step; it is decided by `Approved` or `Refused`."""
+class AskApproval(Struct, frozen=True):
+    """Ask for approval of a step; it is decided by `Approved` or `StepRefused`."""
 
     step: PipelineStep
 
@@ -128,7 +128,7 @@ class Finish(Struct, frozen=True):
     """All steps have ended."""
 
 
-Command = Start | Ask | Record | StopStep | Park | Finish
+Command = StartStep | AskApproval | Record | StopStep | Park | Finish
 
 
 # The plan -------------------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def begin(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Advance:
     return _go_on(_plan(pipeline, limits, guard), ())
 
 
-def advance(plan: Plan, *events: Event) -> Advance:
+def advance(plan: Plan, *events: PlanEvent) -> Advance:
     """The plan after events, and what is to be done now: of several, all have happened before anything is begun.
 
     A decision about a step that does not wait for one, and a halt of a plan that has ended or was halted before,
@@ -233,7 +233,7 @@ def advance(plan: Plan, *events: Event) -> Advance:
     return _go_on(after, (*refused, *stops), [*ends] if few else None)
 
 
-def _happened(plan: Plan, event: Event) -> Plan:
+def _happened(plan: Plan, event: PlanEvent) -> Plan:
     match event:
         case Ended(end, review):
             if end.id not in plan.running:
@@ -241,7 +241,7 @@ def _happened(plan: Plan, event: Event) -> Plan:
             return _with_end(plan, end, review)
         case Approved(step_id) if step_id in plan.asked:
             return changed(plan, asked=plan.asked - {step_id}, approved=plan.approved | {step_id})
-        case Refused(step_id, why) if step_id in plan.asked:
+        case StepRefused(step_id, why) if step_id in plan.asked:
             return _with_end(plan, End(step_id, "failed", why=why))
         case Halt(reason) if plan.halted is None and not plan.ended:
             return changed(plan, halted=reason)
@@ -404,7 +404,9 @@ def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
     if not asks:
         return plan, []
     asked = plan.asked | {step.id for step in asks.values()}
-    return changed(plan, asked=asked, ready=tuple(n for n in plan.ready if n not in asks)), [*map(Ask, asks.values())]
+    return changed(plan, asked=asked, ready=tuple(n for n in plan.ready if n not in asks)), [
+        *map(AskApproval, asks.values())
+    ]
 
 
 def _started(plan: Plan) -> tuple[Plan, list[Command]]:
@@ -423,7 +425,7 @@ def _started(plan: Plan) -> tuple[Plan, list[Command]]:
             waiting.append(n)
         else:
             running[step.id], free = tokens, free - tokens
-            starts.append(Start(step, tokens))
+            starts.append(StartStep(step, tokens))
     if not starts:
         return plan, []
     return changed(plan, running=running, ready=tuple(sorted(waiting))), starts

@@ -19,7 +19,7 @@ from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.views import fair_shares, review_view, router_view, rule_for, specialist_view
 from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
-from switchboard.domain.llm import ChatMessage, Report, Request, Tool
+from switchboard.domain.llm import ChatMessage, OfferedTool, Report, Request
 from switchboard.domain.planning import PipelineStep
 
 LEAST_TOKENS: Final = 200
@@ -183,7 +183,7 @@ def _told_of(menu: Menu) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _request(system: str, said: str, tokens: int, form: Tool | None = None) -> Request:
+def _request(system: str, said: str, tokens: int, form: OfferedTool | None = None) -> Request:
     """One system message in front, then one message of the user: the templates of small models break on more."""
     tools = () if form is None else (form,)
     force = "" if form is None else form.name

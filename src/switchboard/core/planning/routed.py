@@ -20,7 +20,7 @@ FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutedPlan:
     """`pipeline` of what is carried out as steps, a single tool or specialist included. `notes` for the operator."""
 
     action: RouteAction
@@ -36,7 +36,7 @@ class Routed:
         """The notes as one line."""
         return "; ".join(self.notes)
 
-    def with_more(self, tokens: int, most: int) -> Routed:
+    def with_more(self, tokens: int, most: int) -> RoutedPlan:
         """Of a template: with so many tokens more, `most` in all."""
         if self.pipeline is None or self.source != "template":
             return self
@@ -48,12 +48,12 @@ class Routed:
         return {"format": FORMAT, **msgspec.to_builtins(self)}
 
 
-def read_routed(record: JsonMapping) -> Routed:
+def read_routed(record: JsonMapping) -> RoutedPlan:
     """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
     found = mapping(record).get("format")
     if not isinstance(found, int) or found > FORMAT:
         raise msgspec.ValidationError(f"its format is {found!r}, and this release knows those up to {FORMAT}")
-    return msgspec.convert(_without(record, "format", "usage"), Routed)
+    return msgspec.convert(_without(record, "format", "usage"), RoutedPlan)
 
 
 def _without(record: JsonMapping, *names: str) -> Mapping[str, object]:

@@ -78,7 +78,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class BudgetAccount:
     """What was spent on `day` (None: for one message) and what is reserved for running calls."""
 
     day: date | None = None
@@ -87,7 +87,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class BudgetRefusal:
     """Why a call may not be made: which cap it would exceed. `held` is the part of `used` that is only reserved."""
 
     scope: Scope
@@ -116,25 +116,25 @@ def amount(input_tokens: int, output_tokens: int, price: Price | None = None) ->
     return Amount(input_tokens + output_tokens, micros)
 
 
-def on(account: Account, today: date | None) -> Account:
+def on(account: BudgetAccount, today: date | None) -> BudgetAccount:
     """The spending as of `today`: a new day starts at nothing. A clock that went back a day starts no new one."""
     if account.day is None or today is None or today <= account.day:
         return account
-    return Account(today, reserved=account.reserved)
+    return BudgetAccount(today, reserved=account.reserved)
 
 
-def reserve(account: Account, wanted: Amount, cap: Cap) -> Account | Refusal:
+def reserve(account: BudgetAccount, wanted: Amount, cap: Cap) -> BudgetAccount | BudgetRefusal:
     """The spending with `wanted` reserved, or why not: spent, reserved and wanted must stay within `cap`."""
     used, held = account.spent + account.reserved, account.reserved
     scope: Scope = "message" if account.day is None else "day"
     if cap.tokens is not None and used.tokens + wanted.tokens > cap.tokens:
-        return Refusal(scope, "tokens", cap.tokens, used.tokens, wanted.tokens, held.tokens)
+        return BudgetRefusal(scope, "tokens", cap.tokens, used.tokens, wanted.tokens, held.tokens)
     if cap.micros is not None and used.micros + wanted.micros > cap.micros:
-        return Refusal(scope, "micros", cap.micros, used.micros, wanted.micros, held.micros)
+        return BudgetRefusal(scope, "micros", cap.micros, used.micros, wanted.micros, held.micros)
     return replace(account, reserved=account.reserved + wanted)
 
 
-def settle(account: Account, reserved: Amount, actual: Amount) -> Account:
+def settle(account: BudgetAccount, reserved: Amount, actual: Amount) -> BudgetAccount:
     """The spending after a call: its reservation is released, its actual cost is spent.
 
     The actual cost is booked even if it is above the cap: it has been paid. A call that was never made is settled with

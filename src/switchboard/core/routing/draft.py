@@ -46,7 +46,7 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class DocumentReader:
     """Reads one kind of document. `code` is that of its errors, `whole` the name of the document in messages."""
 
     code: str
@@ -198,7 +198,7 @@ def shown(name: object) -> str:
     return str(name)[:_SHOWN]
 
 
-_API: Final = Reader("invalid_rule", "the rule")
+_API: Final = DocumentReader("invalid_rule", "the rule")
 
 
 def parse_draft(value: object, path: str = "") -> RuleDraft:

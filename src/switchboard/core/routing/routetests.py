@@ -24,7 +24,7 @@ from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.routing.backtest import DeadEnd, Receivers, receivers
 from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import simulate
-from switchboard.core.routing.draft import Reader
+from switchboard.core.routing.draft import DocumentReader
 from switchboard.core.routing.facts import facts, with_derived
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.words import near, or_list
@@ -33,7 +33,7 @@ from switchboard.domain.routing import DeadLetterCategory, SystemId, TeamId, Tra
 
 _KEYS: Final = ("name", "facts", "envelope", "pinned", "expect")
 _CATEGORIES: Final[Mapping[str, DeadLetterCategory]] = {name: name for name in get_args(DeadLetterCategory)}
-_READER: Final = Reader("invalid_route_tests", "the file of route tests")
+_READER: Final = DocumentReader("invalid_route_tests", "the file of route tests")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class RouteCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RouteTestOutcome:
     """The result of a case, with its trail."""
 
     case: RouteCase
@@ -68,15 +68,15 @@ def parse_cases(document: object, now: datetime, channels: Channels = CHANNELS) 
     return [_case(one, f"cases[{at}]", now, channels) for at, one in enumerate(cases)]
 
 
-def run_cases(index: RoutingIndex, cases: Iterable[RouteCase]) -> list[Outcome]:
+def run_cases(index: RoutingIndex, cases: Iterable[RouteCase]) -> list[RouteTestOutcome]:
     """Each case decided by these rules, in the order of `cases`."""
     return [_run(index, case) for case in cases]
 
 
-def _run(index: RoutingIndex, case: RouteCase) -> Outcome:
+def _run(index: RoutingIndex, case: RouteCase) -> RouteTestOutcome:
     decision = simulate(index, case.facts, case.pinned)
     got = receivers(decision)
-    return Outcome(case, got == case.expected, case.expected, got, decision.trail)
+    return RouteTestOutcome(case, got == case.expected, case.expected, got, decision.trail)
 
 
 def _case(value: object, path: str, now: datetime, channels: Channels) -> RouteCase:

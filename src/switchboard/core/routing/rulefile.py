@@ -25,7 +25,7 @@ from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.core.routing.draft import DRAFT_KEYS, Edit, Reader, draft_of, shown, with_draft
+from switchboard.core.routing.draft import DRAFT_KEYS, DocumentReader, Edit, draft_of, shown, with_draft
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Filters, Rule, RuleChange, RuleDraft, SystemId, Target, TeamId
 
@@ -36,7 +36,7 @@ _MADE_KEYS: Final = ("rule_id", "source", "created_by", "created_at", "updated_b
 _CONTENT: Final = (*DRAFT_KEYS, "source", "created_by", "created_at")
 """A rule's contents, and what its rank depends on; not who edited it last."""
 _content = attrgetter(*_CONTENT)
-_READER: Final = Reader("invalid_rule_file", "the rule file")
+_READER: Final = DocumentReader("invalid_rule_file", "the rule file")
 
 
 def rule_json(rule: Rule) -> JsonObject:

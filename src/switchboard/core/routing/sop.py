@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from switchboard.core.routing.draft import Edit, Reader, new_rule, shown, with_draft
+from switchboard.core.routing.draft import DocumentReader, Edit, new_rule, shown, with_draft
 from switchboard.core.words import near, or_list
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
 
@@ -30,7 +30,7 @@ PREFIX: Final = "sop:"
 _REQUIREMENTS: Final = "routing_requirements"
 _WHO: Final = ("agent", "role", "target")
 _KEYS: Final = ("name", "team", "channel", "filters", "priority", "copy", "reply_to_automatic", *_WHO)
-_READER: Final = Reader("invalid_sop", "the SOP")
+_READER: Final = DocumentReader("invalid_sop", "the SOP")
 
 Teams = Mapping[TeamId, Team]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from switchboard.core.routing.draft import Reader
+from switchboard.core.routing.draft import DocumentReader
 from switchboard.core.words import or_list
 from switchboard.domain.routing import Member, RuleDraft, SystemId, SystemNumber, Target, Team, TeamId
 
@@ -40,7 +40,7 @@ _SEED_KEYS: Final = frozenset({"strategy", "procedures", "allowed_skills", "auto
 _SYSTEM_KEYS: Final = frozenset(
     {"name", "type", "agent_id", "description", "capabilities", "engine", "config", "active", "skill_grants"}
 )
-_READER: Final = Reader("invalid_team_file", "the file")
+_READER: Final = DocumentReader("invalid_team_file", "the file")
 
 
 @dataclass(frozen=True, slots=True)

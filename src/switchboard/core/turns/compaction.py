@@ -120,7 +120,7 @@ class Compacted:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CompactionPart:
     """What a model reads for one answer: lines that the same people may hear, and what was said before in short.
 
     `own`: the lines whose facts are for these people and for nobody else.
@@ -131,7 +131,9 @@ class Part:
     summary: str = ""
 
 
-def parts_of(lines: Sequence[Line], summary: str = "", before: Sequence[tuple[str, bool]] = ()) -> tuple[Part, ...]:
+def parts_of(
+    lines: Sequence[Line], summary: str = "", before: Sequence[tuple[str, bool]] = ()
+) -> tuple[CompactionPart, ...]:
     """The parts of a conversation, mostly one; the last is what a summary is made of. `before`: as in `audience`.
 
     A model that reads two people's private words together may put those of one into a fact of the other, and be told
@@ -140,14 +142,14 @@ def parts_of(lines: Sequence[Line], summary: str = "", before: Sequence[tuple[st
     told = [one for one in lines if one.learn]
     people = dict.fromkeys(who for who, private in (*before, *((o.person, o.private) for o in told)) if private)
     group = tuple(one for one in told if not one.private)
-    open_to_all = [Part(group, group, "" if any(private for _, private in before) else summary)]
+    open_to_all = [CompactionPart(group, group, "" if any(private for _, private in before) else summary)]
     return (*(open_to_all if group or not people else ()), *(_private(told, one, summary, before) for one in people))
 
 
-def _private(told: Sequence[Line], person: str, summary: str, before: Sequence[tuple[str, bool]]) -> Part:
+def _private(told: Sequence[Line], person: str, summary: str, before: Sequence[tuple[str, bool]]) -> CompactionPart:
     heard = all(not private or who == person for who, private in before)
     lines = tuple(one for one in told if not one.private or one.person == person)
-    return Part(lines, tuple(one for one in lines if one.private), summary if heard else "")
+    return CompactionPart(lines, tuple(one for one in lines if one.private), summary if heard else "")
 
 
 def merged(parts: Sequence[Compacted]) -> Compacted:

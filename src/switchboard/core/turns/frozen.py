@@ -12,9 +12,9 @@ from datetime import datetime
 import msgspec
 
 from switchboard.core.turns.images import FrozenImage
-from switchboard.core.turns.limits import Limits
+from switchboard.core.turns.limits import LoopLimits
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.llm import Tool
+from switchboard.domain.llm import OfferedTool
 from switchboard.ports.engine import Effect
 from switchboard.ports.history import Entry
 
@@ -32,9 +32,9 @@ class FrozenTool:
     """Why a person must approve each call; empty: they need not."""
 
     @property
-    def offered(self) -> Tool:
+    def offered(self) -> OfferedTool:
         """As the model sees it."""
-        return Tool(self.name, self.description, self.parameters)
+        return OfferedTool(self.name, self.description, self.parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Frozen:
     opening: str
     models: tuple[str, ...]
     tools: tuple[FrozenTool, ...] = ()
-    limits: Limits = Limits()  # noqa: RUF009 - a frozen value
+    limits: LoopLimits = LoopLimits()  # noqa: RUF009 - a frozen value
     history: tuple[Entry, ...] = ()
     urls: tuple[str, ...] = ()
     """Those that the person has written, in the one form of `tools/urls.py`."""

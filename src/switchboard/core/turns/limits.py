@@ -14,7 +14,7 @@ from switchboard.ports.engine import StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LoopLimits:
     """The most that one turn may use. `seconds` of work, not of waiting; `micros` are micro-dollars, None: no limit.
 
     `repeats`: how many times in a row the same call may have the same result. `generated`: tokens that models may
@@ -56,7 +56,7 @@ _LEAST: Final = 400
 """Tokens that are kept for the answer, of those that may be generated."""
 
 
-def reached(limits: Limits, used: Used, done: Sequence[Done]) -> StopReason | None:
+def reached(limits: LoopLimits, used: Used, done: Sequence[Done]) -> StopReason | None:
     """The limit at which a turn is. The last request is kept for the answer."""
     if used.seconds >= limits.seconds:
         return "limit:time"
@@ -71,7 +71,7 @@ def reached(limits: Limits, used: Used, done: Sequence[Done]) -> StopReason | No
     return "limit:requests" if used.requests >= limits.requests - 1 else None
 
 
-def may_generate(limits: Limits, used: Used, most: int, *, last: bool) -> int:
+def may_generate(limits: LoopLimits, used: Used, most: int, *, last: bool) -> int:
     """The tokens that the next request may generate: `most`, or half of what is left; all of it, if it is the last."""
     if limits.generated is None:
         return most

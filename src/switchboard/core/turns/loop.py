@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 
-from switchboard.core.turns.limits import Done, Limits, Used, reached
+from switchboard.core.turns.limits import Done, LoopLimits, Used, reached
 from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
 from switchboard.ports.engine import StopReason
 
@@ -34,7 +34,7 @@ _NOT_RUN: Final = "not carried out: the limit of tool calls for this message is 
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class SendRequest:
     """Send request number `n`. `tools`: whether the model may call those that it is shown."""
 
     n: int
@@ -43,7 +43,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class MakeCall:
     """A call to carry out as the step `path`."""
 
     path: str
@@ -54,11 +54,11 @@ class Call:
 class Run:
     """Carry out these calls, and pass their results back all together, in this order."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[MakeCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishTurn:
     """The turn is over."""
 
     text: str
@@ -66,7 +66,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class LoopProgress:
     """How far a turn has come. `messages` are those of this turn, its first one included."""
 
     messages: tuple[ChatMessage, ...]
@@ -75,29 +75,31 @@ class Progress:
     pending: tuple[ToolCall, ...] = ()
     empty: bool = False
     """Whether the last reply was empty."""
-    end: Finish | None = None
+    end: FinishTurn | None = None
 
 
-def begin(opening: str, images: Sequence[Image] = ()) -> Progress:
+def begin(opening: str, images: Sequence[Image] = ()) -> LoopProgress:
     """The turn before its first request."""
-    return Progress((ChatMessage("user", opening, images=tuple(images)),))
+    return LoopProgress((ChatMessage("user", opening, images=tuple(images)),))
 
 
-def next_step(progress: Progress, limits: Limits) -> Ask | Run | Finish:
+def next_step(progress: LoopProgress, limits: LoopLimits) -> SendRequest | Run | FinishTurn:
     """What to do next."""
     if progress.end is not None:
         return progress.end
     if progress.pending:
         return Run(_paths(progress, limits))
-    return Ask(progress.used.requests + 1, progress.messages, tools=stopping(progress, limits) is None)
+    return SendRequest(progress.used.requests + 1, progress.messages, tools=stopping(progress, limits) is None)
 
 
-def stopping(progress: Progress, limits: Limits) -> StopReason | None:
+def stopping(progress: LoopProgress, limits: LoopLimits) -> StopReason | None:
     """The limit because of which the next request is the last one."""
     return reached(limits, progress.used, progress.done)
 
 
-def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float = 0.0, micros: int = 0) -> Progress:
+def answered(
+    progress: LoopProgress, reply: Reply, limits: LoopLimits, *, seconds: float = 0.0, micros: int = 0
+) -> LoopProgress:
     """After a reply: its text is the end of the turn, or its calls are to be carried out.
 
     Where its usage is not reported, and generated tokens are limited, the caller has put in what was reserved.
@@ -121,27 +123,27 @@ def answered(progress: Progress, reply: Reply, limits: Limits, *, seconds: float
         return replace(after, messages=(*progress.messages, said), pending=said.calls, empty=False)
     if reply.text.strip():
         ended: StopReason = "length" if reply.stop_reason == "length" else "end"
-        return replace(after, end=Finish(reply.text.strip(), ended))
-    return replace(after, empty=True, end=Finish(EMPTY, "error") if progress.empty else None)
+        return replace(after, end=FinishTurn(reply.text.strip(), ended))
+    return replace(after, empty=True, end=FinishTurn(EMPTY, "error") if progress.empty else None)
 
 
-def failed(progress: Progress, limits: Limits) -> Progress | None:
+def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
     """After the last request of a turn at its limit has failed: the template. None: it was not the last."""
     stop = stopping(progress, limits)
     return None if stop is None else replace(progress, end=ended_at(stop))
 
 
-def ended_at(stop: StopReason, text: str = "") -> Finish:
+def ended_at(stop: StopReason, text: str = "") -> FinishTurn:
     """The end at a limit: with what was said until then, else the template."""
-    return Finish(text.strip() or _TEMPLATES[stop], stop)
+    return FinishTurn(text.strip() or _TEMPLATES[stop], stop)
 
 
-def day_spent(progress: Progress) -> Progress:
+def day_spent(progress: LoopProgress) -> LoopProgress:
     """After a request that was not sent because it could exceed the spending of a day: the end of the turn."""
-    return replace(progress, end=Finish(DAY_SPENT, "limit:money"))
+    return replace(progress, end=FinishTurn(DAY_SPENT, "limit:money"))
 
 
-def carried_out(progress: Progress, results: Sequence[ToolResult], *, seconds: float = 0.0) -> Progress:
+def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, seconds: float = 0.0) -> LoopProgress:
     """After the calls: results in the order of `Run`, fewer than calls where a limit was reached before."""
     calls = progress.pending
     missing = (ToolResult(call.id or "", _NOT_RUN, ok=False) for call in calls[len(results) :])
@@ -165,7 +167,7 @@ def written(call: ToolCall) -> str:
     return json.dumps(dict(call.arguments), ensure_ascii=False, sort_keys=True)
 
 
-def _cut_off(progress: Progress, reply: Reply) -> Progress:
+def _cut_off(progress: LoopProgress, reply: Reply) -> LoopProgress:
     """Of a reply that was cut off, not even the call before the last is certain to be what the model wanted."""
     said = ChatMessage("assistant", reply.text.strip() or "…")
     return replace(progress, messages=(*progress.messages, said, ChatMessage("user", CUT_OFF)), empty=False)
@@ -176,13 +178,13 @@ def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
     return tuple(call if call.id else replace(call, id=f"call_{n}_{i}") for i, call in enumerate(calls, 1))
 
 
-def _paths(progress: Progress, limits: Limits) -> tuple[Call, ...]:
+def _paths(progress: LoopProgress, limits: LoopLimits) -> tuple[MakeCall, ...]:
     """The calls that may still be made, each with a path of its own: models do repeat ids."""
     left = progress.pending[: limits.tool_calls - progress.used.tool_calls]
-    found: dict[str, Call] = {}
+    found: dict[str, MakeCall] = {}
     for call in left:
         name = f"tool:{progress.used.requests}:{(call.id or '')[:100]}"
         paths = (name if n == 1 else f"{name}#{n}" for n in count(1))
         path = next(one for one in paths if one not in found)
-        found[path] = Call(path, call)
+        found[path] = MakeCall(path, call)
     return tuple(found.values())

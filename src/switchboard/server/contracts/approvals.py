@@ -8,7 +8,7 @@ from pydantic import StringConstraints
 
 from switchboard.app.approvals.service import Verb
 from switchboard.domain.shown import ApprovalState, ShownApproval
-from switchboard.server.contracts.messages import Answer, Body, Cursor, Id, Limit, Words
+from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, ResponseBody, Words
 
 Said = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4000, pattern=r"^[^\x00]*$")]
 
@@ -46,7 +46,7 @@ class DecideApproval(WhichApproval):
     text: Words = ""
 
 
-class ApprovalPage(Answer):
+class ApprovalPage(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     approvals: list[ShownApproval]

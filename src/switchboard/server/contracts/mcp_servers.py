@@ -7,16 +7,16 @@ from typing import Annotated
 from pydantic import Field
 
 from switchboard.domain.shown import ShownMcpServer, ShownMcpTool
-from switchboard.server.contracts.messages import Answer, Body
+from switchboard.server.contracts.messages import Body, ResponseBody
 
 
-class McpServers(Answer):
+class McpServers(ResponseBody):
     """By name."""
 
     servers: list[ShownMcpServer]
 
 
-class McpTools(Answer):
+class McpTools(ResponseBody):
     """By name, those that wait for an operator or are gone included."""
 
     server: str
@@ -29,7 +29,7 @@ class McpAcceptance(Body):
     tools: Annotated[dict[str, str], Field(min_length=1, max_length=200)]
 
 
-class AcceptedMcpTools(Answer):
+class AcceptedMcpTools(ResponseBody):
     """`accepted` counts the tools that may be used from now on."""
 
     server: str

@@ -53,7 +53,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Answer(BaseModel):
+class ResponseBody(BaseModel):
     """The answer of an interface."""
 
     # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
@@ -220,7 +220,7 @@ class NewToken(Body):
 # Answers ------------------------------------------------------------------------------------------------------------
 
 
-class ErrorInfo(Answer):
+class ErrorInfo(ResponseBody):
     """`code` is stable, `message` may change.
 
     `field` is present if a single field is at fault, `details` if more can be said.
@@ -232,13 +232,13 @@ class ErrorInfo(Answer):
     details: JsonObject | None = None
 
 
-class ErrorBody(Answer):
+class ErrorBody(ResponseBody):
     """The form of every error."""
 
     error: ErrorInfo
 
 
-class FilesAnswer(Answer):
+class FilesAnswer(ResponseBody):
     """Whether the files of a message are to be uploaded before it is submitted, and how large one may be.
 
     `reason`: why not. The message was accepted before (`known`), nobody will see it (`history`), or its sender must be
@@ -250,7 +250,7 @@ class FilesAnswer(Answer):
     most_bytes: Annotated[int, Field(ge=0)]
 
 
-class AcceptedBody(Answer):
+class AcceptedBody(ResponseBody):
     """The message is stored. A duplicate has the id of the first message and no triage fields."""
 
     request_id: UUID
@@ -260,7 +260,7 @@ class AcceptedBody(Answer):
     triage_target: str = Field(default="")
 
 
-class HookAnswer(Answer):
+class HookAnswer(ResponseBody):
     """What became of a webhook.
 
     `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for us;
@@ -272,59 +272,59 @@ class HookAnswer(Answer):
     quarantine_id: UUID | None
 
 
-class BatchAnswer(Answer):
+class BatchAnswer(ResponseBody):
     """A result or an error per envelope, in the order of the request."""
 
     results: list[AcceptedBody | ErrorBody]
 
 
-class MessagePage(Answer):
+class MessagePage(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     messages: list[MessageView]
     next_cursor: str | None
 
 
-class FoundIds(Answer):
+class FoundIds(ResponseBody):
     """Messages, dead letters, replies, rules, contacts, and events in quarantine, whose ids begin as asked."""
 
     matches: list[Found]
 
 
-class DeliveryPage(Answer):
+class DeliveryPage(ResponseBody):
     """Newest message first. `next_cursor` is null on the last page."""
 
     deliveries: list[ShownDelivery]
     next_cursor: str | None
 
 
-class LeasedReplies(Answer):
+class LeasedReplies(ResponseBody):
     """At most one reply per conversation, to keep the order."""
 
     replies: list[LeasedReply]
 
 
-class OutboxRows(Answer):
+class OutboxRows(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     replies: list[OutboxRow]
     next_cursor: str | None
 
 
-class ReplyState(Answer):
+class ReplyState(ResponseBody):
     """The state of the reply after the request."""
 
     state: OutboxState
 
 
-class PartRecorded(Answer):
+class PartRecorded(ResponseBody):
     """The state of the part after the request. The reply is leased for `lease_s` more seconds."""
 
     state: PartState
     lease_s: float
 
 
-class TeamList(Answer):
+class TeamList(ResponseBody):
     """By id, with the version of the rules. `next_cursor` is null on the last page."""
 
     version: int
@@ -332,14 +332,14 @@ class TeamList(Answer):
     next_cursor: str | None
 
 
-class AgentList(Answer):
+class AgentList(ResponseBody):
     """By id. `next_cursor` is null on the last page."""
 
     agents: list[AgentView]
     next_cursor: str | None
 
 
-class LaneView(Answer):
+class LaneView(ResponseBody):
     """A queue that is not idle. `parked` counts items that wait for an event or a time while the others go on."""
 
     lane: str
@@ -356,86 +356,86 @@ class LaneView(Answer):
     """Items that wait for an event or a time while the others go on."""
 
 
-class LaneList(Answer):
+class LaneList(ResponseBody):
     """The longest waiting first. `next_cursor` is null on the last page."""
 
     lanes: list[LaneView]
     next_cursor: str | None
 
 
-class Resumed(Answer):
+class Resumed(ResponseBody):
     """The lane continues with its next item."""
 
     lane: str
     state: Literal["resumed"]
 
 
-class Released(Answer):
+class Released(ResponseBody):
     """The account is free."""
 
     status: Literal["released"]
 
 
-class CursorKept(Answer):
+class CursorKept(ResponseBody):
     """The cursor is saved."""
 
     status: Literal["saved"]
 
 
-class ConversationMoveKept(Answer):
+class ConversationMoveKept(ResponseBody):
     """The move is known."""
 
     status: Literal["saved"]
 
 
-class PostedRow(Answer):
+class PostedRow(ResponseBody):
     """An event as the platform posted it, in base64."""
 
     posted_id: int
     raw: str
 
 
-class PostedRows(Answer):
+class PostedRows(ResponseBody):
     """In their order."""
 
     events: list[PostedRow]
 
 
-class PostedSettled(Answer):
+class PostedSettled(ResponseBody):
     """They are not handed out again."""
 
     status: Literal["settled"]
 
 
-class QuarantinePage(Answer):
+class QuarantinePage(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     events: list[Quarantined]
     next_cursor: str | None
 
 
-class Replayed(Answer):
+class Replayed(ResponseBody):
     """The connector is to submit the event again."""
 
     quarantine_id: UUID
     replay: Literal[True]
 
 
-class Discarded(Answer):
+class Discarded(ResponseBody):
     """The event is no longer kept."""
 
     quarantine_id: UUID
     status: Literal["discarded"]
 
 
-class HeartbeatAnswer(Answer):
+class HeartbeatAnswer(ResponseBody):
     """Send the next heartbeat after `interval_s` seconds."""
 
     status: Literal["ok"]
     interval_s: int
 
 
-class ConnectorList(Answer):
+class ConnectorList(ResponseBody):
     """By channel and endpoint. `next_cursor` is null on the last page."""
 
     connectors: list[Connector]
@@ -449,21 +449,21 @@ class TokenIssued(Token):
     token: str
 
 
-class TokenList(Answer):
+class TokenList(ResponseBody):
     """Oldest first. `next_cursor` is null on the last page."""
 
     tokens: list[Token]
     next_cursor: str | None
 
 
-class Revoked(Answer):
+class Revoked(ResponseBody):
     """The token is no longer valid."""
 
     name: str
     status: Literal["revoked"]
 
 
-class BalanceView(Answer):
+class BalanceView(ResponseBody):
     """Counts by state; the states add up to `accepted`."""
 
     accepted: int
@@ -490,7 +490,7 @@ class BooksView(BalanceView):
     stale: bool
 
 
-class Health(Answer):
+class Health(ResponseBody):
     """Whether the database can be reached."""
 
     status: Literal["ok", "unavailable"]

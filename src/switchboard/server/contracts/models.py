@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from switchboard.domain.shown import Read
-from switchboard.server.contracts.messages import Answer, Body, Line, Word
+from switchboard.server.contracts.messages import Body, Line, ResponseBody, Word
 
 
 class CorrectionBody(Body):
@@ -20,14 +20,14 @@ class CorrectionBody(Body):
     only_note: bool = False
 
 
-class ClassificationPage(Answer):
+class ClassificationPage(ResponseBody):
     """Newest message first. `next_cursor` is null on the last page."""
 
     classifications: list[Read]
     next_cursor: str | None
 
 
-class CaseView(Answer):
+class CaseView(ResponseBody):
     """The facts of a message, and who should get it: a butler, or those to whom the rules of a team lead."""
 
     name: str
@@ -35,7 +35,7 @@ class CaseView(Answer):
     expect: str | list[str]
 
 
-class CaseFile(Answer):
+class CaseFile(ResponseBody):
     """Corrections as cases for `POST /v1/rules/test`, newest first."""
 
     cases: list[CaseView]

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from switchboard.app.messages.pairing import PairingCode
 from switchboard.domain.shown import ShownContact
-from switchboard.server.contracts.messages import Answer, Body, Word
+from switchboard.server.contracts.messages import Body, ResponseBody, Word
 
 __all__ = ["PairingCode"]
 
@@ -26,20 +26,20 @@ class ContactBody(CodeBody):
     scope: Literal["person", "group"] = "person"
 
 
-class ContactPage(Answer):
+class ContactPage(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     contacts: list[ShownContact]
     next_cursor: str | None
 
 
-class AllowedContact(Answer):
+class AllowedContact(ResponseBody):
     """Who was let in."""
 
     contact_id: UUID
 
 
-class DecidedContact(Answer):
+class DecidedContact(ResponseBody):
     """`messages` counts those that were released, or forgotten."""
 
     contact_id: UUID

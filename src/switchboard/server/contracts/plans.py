@@ -7,19 +7,19 @@ from typing import Annotated
 from pydantic import StringConstraints
 
 from switchboard.domain.shown import ShownPlan
-from switchboard.server.contracts.messages import Answer, Body, Word
+from switchboard.server.contracts.messages import Body, ResponseBody, Word
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=20_000, pattern=r"^[^\x00]*$")]
 
 
-class PlanPage(Answer):
+class PlanPage(ResponseBody):
     """Newest message first, without steps. `next_cursor` is null on the last page."""
 
     plans: list[ShownPlan]
     next_cursor: str | None
 
 
-class PlansOfMessage(Answer):
+class PlansOfMessage(ResponseBody):
     """What the butlers of a message have planned for it, with all steps."""
 
     plans: list[ShownPlan]

@@ -23,7 +23,7 @@ from switchboard.core.routing.lint import Finding
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
-from switchboard.server.contracts.messages import Answer, Body, Id, Line, Word
+from switchboard.server.contracts.messages import Body, Id, Line, ResponseBody, Word
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView", "Written"]
 
@@ -207,7 +207,7 @@ class SopBody(Body):
 # Answers ------------------------------------------------------------------------------------------------------------
 
 
-class RuleList(Answer):
+class RuleList(ResponseBody):
     """Oldest first. `next_cursor` is null on the last page."""
 
     version: int
@@ -215,7 +215,7 @@ class RuleList(Answer):
     next_cursor: str | None
 
 
-class RuleEvent(Answer):
+class RuleEvent(ResponseBody):
     """What a version did to a rule: `before` is null if it was new, `after` if it was removed."""
 
     version: int
@@ -226,14 +226,14 @@ class RuleEvent(Answer):
     after: RuleView | None
 
 
-class RuleDetail(Answer):
+class RuleDetail(ResponseBody):
     """A rule with its history, newest first; a removed rule as it last was."""
 
     rule: RuleView
     history: list[RuleEvent]
 
 
-class WrittenRuleView(Answer):
+class WrittenRuleView(ResponseBody):
     """The rule as it is now, or would be after a dry run.
 
     `warnings` is null if the team has too many rules to check, `blast` if it could not be computed; `fresh` is false if
@@ -247,14 +247,14 @@ class WrittenRuleView(Answer):
     fresh: bool
 
 
-class VersionPage(Answer):
+class VersionPage(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     versions: list[RuleSetVersion]
     next_cursor: str | None
 
 
-class DiffAnswer(Answer):
+class DiffAnswer(ResponseBody):
     """The differences between two versions, one per rule. `changes` has the first 200 of `changed`."""
 
     from_: Annotated[int, Field(alias="from")]
@@ -263,7 +263,7 @@ class DiffAnswer(Answer):
     changes: list[ChangeView]
 
 
-class RuleFile(Answer):
+class RuleFile(ResponseBody):
     """All rules of each team (`switchboard.rules.v1`); it can be imported as it is."""
 
     format: Literal["switchboard.rules.v1"]
@@ -271,7 +271,7 @@ class RuleFile(Answer):
     teams: dict[str, list[JsonObject]]
 
 
-class TestResult(Answer):
+class TestResult(ResponseBody):
     """A case: who was expected to get the message, who gets it, and why."""
 
     name: str
@@ -281,7 +281,7 @@ class TestResult(Answer):
     trail: list[JsonObject]
 
 
-class TestAnswer(Answer):
+class TestAnswer(ResponseBody):
     """The results of the cases, in their order."""
 
     version: int
@@ -290,14 +290,14 @@ class TestAnswer(Answer):
     results: list[TestResult]
 
 
-class SopList(Answer):
+class SopList(ResponseBody):
     """By name. `next_cursor` is null on the last page."""
 
     sops: list[SopRules]
     next_cursor: str | None
 
 
-class AuditList(Answer):
+class AuditList(ResponseBody):
     """Newest first. `next_cursor` is null on the last page."""
 
     entries: list[AuditEntry]

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.accounts import Account, Holder, Wanted
+from switchboard.app.messages.accounts import AccountId, Holder, Wanted
 from switchboard.server.contracts.messages import (
     AccountLease,
     AccountLeaseBody,
@@ -37,7 +37,7 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 @router.post("/lease", **operation("lease_account", "Lease an account, or renew its lease", AccountLease, 409))
 async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
     """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
-    account = Account(body.channel, body.endpoint)
+    account = AccountId(body.channel, body.endpoint)
     holder, wanted = Holder(body.instance_id, body.restarted), Wanted(body.answering, body.recent_s)
     return answer(await parts.accounts.lease(caller, account, holder, wanted))
 
@@ -45,21 +45,21 @@ async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Resp
 @router.delete("/lease", **operation("release_account", "Release an account", Released, 409))
 async def release(caller: Connector, parts: Parts, channel: Word, endpoint: Word, lease: Number) -> Response:
     """A standby can lease it at once. 409 `lease_lost` if the lease has ended already."""
-    await parts.accounts.release(caller, Account(channel, endpoint), lease)
+    await parts.accounts.release(caller, AccountId(channel, endpoint), lease)
     return answer({"status": "released"})
 
 
 @router.put("/cursor", **operation("save_cursor", "Save the cursor of an account", CursorKept, 409))
 async def save_cursor(caller: Connector, parts: Parts, body: CursorBody) -> Response:
     """What the next lease returns. 409 `lease_lost` if the lease has ended, and the old cursor is kept."""
-    await parts.accounts.save_cursor(caller, Account(body.channel, body.endpoint), body.lease, body.cursor)
+    await parts.accounts.save_cursor(caller, AccountId(body.channel, body.endpoint), body.lease, body.cursor)
     return answer({"status": "saved"})
 
 
 @router.post("/moves", **operation("move_conversation", "Say that a conversation has moved", ConversationMoveKept, 409))
 async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> Response:
     """Approvals follow, and each lease tells it as `moved`. 409 `lease_lost` if the lease has ended."""
-    await parts.accounts.move(caller, Account(body.channel, body.endpoint), body.lease, body.old, body.new)
+    await parts.accounts.move(caller, AccountId(body.channel, body.endpoint), body.lease, body.old, body.new)
     return answer({"status": "saved"})
 
 
@@ -67,7 +67,7 @@ async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> R
 async def posted(request: Request, caller: Connector, parts: Parts, body: PostedNext) -> Response:
     """Those after the number `after` that are not settled, oldest first; waits up to `wait_s` seconds for the first."""
     async with parts.polls.watch(request.receive) as gone:
-        account = Account(body.channel, body.endpoint)
+        account = AccountId(body.channel, body.endpoint)
         found = await parts.posted.next(caller, account, body.after, body.wait_s, gone)
     rows = [{"posted_id": one.posted_id, "raw": b64encode(one.raw).decode("ascii")} for one in found]
     return answer({"events": rows})
@@ -80,5 +80,5 @@ async def settle_posted(
     caller: Connector, parts: Parts, channel: Word, endpoint: Word, lease: Number, upto: Number
 ) -> Response:
     """All up to the number `upto`. 409 `lease_lost` if the lease has ended, and all of them stay."""
-    await parts.posted.settle(caller, Account(channel, endpoint), lease, upto)
+    await parts.posted.settle(caller, AccountId(channel, endpoint), lease, upto)
     return answer({"status": "settled"})

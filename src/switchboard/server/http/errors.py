@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from switchboard.app.messages.intake import ErrorDetail, Refused, refused
+from switchboard.app.messages.intake import ErrorDetail, IntakeRefused, refused
 from switchboard.core.envelope.strict import too_deep
 from switchboard.domain.errors import AccountHeld, InvalidInput, NotJson, Overloaded, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping
@@ -56,7 +56,7 @@ def _headers(error: SwitchboardError) -> dict[str, str]:
     return {"WWW-Authenticate": "Bearer"} if error.status == HTTPStatus.UNAUTHORIZED else {}
 
 
-def _response(status: int, body: Refused, headers: Mapping[str, str] | None = None) -> Response:
+def _response(status: int, body: IntakeRefused, headers: Mapping[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(body), status, headers, media_type="application/json")
 
 
@@ -75,7 +75,7 @@ async def _framework(request: Request, error: Exception) -> Response:
     if isinstance(error.__cause__, RecursionError):
         return error_response(too_deep())
     code = _CODES.get(error.status_code, "http_error")
-    return _response(error.status_code, Refused(ErrorDetail(code, _told(request, error))), error.headers)
+    return _response(error.status_code, IntakeRefused(ErrorDetail(code, _told(request, error))), error.headers)
 
 
 async def _gone(_: Request, __: Exception) -> Response:
@@ -123,7 +123,7 @@ async def _unexpected(_: Request, error: Exception) -> Response:
 def unexpected(error: Exception) -> Response:
     """A defect of ours: the trace is logged, and nothing of it is told."""
     log.error("unexpected error in a request", exc_info=error)
-    return _response(500, Refused(ErrorDetail("internal_error", "internal error; see the server's log")))
+    return _response(500, IntakeRefused(ErrorDetail("internal_error", "internal error; see the server's log")))
 
 
 def install_errors(app: FastAPI) -> None:

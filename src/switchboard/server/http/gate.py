@@ -47,7 +47,7 @@ _ARRIVING: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GateLimits:
     """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`.
 
     `by_path` stands there in place of `large`. What is `streamed` is never whole in memory, nor what comes by `links`,
@@ -101,10 +101,10 @@ class LargeBodies:
             yield
 
 
-class Gate:
+class RequestGate:
     """Asks for a token, limits bodies, and answers by its own names only."""
 
-    def __init__(self, app: ASGIApp, access: Access, limits: Limits, hosts: Hosts) -> None:
+    def __init__(self, app: ASGIApp, access: Access, limits: GateLimits, hosts: Hosts) -> None:
         self._app = app
         self._hosts = hosts
         self._access = access

@@ -14,7 +14,7 @@ from fastapi.responses import StreamingResponse
 from switchboard.app.access import Principal
 from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.rules.proposals import Wanted
-from switchboard.app.rules.replays import Progress, Proposal, Question, Span
+from switchboard.app.rules.replays import Proposal, ReplayProgress, ReplayQuestion, ReplaySpan
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.draft import parse_facts
 from switchboard.domain.errors import SwitchboardError, Unavailable
@@ -45,10 +45,10 @@ async def explain(caller: Reader, parts: Parts, reach: Within, body: DryRunBody)
     return answer(await parts.replays.dry_run(question(caller, body), reach))
 
 
-def question(caller: Principal, body: DryRunBody) -> Question:
+def question(caller: Principal, body: DryRunBody) -> ReplayQuestion:
     """The message of the wire as replays know it."""
     pinned = None if body.pinned is None else SystemId(body.pinned)
-    return Question(
+    return ReplayQuestion(
         body.envelope,
         None if body.facts is None else parse_facts(body.facts),
         pinned,
@@ -86,7 +86,9 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
     """
     await parts.rules.check_editor(caller)
     last = NEWEST if body.last is None and body.days is None else body.last
-    lines = parts.replays.backtest(Span(last, body.days), proposal_of(body, partial(parts.rules.check_scope, caller)))
+    lines = parts.replays.backtest(
+        ReplaySpan(last, body.days), proposal_of(body, partial(parts.rules.check_scope, caller))
+    )
     # The first step is made here: what is wrong with the proposal is an answer of its own, not a line.
     first = await anext(lines)
     return StreamingResponse(_stream(request, parts, first, lines), media_type=_NDJSON)
@@ -115,7 +117,7 @@ async def _stream(
 
 
 def _line(found: object) -> bytes:
-    return msgspec.json.encode({"progress" if isinstance(found, Progress) else "result": found}) + b"\n"
+    return msgspec.json.encode({"progress" if isinstance(found, ReplayProgress) else "result": found}) + b"\n"
 
 
 def proposal_of(body: BacktestBody, may: Callable[[Collection[TeamId]], Awaitable[None]]) -> Proposal:

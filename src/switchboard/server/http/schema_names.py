@@ -84,7 +84,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "TestsBody": "TestFile",
     "TokenIssued": "IssuedToken",
     "Totals": "UsageTotals",
-    "Usage": "UsageRow",
     "UsageView": "UsageReport",
     "VersionPage": "RulesVersionPage",
     "VersionView": "RulesVersionDetail",

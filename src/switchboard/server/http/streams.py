@@ -17,7 +17,7 @@ from fastapi import Depends, Header, Query, Request, Response
 from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.stream import Event, Stream
+from switchboard.app.messages.stream import Stream, StreamEvent
 from switchboard.domain.errors import InvalidInput, Unauthenticated, Unavailable
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, Services, needs, operation
@@ -112,7 +112,7 @@ def _refuse_body(request: Request) -> None:
         raise InvalidInput("a stream is asked for without a body")
 
 
-def framed(event: Event) -> bytes:
+def framed(event: StreamEvent) -> bytes:
     """An event as it is sent."""
     if event.kind == "ping":
         return b":\n\n"

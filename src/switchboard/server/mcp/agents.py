@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from switchboard.server.http.agents import BeatBody, announcement
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
+from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 
 _BEAT = "Report that this butler is alive, and what it can do. Repeat after interval_s seconds."
 
 
-def agent_tools(services: Services) -> tuple[ToolSpec, ...]:
+def agent_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tool over the register."""
     remote_agents = services.remote_agents
 
-    async def beat(call: Call, body: BeatBody) -> object:
+    async def beat(call: McpCall, body: BeatBody) -> object:
         return await remote_agents.beat(call.caller, body.system_id, announcement(body))
 
     return (tool_of("butler_heartbeat", _BEAT, BeatBody, "beat", beat, remote_agents.is_remote),)

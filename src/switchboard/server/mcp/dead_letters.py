@@ -14,7 +14,7 @@ from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, Hand
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
 from switchboard.server.http.services import Services, page
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
+from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 
 _LIST: Final = "List dead letters, newest first: messages that could not be delivered, and why."
 _GET: Final = "Show one dead letter in full: its message, who was notified, where it was rerouted."
@@ -47,7 +47,7 @@ class HandleDeadLetter(HandleBody):
     dead_letter_id: Id
 
 
-def dead_letter_tools(services: Services) -> tuple[ToolSpec, ...]:
+def dead_letter_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the service."""
     service = services.dead_letters
     tools, make = _DeadLetterTools(service), partial(tool_of, action="dead_letters", shown=service.may_handle)
@@ -65,15 +65,15 @@ class _DeadLetterTools:
     def __init__(self, service: DeadLetterService) -> None:
         self._service = service
 
-    async def page(self, call: Call, body: ListDeadLetters) -> object:
+    async def page(self, call: McpCall, body: ListDeadLetters) -> object:
         found = await self._service.list(call.caller, filter_of(body), limit=body.limit, cursor=body.cursor)
         return page("dead_letters", found)
 
-    async def get(self, call: Call, body: WhichDeadLetter) -> object:
+    async def get(self, call: McpCall, body: WhichDeadLetter) -> object:
         return await self._service.get(call.caller, body.dead_letter_id)
 
-    async def reroute(self, call: Call, body: RerouteDeadLetter) -> object:
+    async def reroute(self, call: McpCall, body: RerouteDeadLetter) -> object:
         return await self._service.reroute(call.caller, body.dead_letter_id, reroute_of(body))
 
-    async def handle(self, call: Call, body: HandleDeadLetter) -> object:
+    async def handle(self, call: McpCall, body: HandleDeadLetter) -> object:
         return await self._service.handle(call.caller, body.dead_letter_id, body.resolution)

@@ -12,7 +12,7 @@ from typing import Final
 from switchboard.app.messages.views import Views
 from switchboard.server.contracts.messages import Body, Id
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
+from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 
 _GET: Final = "Show one message: its envelope and facts, deliveries, replies and dead letters."
 _RAW: Final = "The original bytes of a message, in base64, with their media type; a butler's are those delivered to it."
@@ -24,7 +24,7 @@ class OneMessage(Body):
     request_id: Id
 
 
-def message_tools(services: Services) -> tuple[ToolSpec, ...]:
+def message_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the views."""
     tools = _MessageTools(services.views)
     return (
@@ -39,9 +39,9 @@ class _MessageTools:
     def __init__(self, views: Views) -> None:
         self._views = views
 
-    async def get(self, call: Call, body: OneMessage) -> object:
+    async def get(self, call: McpCall, body: OneMessage) -> object:
         return await self._views.message(call.caller, body.request_id)
 
-    async def raw(self, call: Call, body: OneMessage) -> object:
+    async def raw(self, call: McpCall, body: OneMessage) -> object:
         raw, media_type = await self._views.raw(call.caller, body.request_id)
         return {"media_type": media_type, "raw_base64": b64encode(raw).decode()}

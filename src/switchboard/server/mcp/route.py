@@ -21,7 +21,7 @@ from switchboard.domain.errors import Forbidden, InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.journey.route_call import take
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, make_tool
+from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, make_tool
 
 _SCHEMA: Final[JsonObject] = {
     "type": "object",
@@ -40,10 +40,10 @@ _SCHEMA: Final[JsonObject] = {
 }
 
 
-def route_tools(services: Services) -> tuple[ToolSpec, ...]:
+def route_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tool over the services."""
     tool = make_tool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, _SCHEMA)
-    return (ToolSpec(tool, "route", _RouteTool(services).route, schema_for=_schema_for),)
+    return (McpToolSpec(tool, "route", _RouteTool(services).route, schema_for=_schema_for),)
 
 
 def _schema_for(caller: Principal) -> JsonObject | None:
@@ -59,7 +59,7 @@ class _RouteTool:
         self._database = services.switchboard.runtime.database
         self._access = services.access
 
-    async def route(self, call: Call) -> object:
+    async def route(self, call: McpCall) -> object:
         """Put the call on record. What names nobody is answered as an error, with the names that there are."""
         session = call.caller.session
         if session is None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from switchboard.app.access import Principal
 from switchboard.app.reach import Reach, reach_of
-from switchboard.app.rules.replays import Progress, Span
+from switchboard.app.rules.replays import ReplayProgress, ReplaySpan
 from switchboard.app.rules.service import Order
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.domain.routing import TeamId
@@ -19,7 +19,7 @@ from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Wor
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
 from switchboard.server.http.services import Services, page
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
+from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 
 _VERSIONS: Final = "List the versions of the rules, newest first: who changed them, when and why."
 _RESTORE: Final = "Restore the rules of a version, for your team and those below, or for one of them (team_id)."
@@ -62,7 +62,7 @@ class UnloadSop(Body):
     dry_run: bool = False
 
 
-def rule_set_tools(services: Services) -> tuple[ToolSpec, ...]:
+def rule_set_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the services."""
     tools = _RuleSetTools(services)
 
@@ -86,41 +86,41 @@ class _RuleSetTools:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def _reach(self, call: Call) -> Reach:
+    def _reach(self, call: McpCall) -> Reach:
         return reach_of(self._services.switchboard.runtime, call.caller)
 
-    async def versions(self, _: Call, body: VersionsWanted) -> object:
+    async def versions(self, _: McpCall, body: VersionsWanted) -> object:
         return page("versions", await self._services.records.versions(limit=body.limit, cursor=body.cursor))
 
-    async def lint(self, call: Call, _: NoArguments) -> object:
+    async def lint(self, call: McpCall, _: NoArguments) -> object:
         return await self._services.records.lint(self._reach(call))
 
-    async def sops(self, call: Call, body: SopsWanted) -> object:
+    async def sops(self, call: McpCall, body: SopsWanted) -> object:
         return page("sops", await self._services.records.sops(self._reach(call), limit=body.limit, cursor=body.cursor))
 
-    async def restore(self, call: Call, body: RestoreBody) -> object:
+    async def restore(self, call: McpCall, body: RestoreBody) -> object:
         order = Order(body.reason, body.expected_version, body.dry_run)
         team_id = None if body.team_id is None else TeamId(body.team_id)
         return await self._services.rules.restore(call.caller, body.version, team_id, order)
 
-    async def backtest(self, call: Call, body: BacktestBody) -> object:
+    async def backtest(self, call: McpCall, body: BacktestBody) -> object:
         """Until its end, or until nobody waits for it any more."""
         rules = self._services.rules
         await rules.check_editor(call.caller)
         last = NEWEST if body.last is None and body.days is None else body.last
         proposal = proposal_of(body, partial(rules.check_scope, call.caller))
-        lines = self._services.replays.backtest(Span(last, body.days), proposal)
+        lines = self._services.replays.backtest(ReplaySpan(last, body.days), proposal)
         try:
             async for found in lines:
-                if call.gone.is_set() or not isinstance(found, Progress):
+                if call.gone.is_set() or not isinstance(found, ReplayProgress):
                     return found
         finally:
             await lines.aclose()
         return None
 
-    async def load(self, call: Call, body: LoadSop) -> object:
+    async def load(self, call: McpCall, body: LoadSop) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
         return await self._services.rules.load_sop(call.caller, body.name, body.document, order)
 
-    async def unload(self, call: Call, body: UnloadSop) -> object:
+    async def unload(self, call: McpCall, body: UnloadSop) -> object:
         return await self._services.rules.unload_sop(call.caller, body.name, Order(body.reason, dry_run=body.dry_run))

@@ -15,7 +15,7 @@ from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatc
 from switchboard.server.http.replays import question
 from switchboard.server.http.rules import change_rule, new_rule, rule_detail, rule_page
 from switchboard.server.http.services import Services
-from switchboard.server.mcp.tool_spec import Call, ToolSpec, tool_of
+from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 
 
 class RulesWanted(Body):
@@ -48,7 +48,7 @@ class RuleSwitch(Body):
     dry_run: bool = False
 
 
-def rule_tools(services: Services) -> tuple[ToolSpec, ...]:
+def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the services."""
     tools = _RuleTools(services)
 
@@ -83,33 +83,33 @@ class _RuleTools:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def _reach(self, call: Call) -> Reach:
+    def _reach(self, call: McpCall) -> Reach:
         return reach_of(self._services.switchboard.runtime, call.caller)
 
-    async def page(self, call: Call, body: RulesWanted) -> object:
+    async def page(self, call: McpCall, body: RulesWanted) -> object:
         return await rule_page(
             self._services, self._reach(call), {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor
         )
 
-    async def get(self, call: Call, body: OneRule) -> object:
+    async def get(self, call: McpCall, body: OneRule) -> object:
         return await rule_detail(self._services, self._reach(call), body.rule_id)
 
-    async def create(self, call: Call, body: NewRuleBody) -> object:
+    async def create(self, call: McpCall, body: NewRuleBody) -> object:
         return await self._services.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
 
-    async def update(self, call: Call, body: RuleUpdate) -> object:
+    async def update(self, call: McpCall, body: RuleUpdate) -> object:
         return await change_rule(self._services, call.caller, body.rule_id, body)
 
-    async def disable(self, call: Call, body: RuleSwitch) -> object:
+    async def disable(self, call: McpCall, body: RuleSwitch) -> object:
         patch = RulePatch(version=body.version, reason=body.reason, dry_run=body.dry_run, active=False)
         return await change_rule(self._services, call.caller, body.rule_id, patch)
 
-    async def delete(self, call: Call, body: RuleSwitch) -> object:
+    async def delete(self, call: McpCall, body: RuleSwitch) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
         return await self._services.rules.delete(call.caller, body.rule_id, body.version, order)
 
-    async def test(self, call: Call, body: TestBody) -> object:
+    async def test(self, call: McpCall, body: TestBody) -> object:
         return await self._services.replays.test(body.cases, body.document, self._reach(call))
 
-    async def explain(self, call: Call, body: DryRunBody) -> object:
+    async def explain(self, call: McpCall, body: DryRunBody) -> object:
         return await self._services.replays.dry_run(question(call.caller, body), self._reach(call))

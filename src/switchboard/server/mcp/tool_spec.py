@@ -25,14 +25,14 @@ from switchboard.server.contracts.problems import first_problem
 
 Context = ServerRequestContext[Any, Any]
 Arguments = JsonMapping
-Run = Callable[["Call"], Awaitable[object]]
+Run = Callable[["McpCall"], Awaitable[object]]
 _Body = TypeVar("_Body", bound=BaseModel)
 
 ENVELOPE: Final = {"type": "object", "description": "ingest.v1; its schema is at /schemas/ingest.v1.json"}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class McpCall:
     """One call of a tool: who calls, with what, and whether the caller has disconnected."""
 
     caller: Principal
@@ -49,7 +49,7 @@ def _the_same(_: Principal) -> JsonObject | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolSpec:
+class McpToolSpec:
     """A tool, the action that a token's role must be allowed, and what it does.
 
     `shown` says to which roles it is listed. A caller to which it is not listed is refused by what it does, with the
@@ -98,15 +98,15 @@ def tool_of(
     description: str,
     body: type[_Body],
     action: Action,
-    work: Callable[[Call, _Body], Awaitable[object]],
+    work: Callable[[McpCall, _Body], Awaitable[object]],
     shown: Callable[[Principal], bool] = _anyone,
-) -> ToolSpec:
+) -> McpToolSpec:
     """A tool whose arguments are a body of the HTTP API."""
 
-    async def run(call: Call) -> object:
+    async def run(call: McpCall) -> object:
         return await work(call, read(body, call.arguments))
 
-    return ToolSpec(make_tool(name, description, _schema_of(body)), action, run, shown)
+    return McpToolSpec(make_tool(name, description, _schema_of(body)), action, run, shown)
 
 
 @cache

@@ -41,7 +41,7 @@ from switchboard.server.mcp.messages import message_tools
 from switchboard.server.mcp.route import route_tools
 from switchboard.server.mcp.rule_sets import rule_set_tools
 from switchboard.server.mcp.rules import rule_tools
-from switchboard.server.mcp.tool_spec import Call, Context, ToolSpec, caller_of, result_of, state_of
+from switchboard.server.mcp.tool_spec import Context, McpCall, McpToolSpec, caller_of, result_of, state_of
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ class Tools:
 
     def __init__(self, services: Services) -> None:
         self._access = services.access
-        self._tool_specs: dict[str, ToolSpec] = {spec.tool.name: spec for spec in _tool_specs(services)}
+        self._tool_specs: dict[str, McpToolSpec] = {spec.tool.name: spec for spec in _tool_specs(services)}
 
     async def list(self, context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         """Only what this token may call."""
@@ -65,7 +65,7 @@ class Tools:
         """What a tool does, for a caller that waits for the answer."""
 
         async def run(caller: Principal, arguments: JsonMapping) -> object:
-            return await self._tool_specs[name].run(Call(caller, arguments, asyncio.Event()))
+            return await self._tool_specs[name].run(McpCall(caller, arguments, asyncio.Event()))
 
         return run
 
@@ -85,7 +85,7 @@ class Tools:
         except Forbidden:
             raise MCPError(code=INVALID_PARAMS, message=f"unknown tool: {params.name[:100]}") from None
         try:
-            return result_of(await spec.run(Call(caller, params.arguments or {}, state_of(context).gone)))
+            return result_of(await spec.run(McpCall(caller, params.arguments or {}, state_of(context).gone)))
         except SwitchboardError as error:
             return result_of(refused(error), is_error=True)
         except Exception:  # the SDK would tell the caller what it says
@@ -93,7 +93,7 @@ class Tools:
             raise MCPError(code=INTERNAL_ERROR, message=OWN_ERROR) from None
 
 
-def _tool_specs(services: Services) -> tuple[ToolSpec, ...]:
+def _tool_specs(services: Services) -> tuple[McpToolSpec, ...]:
     """Every tool there is; each family stands in a module of its own."""
     return (
         *connector_tools(services),

@@ -1,8 +1,8 @@
 """One connection of the gateway: requests come in, answers and events go out.
 
-`endpoint.py` makes a `Connection` of a socket whose token is good. Requests are carried out one after the other, so
-that messages are stored in their order; each answer that is waited for has a task. Nothing is read ahead, and nothing
-is told ahead of what the client takes. Next: `app/messages/chat.py`, `streams.py`.
+`endpoint.py` makes a `GatewayConnection` of a socket whose token is good. Requests are carried out one after the other,
+so that messages are stored in their order; each answer that is waited for has a task. Nothing is read ahead, and
+nothing is told ahead of what the client takes. Next: `app/messages/chat.py`, `streams.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from switchboard.app.access import Action, Principal
-from switchboard.app.messages.chat import PAGE_BYTES, ChatMessage, NoAnswer, Outcome, Speaker, WholeReply
+from switchboard.app.messages.chat import PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail, refused
-from switchboard.app.messages.stream import Event, Reset, TextDelta, ToolUse, Waiting
+from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolUse, Waiting
 from switchboard.app.messages.views import Replies, ReplyView
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
@@ -166,7 +166,7 @@ def unknown_method(name: str) -> InvalidInput:
     return InvalidInput(f"there is no method {name!r}; {hint}", code="unknown_method", field="method")
 
 
-class Connection:
+class GatewayConnection:
     """One client."""
 
     def __init__(self, parts: Services, streams: ChatStreams, socket: WebSocket, out: Outgoing, caller: Caller) -> None:
@@ -273,7 +273,7 @@ class Connection:
         asked = read_params(SendParams, request)
         with ExitStack() as held:
             held.enter_context(self._place())
-            message = ChatMessage(asked.session, asked.text, asked.key, asked.model)
+            message = ChatInput(asked.session, asked.text, asked.key, asked.model)
             accepted = await self._parts.chats.send(self._caller.principal, self._caller.speaker, message)
             if not asked.stream:
                 self._start(self._answered(request, accepted.request_id), held.pop_all())
@@ -336,7 +336,7 @@ class Connection:
     async def _told(self, stream: ChatStream) -> None:
         """The events of a stream up to its end."""
 
-        async def tell(event: Event) -> None:
+        async def tell(event: StreamEvent) -> None:
             pieces = list(events_of(event))
             for name, told in pieces[:-1]:
                 await self._event(stream, name, told, "")
@@ -364,7 +364,7 @@ class Connection:
         await self._out.send(EventFrame(name, told, stream.stream, stream.number(place)))
 
     async def _outcome(
-        self, request_id: UUID, tell: Callable[[Event], Awaitable[None]], place: Callable[[], str | None]
+        self, request_id: UUID, tell: Callable[[StreamEvent], Awaitable[None]], place: Callable[[], str | None]
     ) -> _Settled:
         """What becomes of a message; `tell` is given each event from `place` on. Raises Gone, NotFound.
 
@@ -404,11 +404,11 @@ class _Settled:
     place: str
 
 
-async def _nothing(_: Event) -> None:
+async def _nothing(_: StreamEvent) -> None:
     pass
 
 
-def events_of(event: Event) -> Iterator[tuple[EventName, Told]]:
+def events_of(event: StreamEvent) -> Iterator[tuple[EventName, Told]]:
     """An event of a stream as it is told here: a long delta in pieces, a reply without its text, a ping not at all."""
     match event.data:
         case TextDelta(system_id, attempt, step, offset, text):

@@ -1,7 +1,7 @@
 """`/v1/ws`, where a client of the gateway comes in: its origin, its first frame, its token.
 
 `app.py` mounts it behind the gate, which has looked at the name that the client calls us. In: a WebSocket that is not
-accepted yet; out: a `Connection`, or a close code and a reason. Next: `connection.py`.
+accepted yet; out: a `GatewayConnection`, or a close code and a reason. Next: `connection.py`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from switchboard.server.contracts.gateway import (
 )
 from switchboard.server.http.errors import error_response
 from switchboard.server.http.services import Services
-from switchboard.server.ws.connection import Caller, Connection, Gone, Outgoing, read_params, read_request
+from switchboard.server.ws.connection import Caller, GatewayConnection, Gone, Outgoing, read_params, read_request
 from switchboard.server.ws.protocol import FRAME_BYTES, HEARTBEAT_S
 from switchboard.server.ws.streams import KEEP_S, ChatStreams
 
@@ -82,7 +82,7 @@ class GatewayEndpoint:
         except Gone:
             return
         if caller is not None:
-            await Connection(self._parts, self._streams, socket, out, caller).run()
+            await GatewayConnection(self._parts, self._streams, socket, out, caller).run()
 
     def _check(self, socket: WebSocket) -> None:
         """Raises Forbidden for a page of another site, InvalidInput for what may be a token in the URL."""
