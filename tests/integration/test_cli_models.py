@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from switchboard.app.classification.model_tests import SessionPlace, _remedy
+from switchboard.app.classification.model_tests import ModelTestPlace, _remedy
 from switchboard.app.ops.doctor import _models, check_machine
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.models.views import print_models
@@ -272,7 +272,7 @@ def test_what_nobody_told_the_price_of_is_not_free(capsys: pytest.CaptureFixture
 def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> None:
     """Our own server was up: it is not the cause."""
     model = ModelSettings(name="cli", kind="claude-code", model="m", base_url="http://127.0.0.1:9")
-    place = SessionPlace("http://127.0.0.1:8470/mcp", None)
+    place = ModelTestPlace("http://127.0.0.1:8470/mcp", None)
     for message, named in (
         ("claude-code broke off", "base_url"),
         ("Switchboard's MCP server cannot be reached", "classify.mcp_url"),
@@ -282,7 +282,7 @@ def test_what_to_do_about_a_provider_that_a_command_line_does_not_reach() -> Non
 
 
 def test_what_is_set_is_not_advised() -> None:
-    place = SessionPlace("http://127.0.0.1:8470/mcp", None)
+    place = ModelTestPlace("http://127.0.0.1:8470/mcp", None)
     local = ModelSettings(name="own", kind="openai", model="m", base_url="http://127.0.0.1:9", max_tokens=99)
     for outcome in ("garbage", "unfit"):
         attempt = ModelAttempt("own", outcome, "it said nothing")

@@ -203,6 +203,29 @@ async def test_without_processes_mails_are_to_come_again(monkeypatch: pytest.Mon
             await text_of(mails, HEAD + b"\nhi")
 
 
+async def test_what_a_process_lacks_is_no_fault_of_the_mail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mail_process_without_html.py").write_text(
+        "import sys\nsys.modules['turbohtml'] = None\nfrom switchboard.transport.mail_process import main\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(mail_reading, "_PROGRAM", "mail_process_without_html")
+    async with reader() as mails:
+        assert await text_of(mails, HEAD + b"\nhi") == "café\n\nhi"
+        with pytest.raises(Unavailable, match="no process can be started to read mails: import of turbohtml halted"):
+            await text_of(mails, HEAD + b"Content-Type: text/html\n\n<p>hi")
+        monkeypatch.undo()
+        assert await text_of(mails, HEAD + b"Content-Type: text/html\n\n<p>hi") == "café\n\nhi"
+
+
+async def test_modules_of_the_directory_that_we_are_in_are_not_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "turbohtml.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    async with reader() as mails:
+        assert await text_of(mails, HEAD + b"Content-Type: text/html\n\n<p>hi") == "café\n\nhi"
+
+
 async def test_what_cannot_be_read_is_stored_and_answered(database_url: str, tmp_path: Path) -> None:
     async with open_server(database_url, tmp_path, mail_limits=NO_TIME, message_bytes=2 * MEGABYTE) as server:
         headers = {"content-type": "message/rfc822"}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from switchboard.app.classification.model_tests import SessionPlace, try_model
+from switchboard.app.classification.model_tests import ModelTestPlace, try_model
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.readers import directory_of, reader_of
@@ -80,7 +80,7 @@ async def test_a_server_that_cuts_the_head_in_silence_is_found_out(context: int 
     async with ScriptedLlm(brain, context=8192) as llm:
         model = {"name": "m", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", "profile": "local"}
         settings = Settings.model_validate({"models": [model | ({} if context is None else {"context": context})]})
-        tried = await try_model(settings, settings.models[0], SessionPlace("", None, "no server"))
+        tried = await try_model(settings, settings.models[0], ModelTestPlace("", None, "no server"))
     assert (tried.ok, tried.outcome) == ((True, "answered") if ok else (False, "context_cut"))
     assert ok or ("16,384 tokens" in tried.detail and "OLLAMA_CONTEXT_LENGTH" in tried.remedy)
     assert len(llm.requests) == (2 if ok else 3), "a short request shows that the model can do it"
@@ -92,7 +92,7 @@ async def test_a_model_that_never_finds_the_word_proves_nothing() -> None:
     ) as llm:
         model = {"name": "m", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", "profile": "local"}
         settings = Settings.model_validate({"models": [model]})
-        assert (await try_model(settings, settings.models[0], SessionPlace("", None, "no server"))).ok
+        assert (await try_model(settings, settings.models[0], ModelTestPlace("", None, "no server"))).ok
     assert len(llm.requests) == 3
 
 
@@ -103,7 +103,7 @@ async def test_a_server_that_is_too_slow_for_so_much_is_not_blamed() -> None:
     async with ScriptedLlm(slow) as llm:
         model = {"name": "m", "kind": "openai", "model": "m", "base_url": f"{llm.url}/v1", "profile": "local"}
         settings = Settings.model_validate({"models": [model | {"timeout": 1.0}]})
-        tried = await try_model(settings, settings.models[0], SessionPlace("", None, "no server"))
+        tried = await try_model(settings, settings.models[0], ModelTestPlace("", None, "no server"))
     assert tried.ok
 
 

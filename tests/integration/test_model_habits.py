@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.classification.model_tests import SessionPlace, Tried, try_model, try_use
+from switchboard.app.classification.model_tests import ModelTestPlace, Tried, try_model, try_use
 from switchboard.app.settings import Settings
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status
 from tests.integration.test_model_context import brain
 
-NOWHERE = SessionPlace("", None, "no server")
+NOWHERE = ModelTestPlace("", None, "no server")
 PLAN = Reply(json.dumps({"action": "tool", "target": "look_up_number", "args": {"person": "Ada"}, "confidence": 1}))
 REFUSED = Status(400, message="JSON schema conversion failed:\nUnrecognized schema")
 

@@ -15,8 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.agents.trio.planner import ModelPlanner
-from switchboard.app.classification.model_tests import SessionPlace, try_tools
-from switchboard.app.classification.spending import SpendingReport
+from switchboard.app.classification.model_tests import ModelTestPlace, try_tools
+from switchboard.app.classification.spending import SpendingService
 from switchboard.app.metrics import Metrics
 from switchboard.app.models import StoredSlots, open_models
 from switchboard.app.ops.doctor import check_database
@@ -163,7 +163,7 @@ async def test_a_refused_key_pauses_its_model_for_all_who_have_it(
         assert await outcome(renewed) == "answered", "with another key"
         assert await outcome(theirs) == "cooldown"
         await assert_paused(database, settings(database_url, llm.url, **old), paused=True)
-        place = SessionPlace("", database, "")
+        place = ModelTestPlace("", database, "")
         one = settings(database_url, llm.url, **old)
         assert (await try_tools(one, one.models[0], place)).outcome == "unfit", "it answered"
         await assert_paused(database, one, paused=False)
@@ -201,7 +201,7 @@ async def outcome(one: OpenModels) -> str:
 
 async def assert_paused(database: Database, given: Settings, *, paused: bool) -> None:
     """As an operator sees it."""
-    [model] = (await SpendingReport(given, database, tuple).models()).models
+    [model] = (await SpendingService(given, database, tuple).models()).models
     assert (model.state, model.until, bool(model.why)) == ("paused" if paused else "ready", None, paused)
     findings = [one for one in await check_database(given) if one.name == "model paused"]
     assert len(findings) == paused

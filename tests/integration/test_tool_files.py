@@ -28,7 +28,7 @@ from switchboard.tools.files import MOST_SHOWN
 from switchboard.tools.results import remove_results, turns_with_results
 from switchboard.tools.search import MOST_SEARCHED
 from switchboard.tools.threads import Stopped, StopSignal, in_thread
-from switchboard.tools.workspace import MOST_WRITTEN, WorkspaceRefusal, Written, write
+from switchboard.tools.workspace import MOST_WRITTEN, ToolRefusal, Written, write
 from tests.documents import HOME, blocks
 from tests.tools import KEY, TOOLS, TURN, called, scope_of
 
@@ -765,7 +765,7 @@ def test_what_a_reader_has_apart_has_quotas_of_its_own(tmp_path: Path) -> None:
 
     put("inbox", "1.png")
     put("inbox", "2.png")
-    with pytest.raises(WorkspaceRefusal, match="is full"):
+    with pytest.raises(ToolRefusal, match="is full"):
         put("inbox", "3.png")
     put("tool-results", "turn", "read_file.txt")
     assert sorted(names(tmp_path / "inbox")) == ["1.png", "2.png"]

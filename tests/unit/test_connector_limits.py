@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.connectors.kernel.limits import Brake, Limiter, pause_after
-from switchboard.connectors.kernel.progress import AccountProgress
+from switchboard.connectors.kernel.progress import UnsettledBatches
 from switchboard.ports.connector import Capabilities
 
 CHAT = Capabilities(text_limit=10, per_account_s=0.05, per_conversation_s=1.0, per_group=(3, 60.0))
@@ -102,7 +102,7 @@ def test_the_switchboard_is_asked_again(failures: int, asked: float | None, leas
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_the_cursor_is_that_of_the_last_batch_before_anything_open(sizes: list[int], order: Random) -> None:
-    progress, events = AccountProgress(), list[int]()
+    progress, events = UnsettledBatches(), list[int]()
     numbers = [progress.received(size, f"c{index}") for index, size in enumerate(sizes)]
     for number, size in zip(numbers, sizes, strict=True):
         events += [number] * size
@@ -117,7 +117,7 @@ def test_the_cursor_is_that_of_the_last_batch_before_anything_open(sizes: list[i
 
 
 def test_a_batch_that_moves_no_cursor_keeps_that_before_it_and_nothing_is_settled_twice() -> None:
-    progress = AccountProgress()
+    progress = UnsettledBatches()
     first, second = progress.received(1, "a"), progress.received(1, None)
     progress.settled(second)
     assert progress.advance() is None

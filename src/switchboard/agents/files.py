@@ -20,7 +20,7 @@ from switchboard.core.reply_files import reply_name
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.engine import Files, Turn
-from switchboard.tools.workspace import WorkspaceRefusal, meaning, pieces_of, regular_file
+from switchboard.tools.workspace import ToolRefusal, meaning, pieces_of, regular_file
 from switchboard.transport.programs import ProgramUser
 from switchboard.transport.scratch import scratch
 
@@ -84,7 +84,7 @@ async def _kept(at: int, name: str, files: Files, turn: Turn) -> Attachment:
         with regular_file(at, name) as opened:
             size = os.fstat(opened).st_size
             return await files.keep(turn, name, pieces_of(opened), size_bytes=size)
-    except WorkspaceRefusal as refused:
+    except ToolRefusal as refused:
         why = f"not sent: {refused}"
     except OSError as error:
         why = f"not sent: it {meaning(error)}"

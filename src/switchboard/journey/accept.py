@@ -218,8 +218,9 @@ class AcceptLeg:
         try:
             known = await store.are_known(self._database, [message for message, _ in refused.values()])
         except Unavailable as error:
-            return _with(dict.fromkeys(refused, error), asks)
-        return _with({n: why for (n, (_, why)), one in zip(refused.items(), known, strict=True) if not one}, asks)
+            return _with_refusals(dict.fromkeys(refused, error), asks)
+        unknown = {n: why for (n, (_, why)), one in zip(refused.items(), known, strict=True) if not one}
+        return _with_refusals(unknown, asks)
 
     async def _placed(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
         """Where anybody can name any thread, a message gets into a conversation only if its author is known there."""
@@ -229,7 +230,7 @@ class AcceptLeg:
         try:
             found = dict(zip(naming, await store.find_places(self._database, list(naming.values())), strict=True))
         except Unavailable as error:
-            return _with(dict.fromkeys(naming, error), asks)
+            return _with_refusals(dict.fromkeys(naming, error), asks)
         return [_moved(ask, found[n]) if isinstance(ask, _Ask) and n in found else ask for n, ask in enumerate(asks)]
 
     async def _with_good_pins(
@@ -246,8 +247,8 @@ class AcceptLeg:
         try:
             written = await store.have_written(self._database, list(pins.values()))
         except Unavailable as error:
-            return _with(dict.fromkeys(pins, error), asks)
-        return _with({n: _bad_pin(pin[1]) for n, pin in pins.items() if pin not in written}, asks)
+            return _with_refusals(dict.fromkeys(pins, error), asks)
+        return _with_refusals({n: _bad_pin(pin[1]) for n, pin in pins.items() if pin not in written}, asks)
 
     async def _held(
         self, asks: list[_Ask | SwitchboardError], strangers: Strangers
@@ -271,7 +272,7 @@ class AcceptLeg:
         try:
             known = await strangers.let_in(set(contacts.values()))
         except Unavailable as error:
-            return [*_with(dict.fromkeys(contacts, error), asks)]
+            return [*_with_refusals(dict.fromkeys(contacts, error), asks)]
         for n, contact in contacts.items():
             if contact not in known and isinstance(ask := asks[n], _Ask):
                 left[n] = await self._hold(ask, contact, strangers)
@@ -425,10 +426,10 @@ def _has_files(one: Submission) -> bool:
     return bool(one.envelope.payload.attachments)
 
 
-def _with(
+def _with_refusals(
     refused: Mapping[int, SwitchboardError], asks: Sequence[_Ask | SwitchboardError]
 ) -> list[_Ask | SwitchboardError]:
-    """The same, but that those at these places are refused."""
+    """The same, with the ones at these places refused."""
     return [refused.get(n, ask) for n, ask in enumerate(asks)]
 
 

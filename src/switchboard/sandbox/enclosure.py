@@ -129,7 +129,7 @@ def shell(command: str) -> Inside:
 
 
 def _system(machine: Machine, room: Room, opened: Descriptors) -> Iterator[str]:
-    """What it sees of this machine beside the workspace, to read only; and what is covered."""
+    """What it sees of this machine besides the workspace, to read only; and what is covered."""
     for path in machine.bound:
         yield from ("--ro-bind", path, path)
     for path, target in machine.linked.items():

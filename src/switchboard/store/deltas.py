@@ -62,7 +62,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyProgress:
+class MessageStanding:
     """A message: its state, how many replies, and what butlers wait for.
 
     `waiting`: for another attempt: (engine, class of error). `asked`: for people.
@@ -91,14 +91,14 @@ async def read(database: Database, request_id: UUID, positions: dict[str, Positi
     return rows_as(Piece, await database.rows(query("deltas.read"), request_id, *arrays(seen, 3)))
 
 
-async def look(database: Database, request_id: UUID) -> ReplyProgress:
+async def look(database: Database, request_id: UUID) -> MessageStanding:
     """How a message stands."""
     [found] = await database.rows(query("deltas.look"), request_id)
     waiting = {system_id: (engine, error_class) for system_id, engine, error_class in found["waiting"]}
     asked: defaultdict[str, list[Asked]] = defaultdict(list)
     for system_id, approval_id, kind, tool in found["asked"]:
         asked[system_id].append(Asked(UUID(approval_id), kind, tool))
-    return ReplyProgress(found["state"], found["replies"], waiting, asked)
+    return MessageStanding(found["state"], found["replies"], waiting, asked)
 
 
 async def forget(database: Database, age: timedelta) -> int:

@@ -117,16 +117,16 @@ async def list_contacts(
 
 
 @dataclass(frozen=True, slots=True)
-class ContactDecided:
+class ContactOutcome:
     """How many messages were released or forgotten, and whether the contact was in another state before."""
 
     messages: int
     changed: bool
 
 
-async def decide(database: Database, contact_id: UUID, state: ContactState, by: str) -> ContactDecided | None:
+async def decide(database: Database, contact_id: UUID, state: ContactState, by: str) -> ContactOutcome | None:
     """Approve, deny or revoke (`stranger`). None: there is no such contact."""
-    return row_as(ContactDecided, await database.row(query("strangers.decide"), contact_id, state, by))
+    return row_as(ContactOutcome, await database.row(query("strangers.decide"), contact_id, state, by))
 
 
 async def add(database: Database, contact: Contact, by: str) -> UUID:

@@ -15,7 +15,7 @@ from switchboard.core.reply_files import size_text
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.files import file_parts, shown_name
-from switchboard.tools.workspace import WorkspaceRefusal, directory, meaning, pieces_of, regular_file, root_of
+from switchboard.tools.workspace import ToolRefusal, directory, meaning, pieces_of, regular_file, root_of
 
 ATTACH_FILE: Final = ToolSpec(
     "attach_file",
@@ -49,7 +49,7 @@ class AttachFile:
             with _opened(scope, parts) as opened:
                 size = os.fstat(opened).st_size
                 kept = await scope.keep(str(arguments.get("name") or parts[-1]), pieces_of(opened), size)
-        except WorkspaceRefusal as refused:
+        except ToolRefusal as refused:
             return ToolOutcome(f"{path}: {refused}", ok=False)
         except OSError as error:
             return ToolOutcome(f"{path}: {meaning(error)}", ok=False)

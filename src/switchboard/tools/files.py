@@ -19,7 +19,7 @@ from switchboard.tools.workspace import (
     OWN,
     TEMPORARY,
     DirectoryEntry,
-    WorkspaceRefusal,
+    ToolRefusal,
     Written,
     directory,
     entries,
@@ -86,7 +86,7 @@ LIST_FILES: Final = ToolSpec(
 )
 
 Work = Callable[[JsonMapping, ToolScope, StopSignal], str]
-"""What a tool does with arguments that fit, in a thread. Raises OSError, `WorkspaceRefusal`."""
+"""What a tool does with arguments that fit, in a thread. Raises OSError, `ToolRefusal`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class FileTool:
         path = shown_name(str(arguments.get("path", "the workspace")))
         try:
             return ToolOutcome(await in_thread(lambda stop: self.work(arguments, scope, stop)))
-        except WorkspaceRefusal as refused:
+        except ToolRefusal as refused:
             return ToolOutcome(f"{path}: {refused}", ok=False)
         except OSError as error:
             return ToolOutcome(f"{path}: {meaning(error)}", ok=False)
@@ -147,10 +147,10 @@ def shown_name(name: str) -> str:
 
 
 def file_parts(arguments: JsonMapping) -> tuple[str, ...]:
-    """The names in the argument `path`, at least one. Raises `WorkspaceRefusal`."""
+    """The names in the argument `path`, at least one. Raises `ToolRefusal`."""
     parts = parts_of(arguments["path"])
     if not parts:
-        raise WorkspaceRefusal("it is the workspace itself: name a file in it")
+        raise ToolRefusal("it is the workspace itself: name a file in it")
     return parts
 
 
@@ -189,9 +189,9 @@ def _lines_of(opened: int, stop: StopSignal) -> Iterator[bytes]:
     while piece := read_at(opened, offset):
         stop.check()
         if b"\x00" in piece:
-            raise WorkspaceRefusal("it is a binary file, not text")
+            raise ToolRefusal("it is a binary file, not text")
         if offset > MOST_READ:
-            raise WorkspaceRefusal(
+            raise ToolRefusal(
                 f"only the first {MOST_READ} bytes of a file can be read; search_files finds lines in others"
             )
         *lines, rest = (rest + (piece if offset else piece.removeprefix(_BOM))).split(b"\n")
@@ -208,7 +208,7 @@ def _lines_of(opened: int, stop: StopSignal) -> Iterator[bytes]:
 def _write_file(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
     file = Written(file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
     if file.parts[0] in OWN:
-        raise WorkspaceRefusal(f"{file.parts[0]} is for {OWN[file.parts[0]]}; choose another directory")
+        raise ToolRefusal(f"{file.parts[0]} is for {OWN[file.parts[0]]}; choose another directory")
     replaced = write(scope.workspace, file, stop, scope.quota)
     return f"{'replaced' if replaced else 'created'} {shown_name('/'.join(file.parts))}: {len(file.data)} bytes"
 

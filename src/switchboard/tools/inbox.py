@@ -18,7 +18,7 @@ from switchboard.core.turns.images import INBOX, MOST_FILE_BYTES, MOST_IMAGE_BYT
 from switchboard.domain.llm import Image
 from switchboard.tools.threads import StopSignal
 from switchboard.tools.workspace import (
-    WorkspaceRefusal,
+    ToolRefusal,
     Written,
     directory,
     entries,
@@ -50,13 +50,13 @@ class Wanted:
 
 
 def keep_image(readers: Path, name: str, image: Image) -> None:
-    """Write an image to the file of this name. Raises OSError, `WorkspaceRefusal`."""
+    """Write an image to the file of this name. Raises OSError, `ToolRefusal`."""
     file = Written(tuple(name.split("/")), image.data, uuid4(), most=len(image.data))
     write(readers, file, StopSignal(), QUOTA)
 
 
 def keep_file(readers: Path, name: str, data: bytes) -> None:
-    """Write what came with a message to the file of this name. Raises OSError, `WorkspaceRefusal`."""
+    """Write what came with a message to the file of this name. Raises OSError, `ToolRefusal`."""
     write(readers, Written(tuple(name.split("/")), data, uuid4(), most=MOST_FILE_BYTES), StopSignal(), QUOTA)
 
 
@@ -66,13 +66,13 @@ def read_image(readers: Path, image: FrozenImage) -> Image | None:
     try:
         with directory(readers, above) as at, regular_file(at, name) as opened:
             data = _all_of(opened)
-    except (OSError, WorkspaceRefusal):
+    except (OSError, ToolRefusal):
         return None
     return Image(image.media_type, data) if sha256(data).hexdigest() == image.sha256 else None
 
 
 def remove_images(readers: Path, wanted: Wanted, stop: StopSignal) -> None:
-    """Remove the images of one reader that are not wanted any more. Raises OSError, `WorkspaceRefusal`."""
+    """Remove the images of one reader that are not wanted any more. Raises OSError, `ToolRefusal`."""
     if not (readers / INBOX).is_dir():
         return
     for one in entries(readers, (INBOX,), stop, deep=False):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from switchboard.tools.page_process import CPU_S
-from switchboard.tools.workspace import WorkspaceRefusal
+from switchboard.tools.workspace import ToolRefusal
 from switchboard.transport.child import without_secrets
 from switchboard.transport.programs import Program, run_program
 
@@ -39,10 +39,10 @@ def is_text(media_type: str) -> bool:
 
 
 async def text_of(page: Page) -> str:
-    """What a person would read. Raises `WorkspaceRefusal`, OSError where no process can be started."""
+    """What a person would read. Raises `ToolRefusal`, OSError where no process can be started."""
     kind = "html" if page.media_type in _HTML else "text"
     argv = (sys.executable, "-m", _PROGRAM, kind, page.charset)
     ended = await run_program(Program(argv, without_secrets(os.environ), "/", page.body, _SECONDS), grace=0)
     if ended.late or ended.too_much or ended.status:
-        raise WorkspaceRefusal("the page takes too long to read, or is no text")
+        raise ToolRefusal("the page takes too long to read, or is no text")
     return ended.text

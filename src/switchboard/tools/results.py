@@ -21,7 +21,7 @@ from switchboard.tools.threads import StopSignal, in_thread
 from switchboard.tools.workspace import (
     MOST_WRITTEN,
     RESULTS,
-    WorkspaceRefusal,
+    ToolRefusal,
     Written,
     entries,
     meaning,
@@ -68,7 +68,7 @@ def keep(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None)
     all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
     try:
         write(root_of(scope, parts), Written(parts, data, scope.key), stop or StopSignal(), min(QUOTA, scope.quota))
-    except WorkspaceRefusal as refused:
+    except ToolRefusal as refused:
         return f"they could not be kept: {refused}"
     except OSError as error:
         return f"they could not be kept: the file {meaning(error)}"
@@ -76,7 +76,7 @@ def keep(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None)
 
 
 def turns_with_results(root: Path, stop: StopSignal) -> list[UUID]:
-    """The turns of which there are results for these readers, the oldest first. Raises OSError, `WorkspaceRefusal`."""
+    """The turns of which there are results for these readers, the oldest first. Raises OSError, `ToolRefusal`."""
     if not root.is_dir():
         return []
     try:

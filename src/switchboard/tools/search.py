@@ -24,7 +24,7 @@ from switchboard.tools.threads import StopSignal
 from switchboard.tools.workspace import (
     TEMPORARY,
     DirectoryEntry,
-    WorkspaceRefusal,
+    ToolRefusal,
     entries,
     parts_of,
     read_at,
@@ -99,7 +99,7 @@ def search_tool() -> FileTool:
 def _search_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
     pattern = _Pattern(arguments["text"], bool(arguments.get("regex")), bool(arguments.get("ignore_case")))
     if "\n" in pattern.text or "\x00" in pattern.text:
-        raise WorkspaceRefusal("a text to search for is part of one line")
+        raise ToolRefusal("a text to search for is part of one line")
     search = _with_rg if pattern.regex else _without_rg
     tally = _Tally(Lines())
     parts = parts_of(str(arguments.get("path", "")))
@@ -126,7 +126,7 @@ def _searched(found: Iterable[DirectoryEntry], tally: _Tally) -> Iterator[Direct
 def _without_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, stop: StopSignal) -> None:
     for entry in _searched(found, tally):
         stop.check()
-        with suppress(OSError, WorkspaceRefusal), regular_file(entry.at, entry.name) as opened:
+        with suppress(OSError, ToolRefusal), regular_file(entry.at, entry.name) as opened:
             tally.add(entry, _lines_with(_text(opened), pattern))
         if tally.full:
             return
@@ -155,9 +155,7 @@ def _text(opened: int) -> str:
 def _with_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, stop: StopSignal) -> None:
     rg = shutil.which("rg")
     if rg is None:
-        raise WorkspaceRefusal(
-            "regular expressions need ripgrep (rg), which this machine does not have; search for a text"
-        )
+        raise ToolRefusal("regular expressions need ripgrep (rg), which this machine does not have; search for a text")
     files = _searched(found, tally)
     while not tally.full:
         with ExitStack() as stack:
@@ -172,7 +170,7 @@ def _with_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, 
 def _opened(files: Iterable[DirectoryEntry], stack: ExitStack) -> Iterator[tuple[int, DirectoryEntry]]:
     """The descriptors of texts, which `stack` will close."""
     for entry in files:
-        with suppress(OSError, WorkspaceRefusal), ExitStack() as own:
+        with suppress(OSError, ToolRefusal), ExitStack() as own:
             opened = own.enter_context(regular_file(entry.at, entry.name))
             if _text(opened):
                 stack.push(own.pop_all())
@@ -180,7 +178,7 @@ def _opened(files: Iterable[DirectoryEntry], stack: ExitStack) -> Iterator[tuple
 
 
 def _numbers(rg: str, pattern: _Pattern, opened: Sequence[int], stop: StopSignal) -> dict[int, list[int]]:
-    """The numbers of the lines that match, by descriptor. Raises `WorkspaceRefusal` for what is no expression."""
+    """The numbers of the lines that match, by descriptor. Raises `ToolRefusal` for what is no expression."""
     limits = ("--regex-size-limit=1M", "--dfa-size-limit=10M")
     flags = ("--no-config", "--no-messages", "--no-mmap", "--text", "--crlf", "--color=never", "--no-heading")
     shown = ("--with-filename", "--null", "--line-number", "--max-columns=1", f"--max-count={MOST_FOUND + 1}")
@@ -188,9 +186,7 @@ def _numbers(rg: str, pattern: _Pattern, opened: Sequence[int], stop: StopSignal
     paths = (f"/dev/fd/{one}" for one in opened)
     output, errors = _run([rg, *limits, *flags, *shown, *case, "--regexp", pattern.text, "--", *paths], opened, stop)
     if errors:
-        raise WorkspaceRefusal(
-            f"ripgrep does not take the regular expression: {errors.decode('utf-8', 'replace')[-500:]}"
-        )
+        raise ToolRefusal(f"ripgrep does not take the regular expression: {errors.decode('utf-8', 'replace')[-500:]}")
     numbers: dict[int, list[int]] = {}
     for line in output.splitlines():
         if place := _FOUND.match(line):

@@ -29,7 +29,7 @@ from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.pages import Page, is_text, text_of
 from switchboard.tools.results import told_as_data
 from switchboard.tools.urls import canonical, hosts_of, place_of, port_of
-from switchboard.tools.workspace import WorkspaceRefusal
+from switchboard.tools.workspace import ToolRefusal
 from switchboard.transport.signed_post import CheckedTransport, PostError, Resolve, limits, resolve
 
 MOST_REDIRECTS: Final = 5
@@ -91,7 +91,7 @@ class WebFetch:
             async with asyncio.timeout(self.options.seconds):
                 page = await self._fetched(str(arguments["url"]), scope)
             told = await _told(page, await text_of(page), scope)
-        except (WorkspaceRefusal, PostError, TimeoutError, OSError, httpx2.HTTPError) as error:
+        except (ToolRefusal, PostError, TimeoutError, OSError, httpx2.HTTPError) as error:
             why = self._why(error)
             return ToolOutcome(f"the page was not fetched: {why}", ok=False, why=why, passing=_is_passing(error))
         if 200 <= page.status < 300:
@@ -107,7 +107,7 @@ class WebFetch:
 
     def _why(self, error: Exception) -> str:
         """Without addresses of the network, which are nobody's business."""
-        if isinstance(error, WorkspaceRefusal):
+        if isinstance(error, ToolRefusal):
             return str(error)
         if isinstance(error, PostError) and error.kind == "forbidden":
             return "it is at an address that is not public, which only the settings can allow"
@@ -118,9 +118,9 @@ class WebFetch:
     async def _fetched(self, wanted: str, scope: ToolScope) -> Page:
         url = canonical(wanted)
         if url is None:
-            raise WorkspaceRefusal("that is not an address that begins with http:// or https://, without a password")
+            raise ToolRefusal("that is not an address that begins with http:// or https://, without a password")
         if not _permitted(url, scope):
-            raise WorkspaceRefusal(_only(scope))
+            raise ToolRefusal(_only(scope))
         free, came_from = url in scope.urls, url
         for _ in range(MOST_REDIRECTS + 1):
             answer = await self._asked(url, came_from, scope)
@@ -128,16 +128,14 @@ class WebFetch:
                 return answer
             url, came_from = answer, url
             if not free and not _permitted(url, scope):
-                raise WorkspaceRefusal(
-                    "it redirects to an address that may not be fetched; the person can send that one"
-                )
-        raise WorkspaceRefusal(f"it redirects more than {MOST_REDIRECTS} times")
+                raise ToolRefusal("it redirects to an address that may not be fetched; the person can send that one")
+        raise ToolRefusal(f"it redirects more than {MOST_REDIRECTS} times")
 
     async def _asked(self, url: str, came_from: str, scope: ToolScope) -> Page | str:
         """What one server answers: a page, or where to go on."""
         place, private = place_of(url), scope.private_hosts
         if not _open(url, scope):
-            raise WorkspaceRefusal(f"port {port_of(url)} is not one of web pages")
+            raise ToolRefusal(f"port {port_of(url)} is not one of web pages")
         extensions = {
             "allow_private": place in private and place_of(came_from) in private,
             "timeout": limits(self.options.seconds).as_dict(),
@@ -157,7 +155,7 @@ class WebFetch:
 
 
 def _is_passing(error: Exception) -> bool:
-    return not isinstance(error, WorkspaceRefusal) and not (isinstance(error, PostError) and error.kind == "forbidden")
+    return not isinstance(error, ToolRefusal) and not (isinstance(error, PostError) and error.kind == "forbidden")
 
 
 def _read(scope: ToolScope) -> ToolScope:
@@ -181,7 +179,7 @@ def _only(scope: ToolScope) -> str:
 
 
 def _target(url: str, response: httpx2.Response) -> str | None:
-    """Where it redirects to; None: it does not. Raises `WorkspaceRefusal`."""
+    """Where it redirects to; None: it does not. Raises `ToolRefusal`."""
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or location is None:
         return None
@@ -190,7 +188,7 @@ def _target(url: str, response: httpx2.Response) -> str | None:
     except (httpx2.InvalidURL, UnicodeError, ValueError):
         target = None
     if target is None:
-        raise WorkspaceRefusal("it redirects to something that is no address of a web page")
+        raise ToolRefusal("it redirects to something that is no address of a web page")
     return target
 
 
@@ -198,9 +196,9 @@ async def _page(url: str, response: httpx2.Response) -> Page:
     media_type, _, parameters = response.headers.get("content-type", "").partition(";")
     media_type = media_type.strip().lower()
     if not is_text(media_type):
-        raise WorkspaceRefusal(f"it is {media_type[:100]}, and only text can be fetched")
+        raise ToolRefusal(f"it is {media_type[:100]}, and only text can be fetched")
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise WorkspaceRefusal("the server compresses it, though asked not to")
+        raise ToolRefusal("the server compresses it, though asked not to")
     body, whole = await _body(response)
     charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(" \"'")[:40]
     return Page(url, response.status_code, media_type, charset, body, whole)

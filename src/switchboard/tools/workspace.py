@@ -1,7 +1,7 @@
 """Files of a workspace, and of nothing else on the machine, whatever a model or a program in there makes of it.
 
 Called by `files.py`, `search.py` and `results.py`, in threads. In: the root and a path that a model wrote; out:
-descriptors, bytes, entries, or `WorkspaceRefusal` with a sentence for the model.
+descriptors, bytes, entries, or `ToolRefusal` with a sentence for the model.
 
 A path is opened component by component, each relative to the descriptor of the one before and without following links,
 so that nothing that is exchanged meanwhile can lead outside. Only regular files with one name are read or replaced: a
@@ -62,7 +62,7 @@ _MEANINGS: Final = {
 }
 
 
-class WorkspaceRefusal(Exception):
+class ToolRefusal(Exception):
     """A sentence for the model: what is wrong, and what would be right."""
 
 
@@ -95,27 +95,27 @@ class Written:
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The names in a path relative to the workspace; none for the workspace itself. Raises `WorkspaceRefusal`."""
+    """The names in a path relative to the workspace; none for the workspace itself. Raises `ToolRefusal`."""
     if path.startswith("/"):
-        raise WorkspaceRefusal("paths are relative to the workspace: write notes/plan.md, not /notes/plan.md")
+        raise ToolRefusal("paths are relative to the workspace: write notes/plan.md, not /notes/plan.md")
     names = tuple(name for name in path.split("/") if name not in {"", "."})
     if ".." in names:
-        raise WorkspaceRefusal("a path cannot contain '..': nothing outside of the workspace can be reached")
+        raise ToolRefusal("a path cannot contain '..': nothing outside of the workspace can be reached")
     if "\x00" in path or any("\ud800" <= character <= "\udfff" for character in path):
-        raise WorkspaceRefusal("a path cannot contain NUL or half a character")
+        raise ToolRefusal("a path cannot contain NUL or half a character")
     if any(name.startswith(TEMPORARY) for name in names):
-        raise WorkspaceRefusal(f"names that begin with {TEMPORARY} are not for use")
+        raise ToolRefusal(f"names that begin with {TEMPORARY} are not for use")
     if len(path) > _LONGEST or len(names) > _DEEPEST:
-        raise WorkspaceRefusal(f"a path has at most {_LONGEST} characters and {_DEEPEST} parts")
+        raise ToolRefusal(f"a path has at most {_LONGEST} characters and {_DEEPEST} parts")
     return names
 
 
 def root_of(scope: ToolScope, parts: Sequence[str]) -> Path:
-    """The directory of these names: the workspace, or what is kept for this reader. Raises `WorkspaceRefusal`."""
+    """The directory of these names: the workspace, or what is kept for this reader. Raises `ToolRefusal`."""
     if not parts or parts[0] not in OWN:
         return scope.workspace
     if scope.results is None:
-        raise WorkspaceRefusal("nothing is kept there")
+        raise ToolRefusal("nothing is kept there")
     return scope.results
 
 
@@ -149,7 +149,7 @@ def directory(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterat
 
 @contextmanager
 def regular_file(at: int, name: str) -> Iterator[int]:
-    """The descriptor of a regular file in an open directory, to read. Raises OSError, `WorkspaceRefusal`."""
+    """The descriptor of a regular file in an open directory, to read. Raises OSError, `ToolRefusal`."""
     check_regular(os.stat(name, dir_fd=at, follow_symlinks=False))  # to open a device may do something already
     opened = os.open(name, os.O_RDONLY | _UNFOLLOWED, dir_fd=at)
     try:
@@ -160,13 +160,11 @@ def regular_file(at: int, name: str) -> Iterator[int]:
 
 
 def check_regular(status: os.stat_result) -> None:
-    """Raises `WorkspaceRefusal` unless it is a regular file with one name."""
+    """Raises `ToolRefusal` unless it is a regular file with one name."""
     if not stat.S_ISREG(status.st_mode):
-        raise WorkspaceRefusal(f"it is {what(status)}; only regular files can be used")
+        raise ToolRefusal(f"it is {what(status)}; only regular files can be used")
     if status.st_nlink != 1:
-        raise WorkspaceRefusal(
-            "it has more than one name (hard links), so it may belong to something else; copy it first"
-        )
+        raise ToolRefusal("it has more than one name (hard links), so it may belong to something else; copy it first")
 
 
 def read_at(opened: int, offset: int, size: int = _PIECE) -> bytes:
@@ -183,7 +181,7 @@ async def pieces_of(opened: int) -> AsyncIterator[bytes]:
 
 
 def entries(root: Path, parts: Sequence[str], stop: StopSignal, *, deep: bool = True) -> Iterator[DirectoryEntry]:
-    """What is in a directory, by name, each directory followed by what is in it. Raises OSError, `WorkspaceRefusal`.
+    """What is in a directory, by name, each directory followed by what is in it. Raises OSError, `ToolRefusal`.
 
     What cannot be opened, or has gone meanwhile, is left out below the first level.
     """
@@ -191,7 +189,7 @@ def entries(root: Path, parts: Sequence[str], stop: StopSignal, *, deep: bool = 
     with directory(root, parts) as at:
         for entry in _below(at, "".join(f"{name}/" for name in parts), stop, _DEEPEST if deep else 0):
             if next(left, None) is None:
-                raise WorkspaceRefusal(f"more than {MOST_ENTRIES} files and directories are too many to look through")
+                raise ToolRefusal(f"more than {MOST_ENTRIES} files and directories are too many to look through")
             yield entry
 
 
@@ -218,13 +216,13 @@ def _inside(entry: DirectoryEntry, stop: StopSignal, depth: int) -> Iterator[Dir
 
 
 def write(root: Path, file: Written, stop: StopSignal, quota: int = QUOTA) -> bool:
-    """Write a whole file, or nothing; whether there was one before. Raises OSError, `WorkspaceRefusal`.
+    """Write a whole file, or nothing; whether there was one before. Raises OSError, `ToolRefusal`.
 
     Another name is written and renamed, so that no reader sees half of it and no link is written through.
     """
     *above, name = file.parts
     if len(file.data) > file.most:
-        raise WorkspaceRefusal(f"a file that is written has at most {file.most} bytes, not {len(file.data)}")
+        raise ToolRefusal(f"a file that is written has at most {file.most} bytes, not {len(file.data)}")
     _check_quota(root, file, stop, quota)
     with directory(root, above, make=True) as at:
         mode = _mode(at, name)
@@ -257,7 +255,7 @@ def _remove(at: int, name: str, stop: StopSignal, depth: int) -> None:
 
 
 def _mode(at: int, name: str) -> int | None:
-    """The permissions of the file that will be replaced; None: there is none. Raises `WorkspaceRefusal`."""
+    """The permissions of the file that will be replaced; None: there is none. Raises `ToolRefusal`."""
     try:
         status = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
@@ -301,6 +299,6 @@ def _check_quota(root: Path, file: Written, stop: StopSignal, quota: int) -> Non
     with suppress(FileNotFoundError):
         used = sum(entry.status.st_blocks * 512 for entry in entries(root, counted, stop))
     if used + more > quota:
-        raise WorkspaceRefusal(
+        raise ToolRefusal(
             f"the workspace is full: it may hold {quota} bytes and holds {used}; delete or shorten a file"
         )

@@ -26,6 +26,7 @@ class MailOutcome(IntEnum):
     REFUSED = 2
     FILE = 3
     NO_FILE = 4
+    BROKEN = 5
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -65,6 +65,8 @@ def _read(raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
         mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
     except InvalidInput as error:
         return MailOutcome.REFUSED, msgspec.json.encode(MailRefusal(error.message, error.code, error.field))
+    except ImportError as error:  # an upgrade is under way, or the installation is broken: no fault of this mail
+        return MailOutcome.BROKEN, str(error).encode()
     return MailOutcome.ENVELOPE, msgspec.json.encode(mail.envelope)
 
 

@@ -118,7 +118,7 @@ class _Child:
         program = f"import gc; gc.disable(); from {_PROGRAM} import main; main({limits.memory_bytes}, {limits.cpu_s})"
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", program),
+                *(sys.executable, "-P", "-c", program),  # the directory that we are in has no modules of ours
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,
@@ -140,13 +140,16 @@ class _Child:
         return child
 
     async def ask(self, raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
-        """Raises EOFError or ConnectionError where the process has ended."""
+        """Raises EOFError or ConnectionError where the process has ended, Unavailable where it lacks a module."""
         about = msgspec.json.encode(asked)
         given = b"" if asked.mail and asked.mail == self.mail else raw
         self.mail = asked.mail
         self._given.writelines((ASKED.pack(len(about), len(given)), about, given))
         await self._given.drain()
-        return await self.answer()
+        outcome, answer = await self.answer()
+        if outcome is MailOutcome.BROKEN:
+            raise _cannot_start(answer.decode())
+        return outcome, answer
 
     async def answer(self) -> tuple[MailOutcome, bytes]:
         """The next frame."""

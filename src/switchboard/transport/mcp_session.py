@@ -38,7 +38,7 @@ from switchboard import __version__
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import FailureClass
 from switchboard.transport.mcp_call import Called, CallFailed, Remote
-from switchboard.transport.signed_post import RETRYABLE, CheckedTransport, PostError, SendingBegun, limits
+from switchboard.transport.signed_post import RETRYABLE, CheckedTransport, PostError, SendTrace, limits
 
 _GOODBYE_S: Final = 2.0
 """Limit for ending a session on a stateful server, which may hang as well."""
@@ -182,7 +182,7 @@ class _Wire(httpx2.AsyncBaseTransport):
     def __init__(self, to: Remote) -> None:
         self.to = to
         self.calling = False
-        self._sending = SendingBegun()
+        self._sending = SendTrace()
         """Whether this request is the tool call, not one that the SDK sends before or beside it."""
         self.status = 0
         self.problem: Exception | None = None

@@ -91,7 +91,7 @@ class Webhook(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PostResult:
-    """Replies to a message. `cut`: the body is only the first 1 MiB. `retry_after` in seconds, at most an hour."""
+    """What the other side answered. `cut`: only the first 1 MiB is kept. `retry_after` in seconds, at most an hour."""
 
     status: int
     media_type: str
@@ -100,7 +100,7 @@ class PostResult:
     retry_after: float | None = None
 
 
-class SendingBegun:
+class SendTrace:
     """Whether sending has begun: before that, nothing can have happened. Used as the `trace` of the request."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ def check_url(url: str) -> None:
 async def post(to: Destination, body: bytes, idempotency_key: UUID) -> PostResult:
     """Post JSON, signed with the current time; redirects are not followed. Raises `PostError`, `ConfigurationError`."""
     check_url(to.url)
-    client, sending = _client(), SendingBegun()
+    client, sending = _client(), SendTrace()
     request = client.build_request(
         "POST",
         to.url,

@@ -42,7 +42,7 @@ from switchboard.store import lanes
 from switchboard.store.database import Database
 from switchboard.store.lanes import Settlement
 from switchboard.tools.inbox import keep_image
-from switchboard.tools.workspace import WorkspaceRefusal
+from switchboard.tools.workspace import ToolRefusal
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError
 from switchboard.turns.engine import Calls, EngineCall
 from switchboard.turns.registration import Registration
@@ -275,7 +275,7 @@ def _keep(readers: Path | None, image: Image) -> Attachment:
     if readers is not None:
         try:
             keep_image(readers, attachment.filename or "", image)
-        except (WorkspaceRefusal, OSError) as error:
+        except (ToolRefusal, OSError) as error:
             log.warning("an image could not be kept", error=str(error))
     return attachment
 

@@ -30,7 +30,7 @@ _OnDelta = Callable[[Delta], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineCall:
-    """One that waits for its answer; no two are equal."""
+    """A call that waits for its answer; no two are equal."""
 
     ctx: MessageContext
     message: NewMessage

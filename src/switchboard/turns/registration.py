@@ -29,7 +29,10 @@ _TTL_S: Final = 10.0
 
 
 class Registration:
-    """`claim`: it is another one after this process was taken for dead, or could not give a lane back."""
+    """That this process is alive, as workers are.
+
+    `claim` is another one after it was taken for dead, or could not give a lane back.
+    """
 
     def __init__(self, database: Database, claim: Claim) -> None:
         self._database = database

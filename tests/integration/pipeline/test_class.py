@@ -97,8 +97,8 @@ def test_the_result_has_the_fields_of_the_document() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert sorted(switchboard.pipeline.__all__) == [
-        "Attempt",
         "MessagePipeline",
+        "ModelAttempt",
         "Reply",
         "Report",
         "RoutingContext",

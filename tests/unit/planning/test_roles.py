@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from switchboard.agents.trio.engine import TrioEngine
-from switchboard.app.classification.model_tests import SessionPlace, butlers_at
+from switchboard.app.classification.model_tests import ModelTestPlace, butlers_at
 from switchboard.app.process_models import butlers_of
 from switchboard.app.settings import Settings
 from switchboard.domain.routing import Member, SystemId, Team, TeamId
@@ -46,7 +46,7 @@ def test_models_that_play_a_role_are_used(trio: dict[str, str], options: dict[st
 async def test_a_model_that_plans_need_not_call_tools_of_itself() -> None:
     members = (planner(), Member(SystemId("System1/writer"), TeamId("root"), 1, "model", {"models": ["large"]}))
     found = await butlers_at(
-        settings(), SessionPlace("", None, "there is none"), [Team(TeamId("root"), None, members=members)]
+        settings(), ModelTestPlace("", None, "there is none"), [Team(TeamId("root"), None, members=members)]
     )
     assert found == {"small": [], "middle": [], "large": ["System1/writer"]}
 

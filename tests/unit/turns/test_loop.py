@@ -14,11 +14,11 @@ from switchboard.core.turns.limits import Done, LoopLimits, is_loop
 from switchboard.core.turns.loop import (
     CUT_OFF,
     EMPTY,
-    FinishTurn,
     LoopProgress,
-    MakeCall,
+    PlannedCall,
     Run,
     SendRequest,
+    TurnEnd,
     answered,
     begin,
     carried_out,
@@ -37,13 +37,13 @@ class Course:
     """A turn played to its end: what was asked, what was run, and how it ended."""
 
     asked: list[SendRequest] = field(default_factory=list)
-    run: list[MakeCall] = field(default_factory=list)
-    end: FinishTurn | None = None
+    run: list[PlannedCall] = field(default_factory=list)
+    end: TurnEnd | None = None
     left: LoopProgress | None = None
 
 
 def play(
-    replies: Sequence[Reply], result: Callable[[MakeCall], str] = lambda call: call.path, limits: LoopLimits = LIMITS
+    replies: Sequence[Reply], result: Callable[[PlannedCall], str] = lambda call: call.path, limits: LoopLimits = LIMITS
 ) -> Course:
     course, progress, given_ = Course(), begin("hello"), iter(replies)
     while course.end is None:
@@ -54,7 +54,7 @@ def play(
             case Run(calls):
                 course.run += calls
                 progress = carried_out(progress, [ToolResult(c.made.id or "", result(c)) for c in calls])
-            case FinishTurn() as end:
+            case TurnEnd() as end:
                 course.end, course.left = end, progress
     return course
 
@@ -67,7 +67,7 @@ def calls(*names: str, text: str = "", stop: str = "tool_calls") -> Reply:
 
 def test_a_text_is_the_end() -> None:
     course = play([Reply(" Hello. ", stop_reason="end")])
-    assert course.end == FinishTurn("Hello.", "end")
+    assert course.end == TurnEnd("Hello.", "end")
     assert course.asked == [SendRequest(1, (ChatMessage("user", "hello"),))]
 
 
@@ -75,7 +75,7 @@ def test_calls_run_and_their_results_go_back_together() -> None:
     course = play([calls("read", "list"), Reply("Two files.")])
     assert [call.path for call in course.run] == ["tool:1:id0", "tool:1:id1"]
     assert [result.text for result in course.asked[1].messages[-1].results] == ["tool:1:id0", "tool:1:id1"]
-    assert course.end == FinishTurn("Two files.", "end")
+    assert course.end == TurnEnd("Two files.", "end")
 
 
 def test_calls_without_ids_and_with_the_same_one_have_paths_of_their_own() -> None:
@@ -93,16 +93,16 @@ def test_calls_that_were_cut_off_never_run() -> None:
     course = play([calls("write", stop="length"), Reply("Shorter.")])
     assert course.run == []
     assert course.asked[1].messages[-1] == ChatMessage("user", CUT_OFF)
-    assert course.end == FinishTurn("Shorter.", "end")
+    assert course.end == TurnEnd("Shorter.", "end")
 
 
 def test_a_text_that_was_cut_off_says_so() -> None:
-    assert play([Reply("Once upon", stop_reason="length")]).end == FinishTurn("Once upon", "length")
+    assert play([Reply("Once upon", stop_reason="length")]).end == TurnEnd("Once upon", "length")
 
 
 def test_an_empty_reply_is_asked_for_once_more() -> None:
-    assert play([Reply(), Reply("Here.")]).end == FinishTurn("Here.", "end")
-    assert play([Reply(), Reply(" \n")]).end == FinishTurn(EMPTY, "error")
+    assert play([Reply(), Reply("Here.")]).end == TurnEnd("Here.", "end")
+    assert play([Reply(), Reply(" \n")]).end == TurnEnd(EMPTY, "error")
 
 
 def test_at_a_limit_there_is_one_last_request_without_tools() -> None:
@@ -117,7 +117,7 @@ def test_the_last_request_may_fail() -> None:
     limits = replace(LIMITS, requests=1)
     ended = failed(begin("hello"), limits)
     assert ended is not None
-    assert isinstance(end := next_step(ended, limits), FinishTurn)
+    assert isinstance(end := next_step(ended, limits), TurnEnd)
     assert end.stop_reason == "limit:requests"
     assert failed(begin("hello"), LIMITS) is None
 
@@ -127,7 +127,7 @@ def test_calls_beyond_the_limit_are_answered_but_not_run() -> None:
     assert [call.made.name for call in course.run] == ["a", "b"]
     assert [result.ok for result in course.asked[1].messages[-1].results] == [True, True, False]
     assert not course.asked[1].tools
-    assert course.end == FinishTurn("done", "limit:tool_calls")
+    assert course.end == TurnEnd("done", "limit:tool_calls")
 
 
 def test_tokens_and_time_and_money_are_limits() -> None:
@@ -141,7 +141,7 @@ def test_tokens_and_time_and_money_are_limits() -> None:
         progress = answered(begin("hello"), reply, limits, seconds=seconds, micros=micros)
         progress = carried_out(progress, [ToolResult("id0", "x")])
         assert next_step(progress, limits) == SendRequest(2, progress.messages, tools=False)
-        assert next_step(answered(progress, Reply("So far."), limits), limits) == FinishTurn("So far.", reason)
+        assert next_step(answered(progress, Reply("So far."), limits), limits) == TurnEnd("So far.", reason)
 
 
 def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
@@ -154,7 +154,7 @@ def test_the_same_call_with_the_same_result_three_times_is_a_loop() -> None:
 def test_a_poll_whose_results_change_is_no_loop() -> None:
     course = play([calls("poll")] * 9 + [Reply("Ready.")])
     assert len(course.run) == 9
-    assert course.end == FinishTurn("Ready.", "end")
+    assert course.end == TurnEnd("Ready.", "end")
 
 
 def test_two_calls_in_turns_are_a_loop() -> None:
@@ -187,7 +187,7 @@ REPLIES = st.builds(
 
 @given(st.lists(REPLIES, max_size=12), st.sampled_from(["same", "different"]))
 def test_whatever_a_model_says_a_turn_ends_within_its_limits_in_good_order(replies: list[Reply], results: str) -> None:
-    def result(call: MakeCall) -> str:
+    def result(call: PlannedCall) -> str:
         return "" if results == "same" else call.path
 
     course = play(replies, result, SMALL)

@@ -20,7 +20,7 @@ from switchboard.core.planning.places import unknown_url
 from switchboard.core.planning.records import APPROVAL
 from switchboard.core.turns.asking import ASK_USER, digest_of
 from switchboard.core.turns.frozen import Frozen, FrozenTool
-from switchboard.core.turns.loop import MakeCall
+from switchboard.core.turns.loop import PlannedCall
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Parked, Turn
 from switchboard.ports.tools import AsksFirst, Tool, ToolScope
@@ -49,7 +49,7 @@ class People:
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
 
-    async def decisions(self, calls: Sequence[MakeCall], n: int, read: Collection[str] = ()) -> dict[str, Decided]:
+    async def decisions(self, calls: Sequence[PlannedCall], n: int, read: Collection[str] = ()) -> dict[str, Decided]:
         """What was decided, by path, about those calls of answer `n` of which people decide. Raises `Parked`.
 
         `read`: the names of the tools whose results its model has read before.
@@ -65,7 +65,7 @@ class People:
             await self.journal.expect(event_of(path), within=self.hours * _HOUR_S, ask=ask)
         return {path: await self.journal.wait(event_of(path)) for path in asked}
 
-    async def decision(self, call: MakeCall, why: str) -> Decided | None:
+    async def decision(self, call: PlannedCall, why: str) -> Decided | None:
         """What was decided about one call that needs an approval; None: nothing yet, and people have been asked."""
         tool = next(one for one in self.frozen.tools if one.name == call.made.name)
         ask = Ask("call", tool.name, call.made.arguments, why, self._digest(tool.parameters, call), self.frozen.readers)
@@ -77,7 +77,7 @@ class People:
         except Parked:
             return None
 
-    async def changed(self, tool: FrozenTool, call: MakeCall, decided: Decided) -> str | None:
+    async def changed(self, tool: FrozenTool, call: PlannedCall, decided: Decided) -> str | None:
         """Why a call that was approved is not made after all; None: it is made."""
         present = self.present.get(tool.name)
         if present is None or self._digest(present.spec.parameters, call) != decided.value.get("digest"):
@@ -98,7 +98,7 @@ class People:
         found: str | None = await self.journal.step(f"ask:{n}", look)
         return found
 
-    def _ask(self, call: MakeCall, *, wary: bool) -> Ask | None:
+    def _ask(self, call: PlannedCall, *, wary: bool) -> Ask | None:
         """What people are asked about a call; None: it is made, or fails, without them."""
         made = call.made
         tool = next((one for one in self.frozen.tools if one.name == made.name), None)
@@ -112,7 +112,7 @@ class People:
         digest = self._digest(tool.parameters, call)
         return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers)
 
-    def _why(self, tool: FrozenTool, call: MakeCall, *, wary: bool) -> str:
+    def _why(self, tool: FrozenTool, call: PlannedCall, *, wary: bool) -> str:
         """Why a call needs an approval; "": it needs none."""
         return tool.approval or (self._outside(tool, call.made.arguments) if wary else "") or self._first(call)
 
@@ -125,7 +125,7 @@ class People:
         url = unknown_url(arguments, self.frozen.urls, self.frozen.hosts)
         return "" if url is None else STRANGE
 
-    def _first(self, call: MakeCall) -> str:
+    def _first(self, call: PlannedCall) -> str:
         present: object = self.present.get(call.made.name)
         if self.scope is None or not isinstance(present, AsksFirst):
             return ""
@@ -135,7 +135,7 @@ class People:
             log.exception("a tool has failed", tool=call.made.name)
             return "it cannot say whether it needs an approval"
 
-    def _digest(self, schema: Mapping[str, object], call: MakeCall) -> str:
+    def _digest(self, schema: Mapping[str, object], call: PlannedCall) -> str:
         turn = f"{self.turn.request_id}/{self.turn.member.system_id}/{self.turn.segment}/{call.path}"
         return digest_of(call.made.name, schema, call.made.arguments, turn)
 

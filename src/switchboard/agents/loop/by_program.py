@@ -26,7 +26,7 @@ from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk, cancelled
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import Done, Used, reached
-from switchboard.core.turns.loop import DAY_SPENT, EMPTY, MakeCall, begin, ended_at, written
+from switchboard.core.turns.loop import DAY_SPENT, EMPTY, PlannedCall, begin, ended_at, written
 from switchboard.core.turns.render import as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import (
@@ -66,7 +66,7 @@ class ProgramTalk(Talk):
         super().__init__(turn, journal, frozen, around)
         self._used = Used()
         self._finished: list[Done] = []
-        self._made: list[MakeCall] = []
+        self._made: list[PlannedCall] = []
         """All calls of the turn, in their order."""
         self._records: dict[str, JsonMapping] = {}
         """What came of them, by path; nothing of those that wait for a person."""
@@ -174,7 +174,7 @@ class ProgramTalk(Talk):
     def _concluded(self, record: JsonMapping) -> TurnResult | None:
         """The result of the turn after a run; None: it goes on with another."""
         if "refused" in record:
-            usage = self._account.usage
+            usage = self._use.usage
             return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
         if "spent" in record:
             return self._result(Answer(DAY_SPENT, stop_reason="limit:money"))
@@ -191,7 +191,7 @@ class ProgramTalk(Talk):
         return self._result(Answer(reply.text.strip(), stop_reason=ended))
 
     def _count(self, reply: Reply, seconds: float) -> None:
-        self._account.book(reply)
+        self._use.book(reply)
         used, micros = self._used, round((reply.usage.cost_usd or 0.0) * 1_000_000)
         self._used = Used(
             used.requests + 1,
@@ -209,7 +209,7 @@ class ProgramTalk(Talk):
         while (made := on_record.get(f"made:{len(self._made) + 1}")) is not None and made.state == "done":
             of = made.result
             self._made.append(
-                MakeCall(of["path"], ToolCall(of["tool"], of["arguments"], id=f"call_{len(self._made) + 1}"))
+                PlannedCall(of["path"], ToolCall(of["tool"], of["arguments"], id=f"call_{len(self._made) + 1}"))
             )
         unresolved = [call for call in self._made if call.path not in self._records]
         asked = [call for call in unresolved if event_of(call.path) in on_record]
@@ -219,13 +219,13 @@ class ProgramTalk(Talk):
             if call in asked or self._has_begun(call, on_record):
                 self._keep_record(call, await self._call(call))
 
-    def _has_begun(self, call: MakeCall, on_record: Mapping[str, OnRecord]) -> bool:
+    def _has_begun(self, call: PlannedCall, on_record: Mapping[str, OnRecord]) -> bool:
         """Whether it is known what came of a call, or that this is not known; others may be made again."""
         found, tool = on_record.get(call.path), self._tools.get(call.made.name)
         repeated = tool is None or tool.effect == "idempotent"
         return found is not None and (found.state == "done" or not repeated)
 
-    async def _wait(self, call: MakeCall) -> None:
+    async def _wait(self, call: PlannedCall) -> None:
         try:
             self._decisions[call.path] = await self._journal.wait(event_of(call.path))
         except Parked:
@@ -285,13 +285,13 @@ class ProgramTalk(Talk):
             self._keep_record(call, record)
             return record
 
-    async def _intended(self, path: str, made: ToolCall) -> tuple[int, MakeCall]:
+    async def _intended(self, path: str, made: ToolCall) -> tuple[int, PlannedCall]:
         """The number of a call, and itself, on record before anything is done."""
         for n, call in enumerate(self._made, 1):
             if call.path == path:
                 return n, call
         n = len(self._made) + 1
-        call = MakeCall(path, replace(made, id=f"call_{n}"))
+        call = PlannedCall(path, replace(made, id=f"call_{n}"))
         self._made.append(call)
         intent = {"path": path, "tool": made.name, "arguments": dict(made.arguments)}
 
@@ -309,7 +309,7 @@ class ProgramTalk(Talk):
         self._limit = self._limit or reached(self._frozen.limits, used, self._finished)
         return self._limit is not None
 
-    def _keep_record(self, call: MakeCall, record: JsonMapping) -> None:
+    def _keep_record(self, call: PlannedCall, record: JsonMapping) -> None:
         self._records[call.path] = record
         self._finished.append(Done(call.made.name, written(call.made), f"{record['ok']} {record['text']}"))
 

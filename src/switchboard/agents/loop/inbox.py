@@ -17,7 +17,7 @@ from switchboard.core.turns.images import MOST_FILE_BYTES, inbox_name, is_image_
 from switchboard.domain.envelope import Attachment
 from switchboard.ports.engine import Files
 from switchboard.tools.inbox import keep_file
-from switchboard.tools.workspace import WorkspaceRefusal
+from switchboard.tools.workspace import ToolRefusal
 
 log = structlog.get_logger(__name__)
 
@@ -41,5 +41,5 @@ async def _bring(files: Files, one: Attachment, kept: Path, name: str) -> None:
         return  # a provider refuses the whole request for an image that is none
     try:
         await asyncio.to_thread(keep_file, kept, name, data)
-    except (WorkspaceRefusal, OSError) as error:
+    except (ToolRefusal, OSError) as error:
         log.warning("a file of a message could not be kept", file=name, error=str(error))

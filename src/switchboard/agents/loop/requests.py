@@ -38,15 +38,14 @@ def recorded(report: Report, seconds: float, *, last: bool, reserved: int = 0) -
 
     Raises ModelFailure for what may go better later.
     """
-    failure = report.failure
-    if failure is None and report.reply is not None:
+    if report.reply is not None:
         return _answered(report, report.reply, seconds, reserved)
-    failure = failure or ModelFailure("unavailable", "no model answered")
+    failure = report.failure or ModelFailure("unavailable", "no model answered")
     spent = generated(report, reserved) if reserved else 0
     if report.spent_up:
         log.warning("a turn ends at the limit of a day", reason=failure.message)
         return Costed({"spent": failure.message[:500]}, tokens_out=spent)
-    if report.failure is None or (failure.kind != "refused" and (failure.kind in AWAY or not last)):
+    if failure.kind != "refused" and (failure.kind in AWAY or not last):
         failure.reply = Reply(usage=Usage(output_tokens=generated(report, reserved)))
         raise failure
     return Costed({"refused" if failure.kind == "refused" else "failed": failure.message[:500]}, tokens_out=spent)

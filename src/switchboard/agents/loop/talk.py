@@ -30,11 +30,11 @@ from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.images import FrozenImage, left_out, marked
 from switchboard.core.turns.limits import may_generate
 from switchboard.core.turns.loop import (
-    FinishTurn,
     LoopProgress,
-    MakeCall,
+    PlannedCall,
     Run,
     SendRequest,
+    TurnEnd,
     answered,
     begin,
     carried_out,
@@ -64,7 +64,7 @@ from switchboard.ports.models import Asking
 from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import StopSignal
-from switchboard.tools.workspace import RESULTS, WorkspaceRefusal, Written, write
+from switchboard.tools.workspace import RESULTS, ToolRefusal, Written, write
 
 log = structlog.get_logger(__name__)
 
@@ -96,7 +96,7 @@ class Talk:
         self._frozen = frozen
         self._around = around
         self._tools = {tool.name: tool for tool in frozen.tools}
-        self._account = ModelUse()
+        self._use = ModelUse()
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
         self._files: dict[str, Attachment] = {}
@@ -163,7 +163,7 @@ class Talk:
                     progress = await self._asked(progress, ask)
                 case Run(calls):
                     progress = await self._carried_out(progress, calls)
-                case FinishTurn(text, stop_reason):
+                case TurnEnd(text, stop_reason):
                     progress = self._result(Answer(text, stop_reason=stop_reason))
         return progress
 
@@ -182,7 +182,7 @@ class Talk:
         done = Entry("assistant", answer.text, calls=tuple(self._calls))
         warning = "; ".join(self._unknown)
         files = tuple(self._files.values())
-        return replace(answer, usage=self._account.usage, entries=(said, done), warning=warning, attachments=files)
+        return replace(answer, usage=self._use.usage, entries=(said, done), warning=warning, attachments=files)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Talk:
     def _answered(self, progress: LoopProgress, record: JsonMapping) -> LoopProgress | TurnResult:
         limits = self._frozen.limits
         if "refused" in record:
-            usage = self._account.usage
+            usage = self._use.usage
             return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
         if "spent" in record:
             return day_spent(progress)
@@ -217,7 +217,7 @@ class Talk:
             return failed(progress, limits) or progress
         reply = msgspec.convert(record["reply"], Reply)
         self._written = reply.text or self._written
-        self._account.book(reply)
+        self._use.book(reply)
         micros = round((reply.usage.cost_usd or 0.0) * 1_000_000)
         return answered(progress, reply, limits, seconds=record["seconds"], micros=micros)
 
@@ -274,7 +274,7 @@ class Talk:
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
-    async def _carried_out(self, progress: LoopProgress, calls: Sequence[MakeCall]) -> LoopProgress:
+    async def _carried_out(self, progress: LoopProgress, calls: Sequence[PlannedCall]) -> LoopProgress:
         self._decisions = await self._decided(calls, progress.used.requests)
         records: dict[str, JsonMapping] = {}
         seconds = 0.0
@@ -289,7 +289,7 @@ class Talk:
         self._open.clear()
         return carried_out(progress, results, seconds=seconds)
 
-    async def _decided(self, calls: Sequence[MakeCall], n: int) -> dict[str, Decided]:
+    async def _decided(self, calls: Sequence[PlannedCall], n: int) -> dict[str, Decided]:
         """A turn that is to end does not wait any more. Raises `Parked`, `_HaltError`."""
         try:
             return await self._people.decisions(calls, n, {call.name for call in self._calls})
@@ -297,9 +297,9 @@ class Talk:
             self._go_on()
             raise
 
-    def _groups(self, calls: Sequence[MakeCall]) -> list[list[MakeCall]]:
+    def _groups(self, calls: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
         """Calls that change nothing may run side by side; all others wait for those before them."""
-        groups: list[list[MakeCall]] = []
+        groups: list[list[PlannedCall]] = []
         beside = False
         for call in calls:
             tool = self._tools.get(call.made.name)
@@ -311,13 +311,13 @@ class Talk:
             beside = free
         return groups
 
-    async def _call(self, call: MakeCall) -> JsonMapping:
+    async def _call(self, call: PlannedCall) -> JsonMapping:
         """The record of a call, which is open until all calls of its answer have ended."""
         record = await self._record(call)
         self._open[call.path] = call.made, record
         return record
 
-    async def _record(self, call: MakeCall) -> JsonMapping:
+    async def _record(self, call: PlannedCall) -> JsonMapping:
         """What the journal has, or will have, of a call."""
         tool = self._tools.get(call.made.name)
         if tool is None and call.made.name in self._frozen.withheld:
@@ -347,7 +347,7 @@ class Talk:
             return told(_UNKNOWN)
         return record
 
-    async def _done(self, tool: FrozenTool, call: MakeCall, key: UUID) -> JsonObject:
+    async def _done(self, tool: FrozenTool, call: PlannedCall, key: UUID) -> JsonObject:
         """Carry out a call, for the model to hear what came of it."""
         began = monotonic()
         self._telling.call(tool.name)
@@ -386,7 +386,7 @@ def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None
         try:
             file = Written(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
             write(results, file, StopSignal(), quota)
-        except (WorkspaceRefusal, OSError) as error:
+        except (ToolRefusal, OSError) as error:
             log.warning("a result could not be kept", file=one.name, error=str(error))
 
 

@@ -260,14 +260,14 @@ class PlannedTurn:
 
     def _usage(self) -> tuple[ModelUsage, ...]:
         """What models were used for, in all attempts, as far as it is on record."""
-        account = ModelUse()
+        total = ModelUse()
         for result in (mapping(one.result) for one in self._journal.on_record().values()):
             if "reply" in result:
-                account.book(msgspec.convert(result["reply"], Reply))
+                total.book(msgspec.convert(result["reply"], Reply))
             if "usage" in result:
                 for used in msgspec.convert(result["usage"], tuple[ModelUsage, ...]):
-                    account.add(used)
-        return account.usage
+                    total.add(used)
+        return total.usage
 
     def _files(self) -> dict[str, Attachment]:
         """What steps have made, by name; a later one takes the place of an earlier."""

@@ -34,7 +34,7 @@ from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.limits import LoopLimits
-from switchboard.core.turns.loop import MakeCall
+from switchboard.core.turns.loop import PlannedCall
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import AWAY, ModelFailure, Request, ToolCall
 from switchboard.domain.planning import SPECIALISTS, PipelineStep
@@ -308,9 +308,9 @@ def costed_for(record: JsonObject, usage: Sequence[ModelUsage]) -> Costed:
     )
 
 
-def call_of(step: PipelineStep) -> MakeCall:
+def call_of(step: PipelineStep) -> PlannedCall:
     """A step that calls a tool, as people are asked about it."""
-    return MakeCall(step.id, ToolCall(step.target, step.args, id=step.id))
+    return PlannedCall(step.id, ToolCall(step.target, step.args, id=step.id))
 
 
 def _room_notes(asked: Asked, step: PipelineStep) -> list[str]:

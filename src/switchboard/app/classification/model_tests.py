@@ -112,7 +112,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionPlace:
+class ModelTestPlace:
     """Where sessions find what they need: our MCP server, and the database (None: `why` it cannot be reached)."""
 
     mcp_url: str
@@ -121,25 +121,25 @@ class SessionPlace:
 
 
 @asynccontextmanager
-async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[SessionPlace]:
+async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[ModelTestPlace]:
     """The server at `mcp_url`, and its database if available."""
     async with AsyncExitStack() as stack:
         try:
             database = await stack.enter_async_context(existing_database(settings))
             at = (await schema_facts(database)).migration
         except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
-            place = SessionPlace(mcp_url, None, f"its database cannot be reached ({error})")
+            place = ModelTestPlace(mcp_url, None, f"its database cannot be reached ({error})")
         else:
             fits = at == migrations()[-1].number
             place = (
-                SessionPlace(mcp_url, database)
+                ModelTestPlace(mcp_url, database)
                 if fits
-                else SessionPlace(mcp_url, None, f"its database is at schema {at}")
+                else ModelTestPlace(mcp_url, None, f"its database is at schema {at}")
             )
         yield place
 
 
-async def butlers_at(settings: Settings, place: SessionPlace, teams: Iterable[Team]) -> Mapping[str, Sequence[str]]:
+async def butlers_at(settings: Settings, place: ModelTestPlace, teams: Iterable[Team]) -> Mapping[str, Sequence[str]]:
     """Which butlers may ask each model in their turns: those of these teams, and of the database if available.
 
     Not those that plan: a router fills in a form, and what a specialist writes needs no tool.
@@ -159,7 +159,7 @@ def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
     return found
 
 
-async def try_use(settings: Settings, model: ModelSettings, place: SessionPlace, *, in_turns: bool) -> Tried:
+async def try_use(settings: Settings, model: ModelSettings, place: ModelTestPlace, *, in_turns: bool) -> Tried:
     """Ask what it is used for: to choose a butler, to call a tool as in a turn, or one after the other; and then how
     it fills in a form, as a router of plans must.
     """
@@ -167,7 +167,7 @@ async def try_use(settings: Settings, model: ModelSettings, place: SessionPlace,
     return replace(tried, remedy=tried.remedy or _to_set(model, tried))
 
 
-async def _try_use(settings: Settings, model: ModelSettings, place: SessionPlace, *, in_turns: bool) -> Tried:
+async def _try_use(settings: Settings, model: ModelSettings, place: ModelTestPlace, *, in_turns: bool) -> Tried:
     if not in_turns:
         return await try_model(settings, model, place)
     classifies = model.name in settings.classify.models
@@ -189,7 +189,7 @@ def _both(chosen: Tried, called: Tried) -> Tried:
     )
 
 
-async def try_model(settings: Settings, model: ModelSettings, place: SessionPlace) -> Tried:
+async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
     """Ask it once. Raises nothing that is the model's: that it fails is an outcome."""
     lacks = flaw(model.spec)
     if lacks is not None:
@@ -205,7 +205,7 @@ async def try_model(settings: Settings, model: ModelSettings, place: SessionPlac
     return await _with_context(settings, model, place, tried)
 
 
-async def try_tools(settings: Settings, model: ModelSettings, place: SessionPlace) -> Tried:
+async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
     """Ask for what only a tool can tell: whether the model calls tools by itself, as a butler's model must."""
     lacks = flaw(model.spec)
     if lacks is not None:
@@ -227,7 +227,7 @@ async def try_tools(settings: Settings, model: ModelSettings, place: SessionPlac
     return await _with_context(settings, model, place, tried)
 
 
-async def with_habits(settings: Settings, model: ModelSettings, place: SessionPlace, tried: Tried) -> Tried:
+async def with_habits(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
     """The same, with what can be told of a model that works: whether it takes schemas, and whether it thinks."""
     if not tried.ok or model.kind not in API_KINDS:
         return tried
@@ -266,7 +266,7 @@ def _spent(tried: Tried, report: Report) -> Tried:
     return tried
 
 
-async def _with_context(settings: Settings, model: ModelSettings, place: SessionPlace, tried: Tried) -> Tried:
+async def _with_context(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
     """The same, unless its server loses the head of long requests in silence, as local ones do.
 
     It is not held against the model if it cannot be told: a machine is too slow to read so much in time, or the model
@@ -286,7 +286,7 @@ async def _with_context(settings: Settings, model: ModelSettings, place: Session
     return replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
 
 
-async def _finds_word(settings: Settings, model: ModelSettings, place: SessionPlace, context: int) -> bool | None:
+async def _finds_word(settings: Settings, model: ModelSettings, place: ModelTestPlace, context: int) -> bool | None:
     """Whether a word at the head of so long a request reaches the model; None if it did not answer."""
     request = replace(sentinel(context), deadline=model.timeout)
     reply = (await _asked(settings, model, place, request, _fits)).reply
@@ -296,7 +296,7 @@ async def _finds_word(settings: Settings, model: ModelSettings, place: SessionPl
 async def _asked(
     settings: Settings,
     model: ModelSettings,
-    place: SessionPlace,
+    place: ModelTestPlace,
     request: Request,
     wrong: Callable[[Reply], Awaitable[str | None]],
 ) -> Report:
@@ -327,13 +327,13 @@ async def _calls_no_tool(reply: Reply) -> str | None:
     return None if any("ada" in person.lower() for person in asked_for) else "it did not call the tool"
 
 
-def _spending(place: SessionPlace) -> Spending:
+def _spending(place: ModelTestPlace) -> Spending:
     """The account of all; without a database one of our own, so that a model can be tried before there is one."""
     return DayBook(lambda: datetime.now(UTC).date()) if place.database is None else StoredSpending(place.database)
 
 
 @asynccontextmanager
-async def _request(model: ModelSettings, place: SessionPlace) -> AsyncIterator[Request]:
+async def _request(model: ModelSettings, place: ModelTestPlace) -> AsyncIterator[Request]:
     """The question; for a command line with a session of its own, which opens our tool and is over afterwards."""
     request_id, secret = new_uuid7(), SESSION_PREFIX + token_urlsafe(32)
     prompt, tool = routing_prompt(_CANDIDATES, _QUESTION, team=_TEAM), route_tool(_CANDIDATES)
@@ -357,7 +357,7 @@ async def _request(model: ModelSettings, place: SessionPlace) -> AsyncIterator[R
         await classification.end_session(place.database, session_id)
 
 
-def _told(model: ModelSettings, attempt: ModelAttempt, reply: Reply | None, place: SessionPlace) -> Tried:
+def _told(model: ModelSettings, attempt: ModelAttempt, reply: Reply | None, place: ModelTestPlace) -> Tried:
     ok = attempt.outcome == "answered"
     named = _named(reply) if ok else ()
     detail = attempt.message
@@ -387,7 +387,7 @@ _REMEDY_OF_SETTINGS: Final = "fix it in [[models]], or in the environment of thi
 _START: Final = "start it: switchboard up"
 
 
-def _remedy_of_program(attempt: ModelAttempt, place: SessionPlace) -> str | None:
+def _remedy_of_program(attempt: ModelAttempt, place: ModelTestPlace) -> str | None:
     if attempt.outcome == "unavailable" and "Switchboard's MCP server" in attempt.message:
         return f"it calls Switchboard's tool at {place.mcp_url}: is the server running? see classify.mcp_url"
     if attempt.outcome == "defect" and not attempt.message.startswith("status 403"):
@@ -395,7 +395,7 @@ def _remedy_of_program(attempt: ModelAttempt, place: SessionPlace) -> str | None
     return None
 
 
-def _remedy(model: ModelSettings, attempt: ModelAttempt, place: SessionPlace) -> str:
+def _remedy(model: ModelSettings, attempt: ModelAttempt, place: ModelTestPlace) -> str:
     """What to do about a failure."""
     where = model.base_url or "the provider"
     if model.profile == "local" and model.schemas and refused_schema(Report(None, (attempt,))):

@@ -1,6 +1,6 @@
 """The models of the settings as they stand today, and what was spent on them.
 
-HTTP calls `SpendingReport`, for operators; `app/ops/doctor.py` asks `standing`. Money is in dollars, days are those of
+HTTP calls `SpendingService`, for operators; `app/ops/doctor.py` asks `standing`. Money is in dollars, days are those of
 UTC. In: settings and the spending in the database; out: frozen values. Next: `store/model_usage.py`.
 """
 
@@ -20,7 +20,7 @@ from switchboard.store import model_usage as store
 from switchboard.store.database import Database
 from switchboard.store.model_usage import By, Cooldown, Day, ModelDay, RefusedKey, Span, Totals, UsageRow
 
-__all__ = ["By", "CapView", "SpendingReport", "standing"]
+__all__ = ["By", "CapView", "SpendingService", "standing"]
 
 CapName = Literal["tokens_per_day", "cost_usd_per_day", "newcomer_tokens_per_day"]
 _MICROS: Final = 1_000_000
@@ -73,7 +73,7 @@ class ModelView:
 
 
 @dataclass(frozen=True, slots=True)
-class DayStanding:
+class DayTotals:
     """How the day stands. `refused`: how often a cap of the day forbade to ask a model.
 
     Of one sender: sessions a minute and tokens a day, 0 for no limit; `senders_refused`: how often one of these, or the
@@ -92,7 +92,7 @@ class DayStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelsView(DayStanding):
+class ModelsView(DayTotals):
     """The configured models, the daily limits, and the usage today."""
 
     models: Sequence[ModelView]
@@ -110,7 +110,7 @@ class UsageView:
     next_cursor: str | None
 
 
-class SpendingReport:
+class SpendingService:
     """Reads for operators; the interface checks who asks."""
 
     def __init__(self, settings: Settings, database: Database, members: Callable[[], Iterable[Member]]) -> None:
@@ -131,7 +131,7 @@ class SpendingReport:
             _model(one, Use(order.get(one.name), butlers[one.name]), pauses.get(one.name), spent.get(one.name))
             for one in known
         ]
-        return ModelsView(**{name: getattr(stood, name) for name in DayStanding.__slots__}, models=models)
+        return ModelsView(**{name: getattr(stood, name) for name in DayTotals.__slots__}, models=models)
 
     async def usage(
         self, by: By, since: datetime | None, until: datetime | None, *, limit: int, cursor: str | None
@@ -148,16 +148,14 @@ class SpendingReport:
         return UsageView(by, span.since, span.until, rows, await store.total(self._database, by, span), following)
 
 
-async def standing(settings: Settings, database: Database) -> DayStanding:
+async def standing(settings: Settings, database: Database) -> DayTotals:
     """How today stands, by the caps of these settings."""
     classify = settings.classify
     today = datetime.now(UTC).date()
     day = await store.spending_of(database, today)
     caps = [cap for cap in _caps(settings, day) if cap is not None]
     senders = (classify.sender_per_minute, classify.sender_tokens_per_day, day.senders_refused)
-    return DayStanding(
-        today, day.tokens, day.micros / _MICROS, day.refused, classify.tokens_per_message, *senders, caps
-    )
+    return DayTotals(today, day.tokens, day.micros / _MICROS, day.refused, classify.tokens_per_message, *senders, caps)
 
 
 def _caps(settings: Settings, day: Day) -> tuple[CapView | None, ...]:

@@ -23,7 +23,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
-from switchboard.store.deltas import Asked, Piece, Position, ReplyProgress
+from switchboard.store.deltas import Asked, MessageStanding, Piece, Position
 
 MOST_STREAMS: Final = 50
 """How many streams a token may have open at a time, by each server process."""
@@ -207,7 +207,7 @@ class Stream:
         self._unsure.discard(system_id)
         return TextDelta(system_id, attempt, step, kept, text[kept:])
 
-    async def _looked(self, progress: ReplyProgress) -> list[StreamEvent]:
+    async def _looked(self, progress: MessageStanding) -> list[StreamEvent]:
         newly_waiting = progress.waiting.items() - self._waiting.items()
         events = [event for one in sorted(newly_waiting) for event in self._waits(Waiting(one[0], *one[1]))]
         self._waiting = progress.waiting
@@ -275,7 +275,7 @@ class Stream:
 
 
 class _Signals:
-    """Of the notifier: that there is more to read, or that something was settled."""
+    """What the notifier has signalled: that there is more to read, or that something was settled."""
 
     def __init__(self) -> None:
         self._given = asyncio.Event()

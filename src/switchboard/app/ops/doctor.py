@@ -22,7 +22,7 @@ from typing import Final, Literal
 import asyncpg
 
 from switchboard.app.channels import known_channels
-from switchboard.app.classification.spending import CapView, DayStanding, standing
+from switchboard.app.classification.spending import CapView, DayTotals, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.mcp_servers import LookedAt, looked_at
 from switchboard.app.ops.engines import (
@@ -390,7 +390,7 @@ def _engines_missing(used: Iterator[str]) -> list[str]:
     ]
 
 
-def _refused_today(stood: DayStanding) -> Iterator[Finding]:
+def _refused_today(stood: DayTotals) -> Iterator[Finding]:
     if stood.refused:
         remedy = "raise the limit in [spending], or wait for the next day (UTC)"
         yield Finding("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)

@@ -112,7 +112,7 @@ def load_engines(context: EngineContext) -> dict[str, Engine]:
     return engines
 
 
-def _runs_free(member: Member, program_user: str | None) -> bool:
+def _runs_unconfined(member: Member, program_user: str | None) -> bool:
     """Whether it runs a program outside of a sandbox, and as the user of the worker."""
     if not member.active or member.engine != "command" or member.options.get("sandbox") is True:
         return False
@@ -121,7 +121,7 @@ def _runs_free(member: Member, program_user: str | None) -> bool:
 
 def warn_of_root(members: Iterable[Member], program_user: str | None) -> None:
     """A program that reads what strangers wrote should not have all rights."""
-    exposed = sorted(member.system_id for member in members if _runs_free(member, program_user))
+    exposed = sorted(member.system_id for member in members if _runs_unconfined(member, program_user))
     if exposed and os.geteuid() == 0:
         log.warning(
             "programs of butlers run as root",

@@ -22,7 +22,7 @@ from switchboard.store.database import Database
 from switchboard.tools.inbox import Wanted, remove_images
 from switchboard.tools.results import remove_if_empty, remove_results, turns_with_results
 from switchboard.tools.threads import StopSignal, in_thread
-from switchboard.tools.workspace import WorkspaceRefusal, meaning
+from switchboard.tools.workspace import ToolRefusal, meaning
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +53,7 @@ async def _erase(database: Database, root: Path, below: UUID, wanted: Wanted) ->
         held = await history.held(database, [turn for turn in turns if turn >= below]) if turns else set()
         gone = [turn for turn in turns if turn not in held][:_AT_ONCE]
         return await in_thread(lambda stop: _clean(root, gone, wanted, stop))
-    except (WorkspaceRefusal, OSError) as error:
+    except (ToolRefusal, OSError) as error:
         why = meaning(error) if isinstance(error, OSError) else str(error)
         log.warning("old results of tools cannot be removed", directory=str(root), reason=why)
         return 0

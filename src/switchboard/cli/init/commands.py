@@ -293,7 +293,7 @@ async def _tried(offer: Offer) -> JsonObject:
 
     values = {key: value for key, value in asdict(offer).items() if key != "source" and value is not None}
     settings = Settings(models=({**values, "max_tokens": 4096},))
-    place = tests.SessionPlace("", None, "no server runs yet")
+    place = tests.ModelTestPlace("", None, "no server runs yet")
     model = settings.models[0]
     return asdict(await tests.with_habits(settings, model, place, await tests.try_tools(settings, model, place)))
 

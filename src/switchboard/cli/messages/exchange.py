@@ -1,7 +1,7 @@
 """One message over the gateway, and its answer while it is written.
 
 Called by `chat.py`. In: where the server is, for whom the terminal speaks, and a text; out: events for the screen, and
-an `MessageProgress`. A connection that is lost is made again, and the answer goes on where it was. Next: `server/ws/`.
+a `MessageProgress`. A connection that is lost is made again, and the answer goes on where it was. Next: `server/ws/`.
 """
 
 from __future__ import annotations

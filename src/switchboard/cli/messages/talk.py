@@ -1,7 +1,7 @@
 """A message from the terminal, and the wait for its answer.
 
 Called by `send.py` and `chat.py`. Text enters, an `ingest.v1` envelope goes to the server; what became of it leaves as
-an `MessageProgress`. Next: `cli/client.py`.
+a `MessageProgress`. Next: `cli/client.py`.
 """
 
 from __future__ import annotations

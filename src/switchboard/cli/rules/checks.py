@@ -142,8 +142,8 @@ def backtest(
         )
     if rule is not None:
         check_id(rule, "rule")
-    changes = [_with_ids(one) for one in changed or ()]
     span = _span(last, days)
+    changes = [_with_ids(one) for one in changed or ()]
 
     async def work(client: Client) -> Json:
         if rule is None:

@@ -14,7 +14,7 @@ class _Open:
 
 
 @dataclass(slots=True)
-class AccountProgress:
+class UnsettledBatches:
     """The batches that were received and are not settled yet, oldest first."""
 
     _batches: deque[_Open] = field(default_factory=deque)

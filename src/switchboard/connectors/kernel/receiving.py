@@ -34,7 +34,7 @@ from switchboard.connectors.kernel.intake import (
 )
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.connectors.kernel.posted import PostedQueue
-from switchboard.connectors.kernel.progress import AccountProgress
+from switchboard.connectors.kernel.progress import UnsettledBatches
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
@@ -97,7 +97,7 @@ class Receiver:
     _waiting: list[_Waiting] = field(default_factory=list)
     _broken: list[_Broken] = field(default_factory=list)
     _keys: set[str | bytes] = field(default_factory=set)
-    _progress: AccountProgress = field(default_factory=AccountProgress)
+    _progress: UnsettledBatches = field(default_factory=UnsettledBatches)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _drained: asyncio.Event = field(default_factory=asyncio.Event)
     _patience: Patience = field(init=False)

@@ -1,4 +1,4 @@
-"""Shows on the platform where a butler is working on an answer. `runner.py` runs a `Typist` beside the `Sender`.
+"""Shows on the platform where a butler is working on an answer. `runner.py` runs a `Typist` beside the `ReplySender`.
 
 Each renewal of the lease tells where turns run, so that no message costs a question of its own. What is shown there
 ends by itself; it is shown again in time, until a reply is there or the turn has ended. Next: `runner.py`.

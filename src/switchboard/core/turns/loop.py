@@ -43,7 +43,7 @@ class SendRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class MakeCall:
+class PlannedCall:
     """A call to carry out as the step `path`."""
 
     path: str
@@ -54,11 +54,11 @@ class MakeCall:
 class Run:
     """Carry out these calls, and pass their results back all together, in this order."""
 
-    calls: tuple[MakeCall, ...]
+    calls: tuple[PlannedCall, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FinishTurn:
+class TurnEnd:
     """The turn is over."""
 
     text: str
@@ -75,7 +75,7 @@ class LoopProgress:
     pending: tuple[ToolCall, ...] = ()
     empty: bool = False
     """Whether the last reply was empty."""
-    end: FinishTurn | None = None
+    end: TurnEnd | None = None
 
 
 def begin(opening: str, images: Sequence[Image] = ()) -> LoopProgress:
@@ -83,7 +83,7 @@ def begin(opening: str, images: Sequence[Image] = ()) -> LoopProgress:
     return LoopProgress((ChatMessage("user", opening, images=tuple(images)),))
 
 
-def next_step(progress: LoopProgress, limits: LoopLimits) -> SendRequest | Run | FinishTurn:
+def next_step(progress: LoopProgress, limits: LoopLimits) -> SendRequest | Run | TurnEnd:
     """What to do next."""
     if progress.end is not None:
         return progress.end
@@ -123,8 +123,8 @@ def answered(
         return replace(after, messages=(*progress.messages, said), pending=said.calls, empty=False)
     if reply.text.strip():
         ended: StopReason = "length" if reply.stop_reason == "length" else "end"
-        return replace(after, end=FinishTurn(reply.text.strip(), ended))
-    return replace(after, empty=True, end=FinishTurn(EMPTY, "error") if progress.empty else None)
+        return replace(after, end=TurnEnd(reply.text.strip(), ended))
+    return replace(after, empty=True, end=TurnEnd(EMPTY, "error") if progress.empty else None)
 
 
 def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
@@ -133,14 +133,14 @@ def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
     return None if stop is None else replace(progress, end=ended_at(stop))
 
 
-def ended_at(stop: StopReason, text: str = "") -> FinishTurn:
+def ended_at(stop: StopReason, text: str = "") -> TurnEnd:
     """The end at a limit: with what was said until then, else the template."""
-    return FinishTurn(text.strip() or _TEMPLATES[stop], stop)
+    return TurnEnd(text.strip() or _TEMPLATES[stop], stop)
 
 
 def day_spent(progress: LoopProgress) -> LoopProgress:
     """After a request that was not sent because it could exceed the spending of a day: the end of the turn."""
-    return replace(progress, end=FinishTurn(DAY_SPENT, "limit:money"))
+    return replace(progress, end=TurnEnd(DAY_SPENT, "limit:money"))
 
 
 def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, seconds: float = 0.0) -> LoopProgress:
@@ -178,13 +178,13 @@ def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
     return tuple(call if call.id else replace(call, id=f"call_{n}_{i}") for i, call in enumerate(calls, 1))
 
 
-def _paths(progress: LoopProgress, limits: LoopLimits) -> tuple[MakeCall, ...]:
+def _paths(progress: LoopProgress, limits: LoopLimits) -> tuple[PlannedCall, ...]:
     """The calls that may still be made, each with a path of its own: models do repeat ids."""
     left = progress.pending[: limits.tool_calls - progress.used.tool_calls]
-    found: dict[str, MakeCall] = {}
+    found: dict[str, PlannedCall] = {}
     for call in left:
         name = f"tool:{progress.used.requests}:{(call.id or '')[:100]}"
         paths = (name if n == 1 else f"{name}#{n}" for n in count(1))
         path = next(one for one in paths if one not in found)
-        found[path] = MakeCall(path, call)
+        found[path] = PlannedCall(path, call)
     return tuple(found.values())

@@ -16,7 +16,7 @@ from switchboard.app.access import Access, Action, Principal
 from switchboard.app.approvals.service import ApprovalService
 from switchboard.app.classification.corrections import CorrectionService
 from switchboard.app.classification.log import ClassificationLog
-from switchboard.app.classification.spending import SpendingReport
+from switchboard.app.classification.spending import SpendingService
 from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.app.mcp_servers import McpServerService
 from switchboard.app.memory.service import MemoryService
@@ -70,7 +70,7 @@ class Services:
     dead_letters: DeadLetterService
     classifications: ClassificationLog
     corrections: CorrectionService
-    spending: SpendingReport
+    spending: SpendingService
     memory: MemoryService
     mcp_servers: McpServerService
     pairing: PairingService
@@ -119,7 +119,7 @@ class Services:
             DeadLetterService(runtime, access, rules),
             ClassificationLog(runtime, access),
             CorrectionService(runtime, access),
-            SpendingReport(runtime.settings, runtime.database, members),
+            SpendingService(runtime.settings, runtime.database, members),
             MemoryService(runtime.database),
             McpServerService(runtime.database, runtime.settings.servers),
             PairingService(runtime),
