@@ -1,8 +1,8 @@
 """Classification for embedders: `from switchboard.pipeline import MessagePipeline`. Its names are public.
 
-A thin façade over `journey/ask.py`, which the Switchboard's own route leg asks directly, and over the inbox: an
-embedder's text and what it knows of it enter; a `RoutingResult` leaves, and a row per attempt in the log. Nothing
-raises but trouble with the database and what can be no message. docs/models.md shows it at work.
+A thin façade over `journey/ask.py`, which the Switchboard's own route leg asks directly, and `journey/submit.py`, which
+dedupes and delivers: an embedder's text and what it knows of it enter; a `RoutingResult` leaves, and a row per attempt
+in the log. Nothing raises but trouble with the database and what can be no message. docs/models.md shows it at work.
 
     with a request context      the Switchboard made it: nothing is derived, no id is made, nothing is deduped
     without one                 source by `tool_args`, identity by the tool's name, a UUIDv7, dedupe where it is enabled
@@ -22,48 +22,42 @@ from time import perf_counter
 from typing import Final
 from uuid import UUID
 
-import msgspec
-from msgspec import structs
-
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.history import LIMITS
-from switchboard.core.classification.judge import parse_calls, resolve
+from switchboard.core.classification.judge import parse_calls
 from switchboard.core.classification.prompt import ROUTE_TOOL, Asked
 from switchboard.core.classification.result import choices, result_of
-from switchboard.core.classification.source import Seen, SourceMetadata, envelope_of, source_metadata
-from switchboard.core.content import compared_content
-from switchboard.core.identity import content_of, conversation, dedupe_key, key_of_its_own, named_in, thread_of
+from switchboard.core.classification.source import (
+    Seen,
+    SourceMetadata,
+    envelope_of,
+    given_candidates,
+    given_request_id,
+    source_metadata,
+)
 from switchboard.core.lenient import string
 from switchboard.core.replies import reply_of
-from switchboard.core.routing.decide import decide_with
-from switchboard.core.routing.facts import facts
 from switchboard.core.uuid7 import uuid7_time
 from switchboard.domain.classification import Candidate, Classification, RoutedPart, RoutingResult, Utterance
-from switchboard.domain.errors import InvalidInput, Unavailable
+from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ModelAttempt, Reply, Report, ToolCall, Usage
-from switchboard.domain.message import Conversation, Message, RequestId
-from switchboard.domain.routing import Classified, Decision, Target, TeamId, Undecided
+from switchboard.domain.message import Message, RequestId
 from switchboard.journey.ask import (
     Question,
     RoutingTask,
     SessionOutcome,
     by_session,
-    classified,
     concluded,
     error_text,
     history_of,
 )
-from switchboard.journey.candidates import Live, read_live
+from switchboard.journey.submit import Submission, SubmitLeg
 from switchboard.lanes.logs import hide_variables
-from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.channel import Strategy
-from switchboard.store import classification as store
-from switchboard.store import inbox
 from switchboard.store.classification import Pool
 from switchboard.store.database import ForeignDatabase
 from switchboard.store.ids import new_uuid7
-from switchboard.store.inbox import Arrival
 
 __all__ = [
     "MessagePipeline",
@@ -136,8 +130,7 @@ class MessagePipeline:
     ) -> None:
         hide_variables()
         self._database = ForeignDatabase(switchboard_pool, "read_committed")
-        self._snapshots = ForeignDatabase(switchboard_pool, "repeatable_read")
-        self._notifier = Notifier(self._database)
+        self._leg = SubmitLeg(self._database, ForeignDatabase(switchboard_pool, "repeatable_read"))
         self._dispatch_fn = dispatch_fn
         self._source_butler = source_butler
         self._classify_fn = classify_fn
@@ -171,102 +164,62 @@ class MessagePipeline:
         """
         known = (tool_args or {}) if request_context is None else request_context
         source = source_metadata(known, tool_name if request_context is None else None)
-        request_id = _new_id() if request_context is None else await self._storable(request_context)
-        message = await self._message(message_text, source, known, request_id)
-        context = RoutingContext(str(request_id), self._source_butler, source.known(), request_context)
-        case = _Case(message, _question(message, source, known), context)
-        if request_context is not None or not self._dedupe or not (source.idempotency_key or source.external_event_id):
-            return await self._isolated(case)
-        return await self._once(case)
-
-    async def _storable(self, context: JsonMapping) -> RequestId:
-        """Its request_id, if it can be stored at all; checked before a model is paid."""
-        request_id = _given_id(context)
-        if not await store.has_month(self._database, request_id):
-            raise InvalidInput(
-                "the request_id of a request context is a UUIDv7 of a month that Switchboard keeps",
-                field="request_context.request_id",
-            )
-        return request_id
-
-    async def _message(self, text: str, source: SourceMetadata, known: JsonMapping, request_id: RequestId) -> Message:
-        """The message as the inbox stores it. Its key is its own where nothing is to be deduped."""
-        at = uuid7_time(request_id)
-        envelope = envelope_of(text, source, known, Seen(request_id, at, self._source_butler))
-        channel = CHANNELS[envelope.source.channel]
-        place, named = string(known.get("conversation")), named_in(envelope, channel)
-        if not place and named is not None:
-            [place] = await inbox.find_places(self._database, [named], keep=self._route_fn is None)
-        return Message(
-            request_id=request_id,
-            conversation=Conversation(place) if place else conversation(envelope, channel),
-            dedupe_key=dedupe_key(envelope, channel) if self._dedupe else f"event:{request_id}",
-            envelope=envelope,
-            raw=msgspec.json.encode(envelope),
-            media_type="application/json",
-            received_at=at,
-            thread=thread_of(envelope, channel),
-            content=content_of(envelope, channel),
+        request_id = _new_id() if request_context is None else given_request_id(request_context)
+        if request_context is not None:
+            await self._leg.check_month(request_id)
+        envelope = envelope_of(
+            message_text, source, known, Seen(request_id, uuid7_time(request_id), self._source_butler)
         )
+        message = await self._leg.message(
+            envelope,
+            request_id,
+            string(known.get("conversation")),
+            dedupe=self._dedupe,
+            keep=self._route_fn is None,
+        )
+        context = RoutingContext(str(request_id), self._source_butler, source.known(), request_context)
+        question = _question(message, source, known)
 
-    async def _once(self, case: _Case) -> RoutingResult:
-        """Process a message unless one with its key was; a key whose message came to nothing is free again."""
-        message, keys = case.message, await self._database.keys()
-        source, body = message.envelope.source, keys.of("body", compared_content(message))
-        key = keys.event(source.channel, source.endpoint_identity, message.dedupe_key)
-        holder = await store.claim_key(self._database, key, message.request_id)
-        if holder is None:
-            return await self._holding(case, key, body)
-        if message.content is None or not await store.is_of_another(self._database, key, body):
-            return _duplicate(holder)
-        # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
-        own_key = key_of_its_own(message.dedupe_key, message.content)
-        return await self._once(replace(case, message=structs.replace(message, dedupe_key=own_key)))
+        async def process(one: Message) -> RoutingResult:
+            return await self._isolated(one, question, context)
 
-    async def _holding(self, case: _Case, key: str, body: str) -> RoutingResult:
-        kept, request_id = False, case.message.request_id
-        try:
-            result = await self._isolated(case)
-            kept = bool(result.target_butler)
-        finally:
-            if kept:
-                await store.keep_key(self._database, key, body, request_id)
-            else:
-                await store.release_key(self._database, key, request_id)
-        return result
+        if request_context is not None or not self._dedupe or not (source.idempotency_key or source.external_event_id):
+            return await process(message)
+        return await self._leg.once(message, process)
 
-    async def _isolated(self, case: _Case) -> RoutingResult:
+    async def _isolated(self, message: Message, question: Question, context: RoutingContext) -> RoutingResult:
         """Within a routing context of its own: tasks inherit what is set, and never see what another task sets.
 
         What routes within `process`, as a `route_fn` may, has its own back afterwards.
         """
         before = _routing_ctx_var.get()
         try:
-            return await self._routed(case)
+            return await self._routed(message, question, context)
         finally:
             _clear_routing_context()
             if before is not None:
                 _routing_ctx_var.set(before)
 
-    async def _routed(self, case: _Case) -> RoutingResult:
-        began = perf_counter()
-        question = await self._with_candidates(case.question, (case.context.request_context or {}).get("candidates"))
-        said = await history_of(self._database, question, _strategy(question, case.context))
-        case = replace(case, question=question, context=replace(case.context, conversation_history=said))
-        _routing_ctx_var.set(case.context)
-        answer = await concluded(self._database, question, await self._answered(question, case.context), began)
-        if self._route_fn is not None:
-            return _result(case, answer, await self._handed_on(self._route_fn, case, answer))
-        if await store.is_stored(self._database, question.request_id):
-            outcomes = dict.fromkeys(answer.classification.acked)
-            return _result(case, answer, outcomes, "chosen" if answer.classification.chosen else "")
-        return await self._delivered(case, answer)
+    async def _routed(self, message: Message, question: Question, context: RoutingContext) -> RoutingResult:
+        given = given_candidates(context.request_context or {})
+        question = await self._leg.with_candidates(question) if given is None else replace(question, candidates=given)
+        said = await history_of(self._database, question, _strategy(question, context))
+        context = replace(context, conversation_history=said)
+        _routing_ctx_var.set(context)
 
-    async def _with_candidates(self, question: Question, given: object) -> Question:
-        if given is not None:
-            return replace(question, candidates=_candidates(given))
-        live = await read_live(self._snapshots, TeamId(question.team_id))
-        return _asked(live, live.start, question)
+        async def answers(asked: Question) -> SessionOutcome:
+            began = perf_counter()
+            return await concluded(self._database, asked, await self._answered(asked, context), began)
+
+        answer = await answers(question)
+        found = answer.classification
+        if self._route_fn is not None:
+            outcomes = await _handed_on(self._route_fn, question, context, answer)
+            return result_of(context.request_id, answer.model, found, outcomes)
+        if await self._leg.is_stored(question.request_id):
+            status = "chosen" if found.chosen else ""
+            return result_of(context.request_id, answer.model, found, dict.fromkeys(found.acked), status)
+        return await self._leg.deliver(Submission(message, question, answer), answers)
 
     async def _answered(self, question: Question, context: RoutingContext) -> SessionOutcome:
         if self._classify_fn is None or not question.candidates:
@@ -282,67 +235,6 @@ class MessagePipeline:
         by_keyword = "prompt" in _parameters(self._dispatch_fn)
         said = await (self._dispatch_fn(prompt=task.text) if by_keyword else self._dispatch_fn(task))
         return said if isinstance(said, Report) else Report(reply_of(said))
-
-    async def _handed_on(self, route_fn: RouteFn, case: _Case, answer: SessionOutcome) -> dict[str, str | None]:
-        """Per butler that was chosen None, or why it did not get its part; the others have not been told yet."""
-        outcomes: dict[str, str | None] = {}
-        for part in answer.classification.chosen:
-            if part.butler in answer.carried_out:
-                outcomes[part.butler] = None
-            else:
-                outcomes[part.butler] = await _routed_by(route_fn, part, case.question.text, case.context)
-        return outcomes
-
-    async def _delivered(self, case: _Case, answer: SessionOutcome) -> RoutingResult:
-        """Store the message with its deliveries, if it has any."""
-        outcomes: dict[str, str | None] = dict.fromkeys(answer.carried_out)
-        left = [part for part in answer.classification.chosen if part.butler not in outcomes]
-        start = TeamId(case.question.team_id)
-        live = await read_live(self._snapshots, start)
-        targets, unknown = _targets(left, live)
-        outcomes |= unknown
-        if not targets:
-            return _result(case, answer, outcomes)
-        if teams := [target.team_id for target in targets.values() if target.team_id is not None]:
-            live = await read_live(self._snapshots, start, teams)
-        decision = await self._decided(case, live, _first(case.question, answer, targets))
-        accepted = await inbox.accept_split(self._database, Arrival(case.message, decision), self._wake)
-        if accepted.duplicate:
-            return _duplicate(accepted.request_id)
-        if accepted.waits:
-            return _result(case, answer, outcomes, "waiting")
-        return _result(
-            case, answer, outcomes | {name: _lost(target, decision, live) for name, target in targets.items()}
-        )
-
-    def _wake(self) -> None:
-        self._notifier.notify(WORK)
-
-    async def _decided(self, case: _Case, live: Live, first: Classified) -> Decision:
-        """Down the tree from the team that was asked about: by the rules, and by the model where no rule matches."""
-        envelope = case.message.envelope
-        # An embedder has no settings, so there are no schedules here, and no channels but ours; docs/models.md says so.
-        known = facts(envelope, CHANNELS[envelope.source.channel])
-        answers = {Undecided(live.start): first}
-        while isinstance(found := decide_with(live.index, known, answers, start=live.start), Undecided):
-            answers[found] = await self._asked_below(case, live, found)
-        return found
-
-    async def _asked_below(self, case: _Case, live: Live, asked: Undecided) -> Classified:
-        began, message = perf_counter(), case.question.message
-        part = replace(message, text=message.text if asked.segment is None else asked.segment)
-        question = _asked(live, asked.team_id, replace(case.question, message=part))
-        answer = await concluded(self._database, question, await self._answered(question, case.context), began)
-        return classified(question, answer)
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A message in the pipeline."""
-
-    message: Message
-    question: Question
-    context: RoutingContext
 
 
 async def email_check_and_route_inbox(pipeline: MessagePipeline, mails: Iterable[JsonMapping]) -> list[RoutingResult]:
@@ -373,23 +265,6 @@ def _parameters(function: Callable[..., object]) -> Iterable[str]:
         return ()
 
 
-def _given_id(context: JsonMapping) -> RequestId:
-    """The request_id of a context that the Switchboard made. Raises InvalidInput for any other."""
-    try:
-        request_id = UUID(str(context["request_id"]))
-    except (KeyError, ValueError):
-        raise InvalidInput(
-            "a request context has a request_id, which is a UUIDv7", field="request_context.request_id"
-        ) from None
-    if source_metadata(context).source_channel is None:
-        raise InvalidInput(
-            "a request context names its source as route.v1 does: source_channel, source_endpoint_identity, "
-            "source_sender_identity",
-            field="request_context.source_channel",
-        )
-    return RequestId(request_id)
-
-
 def _new_id() -> RequestId:
     """Python's own UUIDv7 where it has one."""
     make: Callable[[], UUID] = getattr(uuid, "uuid7", new_uuid7)
@@ -410,66 +285,24 @@ def _question(message: Message, source: SourceMetadata, known: JsonMapping) -> Q
     return Question(message.request_id, message.conversation, team_id, asked, tuple(payload.attachments))
 
 
-def _asked(live: Live, team_id: TeamId, question: Question) -> Question:
-    """The question about the live candidates of a team."""
-    candidates, targets = live.candidates(team_id), live.targets(team_id)
-    return replace(question, team_id=team_id, candidates=candidates, targets=targets)
-
-
 def _strategy(question: Question, context: RoutingContext) -> Strategy:
     """What the Switchboard says of the channel, which may be one that only it knows; else that of our own channels."""
     given = LIMITS.get(string((context.request_context or {}).get("history")))
     return CHANNELS[question.message.channel].history if given is None else given.strategy
 
 
-def _candidates(given: object) -> tuple[Candidate, ...]:
-    try:
-        return msgspec.convert(given, tuple[Candidate, ...], from_attributes=True)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"candidates: {error}", field="request_context.candidates") from None
-
-
 # What becomes of it --------------------------------------------------------------------------------------------------
 
 
-def _duplicate(first: UUID) -> RoutingResult:
-    return RoutingResult("", {"status": "duplicate", "request_id": str(first)})
-
-
-def _result(case: _Case, answer: SessionOutcome, outcomes: Mapping[str, str | None], status: str = "") -> RoutingResult:
-    return result_of(case.context.request_id, answer.model, answer.classification, outcomes, status)
-
-
-def _targets(parts: Iterable[RoutedPart], live: Live) -> tuple[dict[str, Target], dict[str, str]]:
-    """The target of each name among the live ones, and why others have none: a context may bring its own names."""
-    candidates, targets, unknown = live.candidates(live.start), dict[str, Target](), dict[str, str]()
-    by_name = dict(zip((one.name for one in candidates), live.targets(live.start), strict=True))
-    for part in parts:
-        found = resolve(part.butler, candidates)
-        if isinstance(found, str):
-            targets[part.butler] = by_name[found]
-        else:
-            unknown[part.butler] = found.why
-    return targets, unknown
-
-
-def _first(question: Question, answer: SessionOutcome, targets: Mapping[str, Target]) -> Classified:
-    """What the model chose, of the names that have a target."""
-    found = answer.classification
-    routed = tuple(part for part in found.routed if part.butler in targets)
-    question = replace(question, candidates=tuple(Candidate(name) for name in targets), targets=tuple(targets.values()))
-    return classified(question, replace(answer, classification=replace(found, routed=routed)))
-
-
-def _lost(target: Target, decision: Decision, live: Live) -> str | None:
-    """Why the part of a target was delivered to no butler; None if it was delivered."""
-    if target.team_id is None:
-        teams = frozenset({live.start})
-        got = any(one.system_id == target.system_id for one in decision.chosen)
-    else:
-        teams = live.below(target.team_id)
-        got = any(one.team_id in teams for one in decision.chosen)
-    return None if got else "; ".join(one.reason for one in decision.unrouted if one.team_id in teams) or "not reached"
+async def _handed_on(
+    route_fn: RouteFn, question: Question, context: RoutingContext, answer: SessionOutcome
+) -> dict[str, str | None]:
+    """Per butler that was chosen None, or why it did not get its part; the others have not been told yet."""
+    outcomes: dict[str, str | None] = {}
+    for part in answer.classification.chosen:
+        told = part.butler in answer.carried_out
+        outcomes[part.butler] = None if told else await _routed_by(route_fn, part, question.text, context)
+    return outcomes
 
 
 async def _routed_by(route_fn: RouteFn, part: RoutedPart, text: str, context: RoutingContext) -> str | None:

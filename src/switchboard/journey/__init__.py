@@ -8,5 +8,6 @@
 
 Each leg is load → core → save. Legs never import each other: they meet in the database, so each can run in another
 process, and a crash between two of them loses nothing. Messages of one conversation are delivered in the order in which
-they were accepted: while one waits to be classified, all later ones wait behind it.
+they were accepted: while one waits to be classified, all later ones wait behind it. What a program that embeds the
+classification submits comes in through submit.py, which decides before it accepts.
 """

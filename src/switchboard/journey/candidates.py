@@ -1,6 +1,6 @@
 """The candidates of a model: the live butlers and the sub-teams of a team, with their present descriptions.
 
-`classify.py` describes the candidates of its rule book; `pipeline.py`, in a program that keeps none, reads `Live`.
+`classify.py` describes the candidates of its rule book; `submit.py`, in a program that keeps none, reads `Live`.
 Next: `ask.py`.
 """
 

@@ -1,7 +1,7 @@
-"""Where a message came from, by the arguments of a tool: the older interface to the pipeline, without request context.
+"""What a program that embeds the pipeline tells of a message: the arguments of a tool, or a request context.
 
-Called by `pipeline.py` if `process` gets no `request_context`. In: a tool's name and its arguments; out: source
-metadata, and the envelope that a connector would have submitted. Next: `history.py` and `prompt.py`.
+Called by `pipeline.py`. In: either of them, and the tool's name; out: source metadata, the envelope that a connector
+would have submitted, and what only a request context has. Next: `history.py` and `prompt.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+import msgspec
+
 from switchboard.core.envelope.strict import strict_envelope
 from switchboard.core.lenient import string
 from switchboard.core.storable import to_storable_json
+from switchboard.domain.classification import Candidate
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
+from switchboard.domain.errors import InvalidInput
+from switchboard.domain.message import RequestId
 from switchboard.ports.channel import CHAT_TYPES
 
 Identity = Literal["user", "bot", "unknown"]
@@ -103,6 +108,34 @@ def envelope_of(text: str, source: SourceMetadata, known: Mapping[str, object], 
         "control": {"idempotency_key": source.idempotency_key},
     }
     return strict_envelope(to_storable_json(given).encode())
+
+
+def given_request_id(context: Mapping[str, object]) -> RequestId:
+    """The request_id of a context that the Switchboard made. Raises InvalidInput for any other."""
+    try:
+        request_id = UUID(str(context["request_id"]))
+    except (KeyError, ValueError):
+        raise InvalidInput(
+            "a request context has a request_id, which is a UUIDv7", field="request_context.request_id"
+        ) from None
+    if source_metadata(context).source_channel is None:
+        raise InvalidInput(
+            "a request context names its source as route.v1 does: source_channel, source_endpoint_identity, "
+            "source_sender_identity",
+            field="request_context.source_channel",
+        )
+    return RequestId(request_id)
+
+
+def given_candidates(context: Mapping[str, object]) -> tuple[Candidate, ...] | None:
+    """Those of a request context; None if it names none. Raises InvalidInput."""
+    given = context.get("candidates")
+    if given is None:
+        return None
+    try:
+        return msgspec.convert(given, tuple[Candidate, ...], from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"candidates: {error}", field="request_context.candidates") from None
 
 
 def _word(tool_args: Mapping[str, object], name: str) -> str | None:
