@@ -5,6 +5,7 @@ Arguments were written by a model: they are shown whole, as JSON in which nothin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import typer
@@ -69,9 +70,7 @@ def show_approval(approval_id: ApprovalId, *, as_json: AsJson = False) -> None:
 @app.command("approve")
 def approve(approval_id: ApprovalId, *, as_json: AsJson = False) -> None:
     """Let the call be made, once, with exactly the arguments that `show` shows."""
-    path = "/v1/approvals/{}/approve"
-    found = ask_about("approval", approval_id, lambda client, one: client.post(path.format(one), {}))
-    show(found, _decided(found), as_json=as_json)
+    _decide(approval_id, "approve", {}, as_json=as_json)
 
 
 @app.command("refuse")
@@ -82,9 +81,7 @@ def refuse(
     as_json: AsJson = False,
 ) -> None:
     """Refuse the call, or leave the question without an answer; the model goes on without it."""
-    path, body = "/v1/approvals/{}/refuse", {"reason": reason}
-    found = ask_about("approval", approval_id, lambda client, one: client.post(path.format(one), body))
-    show(found, _decided(found), as_json=as_json)
+    _decide(approval_id, "refuse", {"reason": reason}, as_json=as_json)
 
 
 @app.command("answer")
@@ -95,9 +92,7 @@ def answer(
     as_json: AsJson = False,
 ) -> None:
     """Answer a question in the place of the person who was asked."""
-    path, body = "/v1/approvals/{}/answer", {"text": text}
-    found = ask_about("approval", approval_id, lambda client, one: client.post(path.format(one), body))
-    show(found, _decided(found), as_json=as_json)
+    _decide(approval_id, "answer", {"text": text}, as_json=as_json)
 
 
 def _rows(a: Json) -> list[tuple[str, object]]:
@@ -117,5 +112,6 @@ def _rows(a: Json) -> list[tuple[str, object]]:
     ]
 
 
-def _decided(a: Json) -> str:
-    return f"{a['state']}: {clean(a['tool'])}\n{displayed(a['arguments'])}"
+def _decide(approval_id: str, how: str, body: Mapping[str, str], *, as_json: bool) -> None:
+    a = ask_about("approval", approval_id, lambda client, one: client.post(f"/v1/approvals/{one}/{how}", body))
+    show(a, f"{a['state']}: {clean(a['tool'])}\n{displayed(a['arguments'])}", as_json=as_json)

@@ -170,13 +170,18 @@ class Client:
             found[rows] += page[rows]
         return {**found, "next_cursor": None}
 
-    async def post(self, path: str, body: Mapping[str, object] | bytes, *, timeout: float = 60.0, **more: Any) -> Json:
-        """POST of a JSON body, or of bytes that `headers` describe."""
-        if isinstance(body, bytes):
-            response = await self.ask("POST", path, content=body, timeout=timeout, **more)
-        else:
-            response = await self.ask("POST", path, json=body, timeout=timeout, **more)
-        return _decoded(response, self.place)
+    async def post(
+        self,
+        path: str,
+        body: Mapping[str, object] | bytes,
+        *,
+        media_type: str = "application/json",
+        params: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+    ) -> Json:
+        """POST of a JSON body; bytes are of the `media_type`."""
+        sent = {"content": body, "headers": {"content-type": media_type}} if isinstance(body, bytes) else {"json": body}
+        return _decoded(await self.ask("POST", path, params=params, timeout=timeout, **sent), self.place)
 
     async def put(self, path: str, body: Mapping[str, object], *, timeout: float = 60.0) -> Json:
         """PUT of a JSON body."""
@@ -210,10 +215,9 @@ class Client:
                 yield got.get("id", ""), got.get("event", "message"), _line(got["data"], self.place)
                 got = {}
 
-    async def download(self, path: str, *, timeout: float = 60.0) -> AsyncIterator[bytes]:
+    def download(self, path: str) -> AsyncIterator[bytes]:
         """GET of bytes, as they come."""
-        async for chunk in self._chunks("GET", path, timeout=timeout):
-            yield chunk
+        return self._chunks("GET", path, timeout=60.0)
 
     async def _lines(self, method: str, path: str, **more: Any) -> AsyncIterator[str]:
         """The lines of an answer. Those of httpx would also end at what is a line separator in a text."""

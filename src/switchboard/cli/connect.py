@@ -20,7 +20,7 @@ from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.instances import instance_of
 from switchboard.cli.channels.tokens import AccountToken
-from switchboard.cli.parts import stop_with_stdin
+from switchboard.cli.parts import WhileStdin, stop_with_stdin
 from switchboard.connectors.kernel.accounts import Configured, configured, pause_file
 from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.runner import Runner
@@ -31,9 +31,7 @@ from switchboard.ports.connector import Identity
 def connect(
     name: Annotated[str, typer.Argument(help="The account: its file is NAME.toml in the directory channels.d.")],
     *,
-    while_stdin: Annotated[
-        bool, typer.Option("--while-stdin", hidden=True, help="Stop when stdin is closed by the parent process.")
-    ] = False,
+    while_stdin: WhileStdin = False,
 ) -> None:
     """Connect one account of a channel: receive its messages, and send the replies. `switchboard up` does it for all.
 

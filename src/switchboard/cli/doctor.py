@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -26,8 +27,7 @@ def doctor(*, full: Full = False, as_json: AsJson = False) -> None:
     findings = asyncio.run(_examine(_tell if full else None))
     bad = sum(finding.status == "error" for finding in findings)
     if as_json:
-        listed = [{"name": f.name, "status": f.status, "detail": f.detail, "remedy": f.remedy} for f in findings]
-        print_json({"healthy": bad == 0, "findings": listed})
+        print_json({"healthy": bad == 0, "findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
             out().print(_line(finding), soft_wrap=True)

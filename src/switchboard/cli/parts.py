@@ -6,6 +6,16 @@ import asyncio
 import os
 import sys
 from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+WhileStdin = Annotated[
+    bool,
+    typer.Option(
+        "--while-stdin", hidden=True, help="Stop when stdin is closed, that is, when the parent process has ended."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)

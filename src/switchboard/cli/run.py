@@ -16,7 +16,7 @@ import typer
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.output import AsJson
-from switchboard.cli.parts import Parts
+from switchboard.cli.parts import Parts, WhileStdin
 from switchboard.domain.json_values import JsonObject
 
 Host = Annotated[str | None, typer.Option(help="The address to listen on; by default as in the settings: 127.0.0.1.")]
@@ -29,13 +29,6 @@ Concurrency = Annotated[
 ]
 
 _PR_SET_DUMPABLE: Final = 4
-
-WhileStdin = Annotated[
-    bool,
-    typer.Option(
-        "--while-stdin", hidden=True, help="Stop when stdin is closed, that is, when the parent process has ended."
-    ),
-]
 
 
 def up(

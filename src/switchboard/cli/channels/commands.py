@@ -6,7 +6,6 @@ Next: `adding.py` for what adding needs, `standing.py` for what is shown, `token
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +44,6 @@ from switchboard.ports.connector import SignInRefused
 
 _TIMES: Final = frozenset({"since", "last_seen_at"})
 _UNSHOWN: Final = frozenset({"counters", "lag s"})
-_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 app = typer.Typer(help="Accounts of channels: list, add, test, pause, resume and remove them.", no_args_is_help=False)
 

@@ -52,7 +52,7 @@ class AccountToken:
             self._used, endpoint = self._read()
             if not self._used or endpoint != identity.endpoint:
                 self._used = await self._issued(identity)
-                self._keep(f"{self._used}\n{identity.endpoint}\n")
+                write_private(self.file, f"{self._used}\n{identity.endpoint}\n")
         return http_client(ServerPlace(place.url, self._used, place.hint))
 
     async def forget(self) -> None:
@@ -60,9 +60,9 @@ class AccountToken:
         if not self._used:
             return
         async with self._alone():
-            if self._read()[0] == self._used:
-                endpoint = self._read()[1]
-                self._keep(f"\n{endpoint}\n")
+            token, endpoint = self._read()
+            if token == self._used:
+                write_private(self.file, f"\n{endpoint}\n")
 
     def _read(self) -> tuple[str, str]:
         """Token and endpoint, each may be empty."""
@@ -82,9 +82,6 @@ class AccountToken:
             yield
         finally:
             os.close(descriptor)
-
-    def _keep(self, text: str) -> None:
-        write_private(self.file, text)
 
     async def _issued(self, identity: Identity) -> str:
         """A new token, in place of one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""

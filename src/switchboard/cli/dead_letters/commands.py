@@ -129,8 +129,7 @@ def reroute(  # noqa: PLR0913 - the options of a command
     if to is not None:
         said["to"] = targets([to])[0]
     if ids and len(ids) == 1 and not dry_run:
-        answer = _settle(ids[0], "reroute", said)
-        show(answer, print_rerouted, as_json=as_json)
+        show(_settle(ids[0], "reroute", said), print_rerouted, as_json=as_json)
         return
     _many(
         _Many({"filter": wanted, "action": "reroute", **said}, "Reroute", "rerouted", dry_run, yes or bool(ids)),

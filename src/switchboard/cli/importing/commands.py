@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -198,7 +198,7 @@ async def _submit_once(client: Client, items: Sequence[SourceItem], tally: Tally
     """Hand in a batch; returns those that the server had no room for. Raises Overloaded when it had none for any."""
     body = b'{"envelopes":[' + b",".join(item.data for item in items) + b"]}"
     try:
-        results = (await client.post("/v1/ingest/batch", body, headers=_as("application/json")))["results"]
+        results = (await client.post("/v1/ingest/batch", body))["results"]
     except (InvalidInput, TooLarge) as error:
         if len(items) == 1:
             tally.refuse(items[0], error.code, error.message)
@@ -262,11 +262,7 @@ class _Mails:
             if answer is not None:
                 return answer
         query = {"endpoint": self.endpoint, "provider": "file"}
-        return await self.client.post("/v1/ingest", mail, params=query, headers=_as("message/rfc822"))
-
-
-def _as(media_type: str) -> dict[str, str]:
-    return {"content-type": media_type}
+        return await self.client.post("/v1/ingest", mail, media_type="message/rfc822", params=query)
 
 
 async def patiently(work: Callable[[], Awaitable[_T]], tell: Callable[[SwitchboardError], None]) -> _T:
@@ -318,7 +314,7 @@ def _summary(tally: Tally) -> JsonObject:
         "new": tally.new,
         "duplicates": tally.duplicates,
         "refused": tally.refused.total(),
-        "refusals": [{"file": r.file, "place": r.place, "code": r.code, "reason": r.reason} for r in tally.refusals],
+        "refusals": [asdict(refusal) for refusal in tally.refusals],
     }
 
 

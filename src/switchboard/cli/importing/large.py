@@ -7,7 +7,6 @@ costs that file only. Next: `transport/mail_reading.py`.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,8 +18,6 @@ from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.domain.errors import Overloaded, TooLarge
 from switchboard.transport.mail_reading import MailReader, mail_name
 
-_JSON: Final = {"content-type": "application/json"}
-
 
 async def submit_by_parts(client: Client, reader: MailReader, mail: bytes, endpoint: str) -> Json | None:
     """The server's answer; None if the mail has no attachments. Raises InvalidInput, TooLarge, Unavailable."""
@@ -29,14 +26,14 @@ async def submit_by_parts(client: Client, reader: MailReader, mail: bytes, endpo
     if not envelope.payload.attachments:
         return None
     name = mail_name(mail)
-    asked = await client.post("/v1/ingest/files", msgspec.json.encode(envelope), headers=_JSON)
+    asked = await client.post("/v1/ingest/files", msgspec.json.encode(envelope))
     attachments = [
         await _kept(client, await reader.file(mail, n, name), one, asked["most_bytes"])
         if asked["wanted"]
         else _left(one, asked["reason"])
         for n, one in enumerate(envelope.payload.attachments)
     ]
-    return await client.post("/v1/ingest", msgspec.json.encode(_with(envelope, attachments)), headers=_JSON)
+    return await client.post("/v1/ingest", msgspec.json.encode(_with(envelope, attachments)))
 
 
 def _with(envelope: Envelope, attachments: list[Attachment]) -> Envelope:
@@ -52,9 +49,8 @@ async def _kept(client: Client, data: bytes | None, attachment: Attachment, most
         return replace(attachment, unavailable="it could not be read out of the mail")
     if len(data) > most_bytes:
         return replace(attachment, unavailable=f"it has {len(data)} bytes, and at most {most_bytes} are taken")
-    kind = {"content-type": bare_type(attachment.media_type) or UNKNOWN}
     try:
-        stored = await client.post("/v1/blobs", data, headers=kind)
+        stored = await client.post("/v1/blobs", data, media_type=bare_type(attachment.media_type) or UNKNOWN)
     except (TooLarge, Overloaded) as error:  # for files, 429 is a quota
         return replace(attachment, unavailable=error.message[:400])
     return replace(

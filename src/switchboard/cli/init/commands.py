@@ -177,7 +177,7 @@ def _name(typed: str) -> str:
     )
 
 
-def _answer(wanted: _Wanted, question: str, default: str, right: Callable[[str], str] = str.strip) -> str:
+def _answer(wanted: _Wanted, question: str, default: str, right: Callable[[str], str]) -> str:
     if not wanted.ask:
         return default
     answer: str = typer.prompt(question, default=default, value_proc=lambda typed: right(typed.strip()), err=True)

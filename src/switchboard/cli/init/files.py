@@ -21,7 +21,7 @@ _PROMPT: Final = TEAM.with_name("prompt.md")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was asked for. `offer` None: no model for now; `context` in tokens, None where the server does not say.
+    """What was asked for. `offer` None: no model for now.
 
     `schemas` and `thinks` as `models test` finds them, None where that is not known. `workspace` is the directory of
     the butler's files; `owner` the person who may use all of its tools.
@@ -31,7 +31,6 @@ class Choice:
     offer: Offer | None
     workspace: str
     owner: str
-    context: int | None = None
     schemas: bool | None = None
     thinks: bool | None = None
 
@@ -61,7 +60,6 @@ def _settings(choice: Choice) -> str:
         "base_url": offer.base_url,
         "api_key_env": offer.api_key_env,
         "profile": offer.profile,
-        "context": choice.context,
         "max_tokens": 4096,
         "schemas": choice.schemas,
         "thinks": choice.thinks,

@@ -24,16 +24,8 @@ from switchboard.cli.client import ServerPlace, find_server
 from switchboard.cli.messages.exchange import Exchange, Line
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
-from switchboard.cli.messages.talk import (
-    MessageProgress,
-    answer_json,
-    local_endpoint,
-    local_user,
-    new_id,
-    show_silence,
-    written,
-)
-from switchboard.cli.output import FAILED, OK, AsJson, Json, done, errors, show
+from switchboard.cli.messages.talk import MessageProgress, conclude, local_endpoint, local_user, new_id, written
+from switchboard.cli.output import FAILED, OK, AsJson, Json, done, errors
 from switchboard.domain.errors import InvalidInput, Overloaded
 
 _HISTORY: Final = 1000
@@ -129,7 +121,7 @@ class _Talk:
             sent = _Sent(exchange, await exchange.send(), monotonic() + self.wait)
             answer = await self._followed(sent, keyboard)
         if not answer.asked:
-            return self._show(sent, answer)
+            return conclude(answer, sent.accepted, as_json=self.as_json)
         self.asked.append(sent)
         if keyboard:
             errors().print("you can go on meanwhile; Enter looks for the answer", style="dim")
@@ -142,7 +134,7 @@ class _Talk:
                 answer = await self._followed(sent, keyboard)
             if not answer.asked:
                 self.asked.remove(sent)
-                self._show(sent, answer)
+                conclude(answer, sent.accepted, as_json=self.as_json)
 
     async def _followed(self, sent: _Sent, keyboard: Keyboard | None) -> MessageProgress:
         """Up to the answer, or until its turn waits for people."""
@@ -155,11 +147,7 @@ class _Talk:
         if patient:
             async with sent.exchange:
                 answer = await sent.exchange.follow(max(sent.until - monotonic(), 0.0))
-        return self._show(sent, answer)
-
-    def _show(self, sent: _Sent, answer: MessageProgress) -> int:
-        show(answer_json(answer, sent.accepted), lambda _: show_silence(answer), as_json=self.as_json)
-        return OK if answer.good else FAILED
+        return conclude(answer, sent.accepted, as_json=self.as_json)
 
 
 def _piped() -> Iterator[str]:

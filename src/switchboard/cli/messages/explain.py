@@ -25,7 +25,7 @@ from switchboard.cli.models.views import attempt_line, dollars
 from switchboard.cli.output import AsJson, Json, clean, one_line, show, state, when
 from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
-from switchboard.cli.rules.views import counted, pairs_of, receivers_of
+from switchboard.cli.rules.views import counted, pairs_of, receivers_of, targets_of
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.outside import outside_json
 from switchboard.core.words import or_list
@@ -194,8 +194,8 @@ def _step(branch: Tree, step: Json) -> None:
     for rule in step["beaten"]:
         why = f"  matches too, {_BEATEN.get(rule['by'], clean(rule['by']))}"
         team.add(Text("· ", style="dim").append(one_line(rule["name"])).append(why, style="dim"))
-    if targets := ", ".join(str(t.get("system_id") or t.get("team_id")) for t in step["targets"]):
-        team.add(Text("→ ", style="bold").append(one_line(targets), style="cyan"))
+    if targets := targets_of(step):
+        team.add(Text("→ ", style="bold").append(targets, style="cyan"))
 
 
 def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:

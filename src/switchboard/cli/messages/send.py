@@ -12,16 +12,15 @@ from switchboard.cli.client import Client, ask
 from switchboard.cli.messages.screen import screen
 from switchboard.cli.messages.talk import (
     Draft,
-    answer_json,
+    conclude,
     follow,
     local_endpoint,
     local_user,
     new_id,
-    show_silence,
     submit,
     written,
 )
-from switchboard.cli.output import FAILED, OK, AsJson, done, errors, show
+from switchboard.cli.output import OK, AsJson, done, errors, show
 
 
 class TerminalChannel(StrEnum):
@@ -76,5 +75,4 @@ async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> 
             errors().print(note, style="yellow", soft_wrap=True)
         return OK
     answer = await follow(client, request_id, wait=wait, take=screen(as_json=as_json))
-    show(answer_json(answer, accepted), lambda _: show_silence(answer), as_json=as_json)
-    return OK if answer.good else FAILED
+    return conclude(answer, accepted, as_json=as_json)

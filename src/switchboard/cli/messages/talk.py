@@ -20,7 +20,7 @@ from uuid import uuid4
 from rich.text import Text
 
 from switchboard.cli.client import Client, part
-from switchboard.cli.output import Json, NoServer, clean, errors, out
+from switchboard.cli.output import FAILED, OK, Json, NoServer, clean, errors, out, show
 from switchboard.core.reply_files import reply_name, size_text
 from switchboard.domain.envelope import SCHEMA_VERSION
 from switchboard.domain.errors import InvalidInput, Unavailable
@@ -106,7 +106,7 @@ async def submit(client: Client, draft: Draft) -> Json:
     """Hand it in; {request_id, duplicate, …}."""
     # Bytes that are no text come from a terminal as lone surrogates, which are no text for anybody else either.
     body = json.dumps(envelope(draft), ensure_ascii=False).encode(errors="replace")
-    return await client.post("/v1/ingest", body, headers={"content-type": "application/json"})
+    return await client.post("/v1/ingest", body)
 
 
 async def follow(client: Client, request_id: str, *, wait: float, take: Take) -> MessageProgress:
@@ -164,7 +164,7 @@ def described(file: Json) -> str:
     return f"{reply_name(file['filename'])}, {clean(file['media_type'])}, {size_text(file['size_bytes'])}"
 
 
-def show_silence(answer: MessageProgress) -> None:
+def _show_silence(answer: MessageProgress) -> None:
     """Say what happened where no reply tells it."""
     reasons = "".join(f"\n  {reason}" for reason in answer.reasons)
     match answer:
@@ -183,12 +183,14 @@ def show_silence(answer: MessageProgress) -> None:
     errors().print(Text(clean(note), style="yellow"), soft_wrap=True)
 
 
-def answer_json(answer: MessageProgress, accepted: Json) -> Json:
-    """The whole exchange for machines."""
-    return {
+def conclude(answer: MessageProgress, accepted: Json, *, as_json: bool) -> int:
+    """Show the whole exchange to machines, to people what no reply has told them; the exit code."""
+    whole = {
         **accepted,
         "state": answer.state,
         "settled": answer.settled,
         "replies": list(answer.replies),
         "reasons": list(answer.reasons),
     }
+    show(whole, lambda _: _show_silence(answer), as_json=as_json)
+    return OK if answer.good else FAILED

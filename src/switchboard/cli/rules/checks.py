@@ -177,7 +177,7 @@ async def replay(client: Client, body: Mapping[str, object]) -> Json:
 
 
 def _print_blast(blast: Json, period: str) -> None:
-    for line in list(blast_lines({**blast, "examples": []}, period=period, dry_run=True)):
+    for line in blast_lines({**blast, "examples": []}, period=period, dry_run=True):
         out().print(line, soft_wrap=True)
     rows = ((one["request_id"], receivers_of(one["before"]), receivers_of(one["after"])) for one in blast["examples"])
     if blast["examples"]:
