@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.server.app import PARTS, create_app
+from switchboard.server.http.docs import docs_page
 from switchboard.server.http.parameters import only_known_parameters
 from switchboard.server.http.schema_names import TAGS
 
@@ -134,6 +135,11 @@ def test_every_schema_has_a_published_name_and_description(openapi: Mapping[str,
         assert not re.search(r"\bNone\b|\bTrue\b|\bFalse\b|\bjournal|^The same\b", told), name
     used = set(re.findall(r"#/components/schemas/(\w+)", str(openapi)))
     assert used <= published.keys()
+
+
+def test_the_page_links_every_document_for_machines(openapi: Mapping[str, Any]) -> None:
+    linked = re.findall(r'<a href="(/[^"]+)"', docs_page(openapi))
+    assert linked == ["/openapi.json", *(path for path in openapi["paths"] if path.startswith("/schemas/"))]
 
 
 def test_every_route_refuses_parameters_that_it_does_not_know() -> None:

@@ -2,7 +2,7 @@
 
 `agents/mcp.py` builds the request and passes in the tool's result, which is read as a `RouteResponse`; InvalidInput
 says what is wrong. We send nothing that is not in the schema; unknown fields of a response are ignored.
-`server/http/agents.py` publishes the schemas. Next: `journey/turn.py`.
+`server/http/schemas.py` publishes the schemas. Next: `journey/turn.py`.
 """
 
 from __future__ import annotations

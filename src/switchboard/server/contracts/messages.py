@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -22,6 +22,7 @@ from switchboard.app.messages.quarantine import Put, Quarantined, QuarantinedDet
 from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState, PartState
+from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import Connector, ConnectorState, Found, ShownDelivery
 
 __all__ = [
@@ -35,7 +36,10 @@ __all__ = [
     "Uploaded",
 ]
 
-Word = Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
+_WORD: Final = StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")
+Word = Annotated[str, _WORD]
+Team = Annotated[TeamId, _WORD]
+System = Annotated[SystemId, _WORD]
 Words = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
 Line = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")

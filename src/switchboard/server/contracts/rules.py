@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from switchboard.app.messages.views import RuleView
 from switchboard.app.rules.records import ChangeView, DiffView, Linted, VersionView
@@ -23,16 +23,13 @@ from switchboard.core.routing.lint import Finding
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
-from switchboard.server.contracts.messages import Body, Id, Line, ResponseBody, Word
+from switchboard.server.contracts.messages import Body, Id, Line, ResponseBody, System, Team, Word
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView", "Written"]
 
 Version = Annotated[int, Field(ge=0, le=2**53)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-FactValue = (
-    Annotated[str, StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")]
-    | Annotated[int, Field(ge=-(2**63), lt=2**63)]
-)
+FactValue = Word | Annotated[int, Field(ge=-(2**63), lt=2**63)]
 FilterValue = FactValue | Annotated[list[FactValue], Field(min_length=1, max_length=MAX_VALUES)]
 Filters = Annotated[dict[Word, FilterValue], Field(max_length=MAX_FILTERS)]
 
@@ -56,8 +53,8 @@ Cases = Annotated[list[JsonObject], Field(max_length=10_000), AfterValidator(_ut
 class TargetBody(Body):
     """Who gets the message: a butler (`system_id`), or a team whose rules then decide."""
 
-    system_id: Word | None = None
-    team_id: Word | None = None
+    system_id: System | None = None
+    team_id: Team | None = None
 
     @model_validator(mode="after")
     def _one(self) -> TargetBody:
@@ -79,7 +76,7 @@ class _Fields(Body):
 class NewRuleBody(_Fields):
     """A rule to create. With a `rule_id` of your own the request is idempotent. `dry_run` writes nothing."""
 
-    team_id: Word
+    team_id: Team
     name: Line
     channel: Word
     filters: Filters = Field(default_factory=dict)
@@ -122,7 +119,7 @@ class RestoreBody(_EditOfMany):
     """The version to go back to; with `team_id`, only the rules of that team."""
 
     version: Version
-    team_id: Word | None = None
+    team_id: Team | None = None
 
 
 class TestsBody(Body):
@@ -156,7 +153,7 @@ class DryRunBody(Body):
 
     envelope: Document | None = None
     facts: Annotated[dict[Word, FilterValue], Field(min_length=1, max_length=MAX_FILTERS)] | None = None
-    pinned: Word | None = None
+    pinned: System | None = None
 
     @model_validator(mode="after")
     def _one(self) -> DryRunBody:
@@ -169,7 +166,7 @@ class ProposedChange(_SomeParts):
     """A new rule of `team_id`, or the rule `rule_id` with the given fields changed."""
 
     rule_id: Id | None = None
-    team_id: Word | None = None
+    team_id: Team | None = None
 
     @model_validator(mode="after")
     def _which(self) -> ProposedChange:

@@ -1,4 +1,4 @@
-"""`/v1/agents/…`: heartbeats of remote butlers, and what operators do about them; the schemas of what they speak.
+"""`/v1/agents/…`: heartbeats of remote butlers, and what operators do about them.
 
 Who there is stands in `teams.py`. Next: `app/remote_agents.py`.
 """
@@ -12,8 +12,6 @@ from pydantic import Field, StringConstraints
 
 from switchboard.app.access import Principal
 from switchboard.app.remote_agents import Standing
-from switchboard.core.remote_agents import response_schema, route_schema
-from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.messages import Body, Line, Word
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, answer, needs, operation
@@ -76,28 +74,6 @@ async def release(caller: Operator, parts: Parts, body: OrderBody) -> Response:
 async def move(caller: Operator, parts: Parts, body: MoveBody) -> Response:
     """It overrides the team file, also after a restart, until it is set to null."""
     return answer(await parts.remote_agents.move(caller, body.system_id, body.endpoint, body.reason))
-
-
-@router.get(
-    "/schemas/route.v1.json",
-    operation_id="get_route_schema",
-    summary="Get the JSON Schema of route.v1",
-    tags=["public"],
-)
-async def route() -> JsonObject:
-    """What a remote butler receives."""
-    return route_schema()
-
-
-@router.get(
-    "/schemas/route_response.v1.json",
-    operation_id="get_route_response_schema",
-    summary="Get the JSON Schema of route_response.v1",
-    tags=["public"],
-)
-async def route_response() -> JsonObject:
-    """What a remote butler responds."""
-    return response_schema()
 
 
 def announcement(body: BeatBody) -> Announcement:

@@ -9,7 +9,7 @@ from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
 from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
-from switchboard.domain.routing import DeadLetterCategory, SystemId, Target, TeamId
+from switchboard.domain.routing import DeadLetterCategory, Target
 from switchboard.server.contracts.dead_letters import (
     BulkBody,
     BulkOutcome,
@@ -107,7 +107,4 @@ def bulk_of(body: BulkBody) -> Bulk:
 
 
 def _target(to: TargetBody | None) -> Target | None:
-    if to is None:
-        return None
-    system_id = None if to.system_id is None else SystemId(to.system_id)
-    return Target(system_id, None if to.team_id is None else TeamId(to.team_id))
+    return None if to is None else Target(to.system_id, to.team_id)

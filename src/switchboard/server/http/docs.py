@@ -63,15 +63,17 @@ def docs_page(openapi: JsonMapping) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>'
         f"<body><h1>{title}</h1><p>{escape(openapi['info'].get('description', ''))}</p>"
-        f'<p>For machines: <a href="/openapi.json">openapi.json</a>, '
-        f'<a href="/schemas/ingest.v1.json">ingest.v1.json</a>, <a href="/schemas/route.v1.json">route.v1.json</a>, '
-        f'<a href="/schemas/route_response.v1.json">route_response.v1.json</a>, '
-        f'<a href="/schemas/pipeline.v1.json">pipeline.v1.json</a>, '
-        f'<a href="/schemas/route_decision.v1.json">route_decision.v1.json</a></p>'
+        f"<p>For machines: {', '.join(_documents(openapi))}</p>"
         "<p><label>Token, to try calls with; it stays in this field "
         '<input id="token" type="password" autocomplete="off" placeholder="sb_o_…"></label></p>'
         f"{body}<script>{SCRIPT}</script></body></html>"
     )
+
+
+def _documents(openapi: JsonMapping) -> Iterator[str]:
+    for path in ("/openapi.json", *openapi["paths"]):
+        if path.endswith(".json"):
+            yield f'<a href="{path}">{path.rpartition("/")[2]}</a>'
 
 
 def _body(openapi: JsonMapping) -> Iterator[str]:

@@ -15,6 +15,7 @@ from itertools import count
 from secrets import token_hex
 from typing import Final
 
+from fastapi.routing import APIRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
@@ -22,14 +23,11 @@ from switchboard.app.access import Access, AnyRole, Principal
 from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.domain.errors import TooLarge
 from switchboard.server.connections import Connections
+from switchboard.server.http import schemas
 from switchboard.server.http.errors import response_to
 from switchboard.server.http.hosts import Hosts, UnknownHost
 
-_PUBLISHED: Final = (
-    *("ingest.v1", "route.v1", "route_response.v1", "pipeline.v1", "route_decision.v1"),
-    "gateway.v1",
-)
-_SCHEMAS: Final = (f"/schemas/{name}.json" for name in _PUBLISHED)
+_SCHEMAS: Final = (route.path for route in schemas.router.routes if isinstance(route, APIRoute))
 PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", "/v1/ws", *_SCHEMAS})
 """What needs no token."""
 LINKS: Final = "/v1/files/"

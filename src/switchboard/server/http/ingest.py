@@ -6,15 +6,14 @@ The handlers take the body as it is, so that the exact bytes are kept; the gate 
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 
-from switchboard.app.messages.intake import MAIL, ingest_schema, split_batch
+from switchboard.app.messages.intake import MAIL, split_batch
 from switchboard.domain.errors import InvalidInput
-from switchboard.domain.json_values import JsonObject
 from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer, FilesAnswer
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.http.errors import UnsupportedMediaType
-from switchboard.server.http.parameters import only_known_parameters, require_known
+from switchboard.server.http.parameters import require_known
 from switchboard.server.http.services import answer, caller_of, operation, services_of
 
 router = APIRouter(tags=["ingest"])
@@ -177,15 +176,3 @@ async def expect_files(request: Request) -> Response:
     reason = await services.intake.needs_no_files(caller, await whole_body(request))
     most_bytes = await services.blobs.room(caller)
     return answer({"wanted": reason is None, "reason": reason, "most_bytes": most_bytes})
-
-
-@router.get(
-    "/schemas/ingest.v1.json",
-    operation_id="get_ingest_schema",
-    summary="Get the JSON Schema of ingest.v1",
-    tags=["public"],
-    dependencies=[Depends(only_known_parameters)],
-)
-async def schema() -> JsonObject:
-    """The envelope that `POST /v1/ingest` accepts."""
-    return dict(ingest_schema())

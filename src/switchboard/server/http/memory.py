@@ -19,7 +19,7 @@ from switchboard.server.contracts.memory import (
 )
 from switchboard.server.contracts.messages import Cursor, Limit, Word
 from switchboard.server.http.parameters import router_of
-from switchboard.server.http.services import Parts, answer, needs, operation
+from switchboard.server.http.services import Parts, answer, needs, operation, page
 
 router = router_of("memory", prefix="/v1/memory")
 
@@ -36,8 +36,8 @@ async def list_facts(
     cursor: Cursor | None = None,
 ) -> Response:
     """Newest first; of all butlers and authors, or of one. That somebody looked is audited."""
-    page, following = await parts.memory.facts(caller, FactFilter(system_id, author), limit=limit, cursor=cursor)
-    return answer({"facts": page, "next_cursor": following})
+    wanted = FactFilter(system_id, author)
+    return answer(page("facts", await parts.memory.facts(caller, wanted, limit=limit, cursor=cursor)))
 
 
 @router.get("/facts/{fact_id}", **operation("get_fact", "Get a fact", FactDetail, 404))
@@ -65,8 +65,7 @@ async def list_summaries(
     caller: Operator, parts: Parts, system_id: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first; of all butlers, or of one. That somebody looked is audited."""
-    page, following = await parts.memory.summaries(caller, system_id, limit=limit, cursor=cursor)
-    return answer({"summaries": page, "next_cursor": following})
+    return answer(page("summaries", await parts.memory.summaries(caller, system_id, limit=limit, cursor=cursor)))
 
 
 @router.post(

@@ -18,7 +18,7 @@ from switchboard.app.rules.replays import Proposal, ReplayProgress, ReplayQuesti
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.draft import parse_facts
 from switchboard.domain.errors import SwitchboardError, Unavailable
-from switchboard.domain.routing import SystemId, TeamId
+from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.rules import BacktestBody, DryRun, DryRunBody, TestAnswer, TestBody
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, Services, Within, answer, needs, operation
@@ -47,13 +47,8 @@ async def explain(caller: Reader, parts: Parts, reach: Within, body: DryRunBody)
 
 def question(caller: Principal, body: DryRunBody) -> ReplayQuestion:
     """The message of the wire as replays know it."""
-    pinned = None if body.pinned is None else SystemId(body.pinned)
-    return ReplayQuestion(
-        body.envelope,
-        None if body.facts is None else parse_facts(body.facts),
-        pinned,
-        ask_author=caller.role == "operator",
-    )
+    facts = None if body.facts is None else parse_facts(body.facts)
+    return ReplayQuestion(body.envelope, facts, body.pinned, ask_author=caller.role == "operator")
 
 
 _NDJSON: Final = "application/x-ndjson"
@@ -122,7 +117,4 @@ def _line(found: object) -> bytes:
 
 def proposal_of(body: BacktestBody, may: Callable[[Collection[TeamId]], Awaitable[None]]) -> Proposal:
     """What the body of a backtest proposes; `may` raises Forbidden for teams that are not the caller's."""
-    wanted = [
-        Wanted(one.fields(), None if one.team_id is None else TeamId(one.team_id), one.rule_id) for one in body.changes
-    ]
-    return Proposal(body.document, wanted, may)
+    return Proposal(body.document, [Wanted(one.fields(), one.team_id, one.rule_id) for one in body.changes], may)

@@ -6,7 +6,6 @@ before this one, for here `/v1/rules/{rule_id}` takes every other name for an id
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 from uuid import UUID
 
@@ -17,8 +16,7 @@ from switchboard.app.cursors import uuid_cursor
 from switchboard.app.reach import Reach
 from switchboard.app.rules.service import NewRule, Order, Patch, WrittenRule
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.routing import TeamId
-from switchboard.server.contracts.messages import Cursor, Limit, Line, Word
+from switchboard.server.contracts.messages import Cursor, Limit, Line, Team, Word
 from switchboard.server.contracts.rules import (
     ImportBody,
     NewRuleBody,
@@ -44,7 +42,7 @@ Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 async def list_rules(
     parts: Parts,
     reach: Within,
-    team_id: Word | None = None,
+    team_id: Team | None = None,
     source: Word | None = None,
     limit: Limit = 100,
     cursor: Cursor | None = None,
@@ -53,21 +51,8 @@ async def list_rules(
 
     An agent sees those of its own team and of those below.
     """
-    return answer(await rule_page(parts, reach, {"team_id": team_id, "source": source}, limit, cursor))
-
-
-async def rule_page(
-    parts: Services, reach: Reach, wanted: Mapping[str, str | None], limit: int, cursor: str | None
-) -> object:
-    """A page of rules as the wire has it."""
-    team_id = wanted["team_id"]
-    return await parts.records.page(
-        reach,
-        None if team_id is None else TeamId(team_id),
-        wanted["source"],
-        after=None if cursor is None else uuid_cursor(cursor),
-        limit=limit,
-    )
+    after = None if cursor is None else uuid_cursor(cursor)
+    return answer(await parts.records.page(reach, team_id, source, after=after, limit=limit))
 
 
 _NOT_NEW: Responses = {
@@ -90,8 +75,7 @@ async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Respon
 async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
     """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
     order = Order(body.reason, body.expected_version, body.dry_run)
-    team_id = None if body.team_id is None else TeamId(body.team_id)
-    return answer(await parts.rules.restore(caller, body.version, team_id, order))
+    return answer(await parts.rules.restore(caller, body.version, body.team_id, order))
 
 
 @router.post("/rules/import", **operation("import_rules", "Import a rule file", Written, 409))
@@ -136,7 +120,7 @@ async def change_rule(parts: Services, caller: Principal, rule_id: UUID, body: R
 
 def new_rule(body: NewRuleBody) -> NewRule:
     """The new rule in the form of the service."""
-    return NewRule(TeamId(body.team_id), body.fields(), body.rule_id)
+    return NewRule(body.team_id, body.fields(), body.rule_id)
 
 
 @router.get("/sops", **operation("list_sops", "List SOPs", SopList, needing="rules"))

@@ -41,6 +41,7 @@ from switchboard.app.rules.records import RuleRecords
 from switchboard.app.rules.replays import Replays
 from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Switchboard
+from switchboard.domain.errors import Unauthenticated
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Member
 from switchboard.server.contracts.messages import ErrorBody
@@ -130,6 +131,18 @@ class Services:
             Polls(),
         )
 
+    def reach(self, caller: Principal) -> Reach:
+        """The teams whose rules the caller may read."""
+        return reach_of(self.switchboard.runtime, caller)
+
+    async def admits(self, authorization: str | None) -> bool:
+        """Whether a token that was shown is still good; it is looked up once in a while only."""
+        try:
+            await self.access.authenticate(authorization)
+        except Unauthenticated:
+            return False
+        return True
+
 
 def services_of(request: Request) -> Services:
     """The parts behind the interface of this request."""
@@ -160,7 +173,7 @@ Parts = Annotated[Services, Depends(_services)]
 
 
 async def _within(request: Request) -> Reach:
-    return reach_of(services_of(request).switchboard.runtime, caller_of(request))
+    return services_of(request).reach(caller_of(request))
 
 
 Within = Annotated[Reach, Depends(_within)]

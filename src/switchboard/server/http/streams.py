@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from typing import Annotated, Final
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.stream import Stream, StreamEvent
-from switchboard.domain.errors import InvalidInput, Unauthenticated, Unavailable
+from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, Services, needs, operation
 
@@ -59,10 +60,11 @@ class EventStream(Response):
         if scope["state"].get("head"):
             await send({"type": "http.response.body", "body": b""})
             return
+        allowed = partial(self._parts.admits, self._authorization)
         try:
             async with (
                 self._parts.polls.watch(receive) as gone,
-                aclosing(self._stream.follow(gone, self._wait_s, self._allowed)) as events,
+                aclosing(self._stream.follow(gone, self._wait_s, allowed)) as events,
             ):
                 async for event in events:
                     async with asyncio.timeout(SLOW_S):
@@ -74,14 +76,6 @@ class EventStream(Response):
         except Unavailable:
             log.info("a stream ended with the database")  # its reader comes back
         await send({"type": "http.response.body", "body": b""})
-
-    async def _allowed(self) -> bool:
-        """Whether the token is still good; it is looked up once in a while only."""
-        try:
-            await self._parts.access.authenticate(self._authorization)
-        except Unauthenticated:
-            return False
-        return True
 
 
 @router.get(

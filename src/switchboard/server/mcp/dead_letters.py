@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from switchboard.app.dead_letters.service import DeadLetterService
 from switchboard.server.contracts.dead_letters import DeadLetterFilterBody, HandleBody, RerouteBody
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit
 from switchboard.server.http.dead_letters import filter_of, reroute_of
@@ -50,30 +49,24 @@ class HandleDeadLetter(HandleBody):
 def dead_letter_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the service."""
     service = services.dead_letters
-    tools, make = _DeadLetterTools(service), partial(tool_of, action="dead_letters", shown=service.may_handle)
+    make = partial(tool_of, action="dead_letters", shown=service.may_handle)
+
+    async def found(call: McpCall, body: ListDeadLetters) -> object:
+        letters = await service.list(call.caller, filter_of(body), limit=body.limit, cursor=body.cursor)
+        return page("dead_letters", letters)
+
+    async def get(call: McpCall, body: WhichDeadLetter) -> object:
+        return await service.get(call.caller, body.dead_letter_id)
+
+    async def reroute(call: McpCall, body: RerouteDeadLetter) -> object:
+        return await service.reroute(call.caller, body.dead_letter_id, reroute_of(body))
+
+    async def handle(call: McpCall, body: HandleDeadLetter) -> object:
+        return await service.handle(call.caller, body.dead_letter_id, body.resolution)
+
     return (
-        make("dead_letters_list", _LIST, ListDeadLetters, work=tools.page),
-        make("dead_letters_get", _GET, WhichDeadLetter, work=tools.get),
-        make("dead_letters_reroute", _REROUTE, RerouteDeadLetter, work=tools.reroute),
-        make("dead_letters_handle", _HANDLE, HandleDeadLetter, work=tools.handle),
+        make("dead_letters_list", _LIST, ListDeadLetters, work=found),
+        make("dead_letters_get", _GET, WhichDeadLetter, work=get),
+        make("dead_letters_reroute", _REROUTE, RerouteDeadLetter, work=reroute),
+        make("dead_letters_handle", _HANDLE, HandleDeadLetter, work=handle),
     )
-
-
-class _DeadLetterTools:
-    """What the tools do."""
-
-    def __init__(self, service: DeadLetterService) -> None:
-        self._service = service
-
-    async def page(self, call: McpCall, body: ListDeadLetters) -> object:
-        found = await self._service.list(call.caller, filter_of(body), limit=body.limit, cursor=body.cursor)
-        return page("dead_letters", found)
-
-    async def get(self, call: McpCall, body: WhichDeadLetter) -> object:
-        return await self._service.get(call.caller, body.dead_letter_id)
-
-    async def reroute(self, call: McpCall, body: RerouteDeadLetter) -> object:
-        return await self._service.reroute(call.caller, body.dead_letter_id, reroute_of(body))
-
-    async def handle(self, call: McpCall, body: HandleDeadLetter) -> object:
-        return await self._service.handle(call.caller, body.dead_letter_id, body.resolution)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Final
 
-from switchboard.app.messages.views import Views
 from switchboard.server.contracts.messages import Body, Id
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
@@ -26,22 +25,15 @@ class OneMessage(Body):
 
 def message_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the views."""
-    tools = _MessageTools(services.views)
-    return (
-        tool_of("messages_get", _GET, OneMessage, "messages", tools.get),
-        tool_of("messages_raw", _RAW, OneMessage, "raw", tools.raw),
-    )
 
+    async def get(call: McpCall, body: OneMessage) -> object:
+        return await services.views.message(call.caller, body.request_id)
 
-class _MessageTools:
-    """What the tools do."""
-
-    def __init__(self, views: Views) -> None:
-        self._views = views
-
-    async def get(self, call: McpCall, body: OneMessage) -> object:
-        return await self._views.message(call.caller, body.request_id)
-
-    async def raw(self, call: McpCall, body: OneMessage) -> object:
-        raw, media_type = await self._views.raw(call.caller, body.request_id)
+    async def raw(call: McpCall, body: OneMessage) -> object:
+        raw, media_type = await services.views.raw(call.caller, body.request_id)
         return {"media_type": media_type, "raw_base64": b64encode(raw).decode()}
+
+    return (
+        tool_of("messages_get", _GET, OneMessage, "messages", get),
+        tool_of("messages_raw", _RAW, OneMessage, "raw", raw),
+    )

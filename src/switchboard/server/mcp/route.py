@@ -7,6 +7,7 @@ Next: `journey/route_call.py`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from switchboard.app.access import Principal
@@ -43,7 +44,7 @@ _SCHEMA: Final[JsonObject] = {
 def route_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tool over the services."""
     tool = make_tool(ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, _SCHEMA)
-    return (McpToolSpec(tool, "route", _RouteTool(services).route, schema_for=_schema_for),)
+    return (McpToolSpec(tool, "route", partial(_route, services), schema_for=_schema_for),)
 
 
 def _schema_for(caller: Principal) -> JsonObject | None:
@@ -52,23 +53,16 @@ def _schema_for(caller: Principal) -> JsonObject | None:
     return None if session is None or not session.candidates else route_tool_schema(session.candidates)
 
 
-class _RouteTool:
-    """What the tool does."""
-
-    def __init__(self, services: Services) -> None:
-        self._database = services.switchboard.runtime.database
-        self._access = services.access
-
-    async def route(self, call: McpCall) -> object:
-        """Put the call on record. What names nobody is answered as an error, with the names that there are."""
-        session = call.caller.session
-        if session is None:
-            raise Forbidden("this tool is for routing sessions")
-        try:
-            result = await take(self._database, session, call.arguments)
-        except Forbidden:
-            await self._access.refused(call.caller, "route", {"request_id": str(session.request_id)})
-            raise
-        if result["status"] != "accepted":
-            raise InvalidInput(str(result["error"]), field="butler")
-        return result
+async def _route(services: Services, call: McpCall) -> object:
+    """Put the call on record. What names nobody is answered as an error, with the names that there are."""
+    session = call.caller.session
+    if session is None:
+        raise Forbidden("this tool is for routing sessions")
+    try:
+        result = await take(services.switchboard.runtime.database, session, call.arguments)
+    except Forbidden:
+        await services.access.refused(call.caller, "route", {"request_id": str(session.request_id)})
+        raise
+    if result["status"] != "accepted":
+        raise InvalidInput(str(result["error"]), field="butler")
+    return result

@@ -9,12 +9,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from switchboard.app.access import Principal
-from switchboard.app.reach import Reach, reach_of
 from switchboard.app.rules.replays import ReplayProgress, ReplaySpan
 from switchboard.app.rules.service import Order
 from switchboard.core.routing.backtest import NEWEST
-from switchboard.domain.routing import TeamId
 from switchboard.server.contracts.messages import Body, Cursor, Limit, Line, Word
 from switchboard.server.contracts.rules import BacktestBody, RestoreBody, SopBody
 from switchboard.server.http.replays import proposal_of
@@ -64,11 +61,7 @@ class UnloadSop(Body):
 
 def rule_set_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the services."""
-    tools = _RuleSetTools(services)
-
-    def edits(caller: Principal) -> bool:
-        return bool(services.rules.editable_by(caller))
-
+    tools, edits = _RuleSetTools(services), services.rules.editable_by
     return (
         tool_of("routing_rules_versions", _VERSIONS, VersionsWanted, "rules", tools.versions),
         tool_of("routing_rules_lint", _LINT, NoArguments, "rules", tools.lint),
@@ -86,22 +79,19 @@ class _RuleSetTools:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def _reach(self, call: McpCall) -> Reach:
-        return reach_of(self._services.switchboard.runtime, call.caller)
-
     async def versions(self, _: McpCall, body: VersionsWanted) -> object:
         return page("versions", await self._services.records.versions(limit=body.limit, cursor=body.cursor))
 
     async def lint(self, call: McpCall, _: NoArguments) -> object:
-        return await self._services.records.lint(self._reach(call))
+        return await self._services.records.lint(self._services.reach(call.caller))
 
     async def sops(self, call: McpCall, body: SopsWanted) -> object:
-        return page("sops", await self._services.records.sops(self._reach(call), limit=body.limit, cursor=body.cursor))
+        reach = self._services.reach(call.caller)
+        return page("sops", await self._services.records.sops(reach, limit=body.limit, cursor=body.cursor))
 
     async def restore(self, call: McpCall, body: RestoreBody) -> object:
         order = Order(body.reason, body.expected_version, body.dry_run)
-        team_id = None if body.team_id is None else TeamId(body.team_id)
-        return await self._services.rules.restore(call.caller, body.version, team_id, order)
+        return await self._services.rules.restore(call.caller, body.version, body.team_id, order)
 
     async def backtest(self, call: McpCall, body: BacktestBody) -> object:
         """Until its end, or until nobody waits for it any more."""

@@ -7,13 +7,12 @@ agent. Who calls is known by the token, never by an argument. In: the bodies of 
 
 from __future__ import annotations
 
-from switchboard.app.access import Principal
-from switchboard.app.reach import Reach, reach_of
+from switchboard.app.cursors import uuid_cursor
 from switchboard.app.rules.service import Order
-from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, Word
+from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, Team, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
-from switchboard.server.http.rules import change_rule, new_rule, rule_detail, rule_page
+from switchboard.server.http.rules import change_rule, new_rule, rule_detail
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 
@@ -21,7 +20,7 @@ from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 class RulesWanted(Body):
     """Which rules to list."""
 
-    team_id: Word | None = None
+    team_id: Team | None = None
     source: Word | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
@@ -50,11 +49,7 @@ class RuleSwitch(Body):
 
 def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the services."""
-    tools = _RuleTools(services)
-
-    def edits(caller: Principal) -> bool:
-        return bool(services.rules.editable_by(caller))
-
+    tools, edits = _RuleTools(services), services.rules.editable_by
     return (
         tool_of("routing_rules_list", _LIST, RulesWanted, "rules", tools.page),
         tool_of("routing_rules_get", _GET, OneRule, "rules", tools.get),
@@ -83,16 +78,13 @@ class _RuleTools:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    def _reach(self, call: McpCall) -> Reach:
-        return reach_of(self._services.switchboard.runtime, call.caller)
-
     async def page(self, call: McpCall, body: RulesWanted) -> object:
-        return await rule_page(
-            self._services, self._reach(call), {"team_id": body.team_id, "source": body.source}, body.limit, body.cursor
-        )
+        after = None if body.cursor is None else uuid_cursor(body.cursor)
+        reach = self._services.reach(call.caller)
+        return await self._services.records.page(reach, body.team_id, body.source, after=after, limit=body.limit)
 
     async def get(self, call: McpCall, body: OneRule) -> object:
-        return await rule_detail(self._services, self._reach(call), body.rule_id)
+        return await rule_detail(self._services, self._services.reach(call.caller), body.rule_id)
 
     async def create(self, call: McpCall, body: NewRuleBody) -> object:
         return await self._services.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
@@ -109,7 +101,7 @@ class _RuleTools:
         return await self._services.rules.delete(call.caller, body.rule_id, body.version, order)
 
     async def test(self, call: McpCall, body: TestBody) -> object:
-        return await self._services.replays.test(body.cases, body.document, self._reach(call))
+        return await self._services.replays.test(body.cases, body.document, self._services.reach(call.caller))
 
     async def explain(self, call: McpCall, body: DryRunBody) -> object:
-        return await self._services.replays.dry_run(question(call.caller, body), self._reach(call))
+        return await self._services.replays.dry_run(question(call.caller, body), self._services.reach(call.caller))

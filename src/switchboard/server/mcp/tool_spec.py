@@ -59,7 +59,7 @@ class McpToolSpec:
     tool: Tool
     action: Action
     run: Run
-    shown: Callable[[Principal], bool] = _anyone
+    shown: Callable[[Principal], object] = _anyone
     schema_for: Callable[[Principal], JsonObject | None] = _the_same
 
     def tool_for(self, caller: Principal) -> Tool:
@@ -99,7 +99,7 @@ def tool_of(
     body: type[_Body],
     action: Action,
     work: Callable[[McpCall, _Body], Awaitable[object]],
-    shown: Callable[[Principal], bool] = _anyone,
+    shown: Callable[[Principal], object] = _anyone,
 ) -> McpToolSpec:
     """A tool whose arguments are a body of the HTTP API."""
 

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TypeVar, cast
 from uuid import UUID
 
@@ -370,30 +371,22 @@ class GatewayConnection:
 
         While the database is away this waits, and goes on where it was.
         """
-        principal = self._caller.principal
+        principal, allowed = self._caller.principal, partial(self._parts.admits, self._caller.authorization)
         while True:
             try:
                 stream = await self._parts.streams.open(principal, request_id, place())
-                async with aclosing(stream.follow(self._gone, _LONGEST_S, self._allowed)) as events:
+                async with aclosing(stream.follow(self._gone, _LONGEST_S, allowed)) as events:
                     async for event in events:
                         if isinstance(event.data, Replies):
                             return _Settled(await self._parts.chats.outcome(request_id, event.data), event.id)
                         await tell(event)
-                if not await self._allowed():
+                if not await allowed():
                     await self._out.close(1008, "the token is not valid any more")
                     raise Gone
             except Unavailable:
                 await asyncio.sleep(_AGAIN_S)
             if self._gone.is_set():
                 raise Gone
-
-    async def _allowed(self) -> bool:
-        """Whether the token is still good."""
-        try:
-            await self._parts.access.authenticate(self._caller.authorization)
-        except Unauthenticated:
-            return False
-        return True
 
 
 @dataclass(frozen=True, slots=True)
