@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
-from switchboard.connectors.email.settings import Server, Settings
+from switchboard.connectors.email.settings import EmailAccountSettings, Server
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
@@ -176,7 +176,9 @@ class MailDriver:
     @property
     def configured(self) -> Configured:
         imap, smtp = (Server(host="127.0.0.1", port=way.port, tls="none") for way in self.ways)
-        settings = Settings(address=OWN, user=self.imap.user, imap=imap, smtp=smtp, idle_s=0.1, folder=_HOUSE)
+        settings = EmailAccountSettings(
+            address=OWN, user=self.imap.user, imap=imap, smtp=smtp, idle_s=0.1, folder=_HOUSE
+        )
         manifest = without_pauses(EMAIL, text_limit=20_000)
         return Configured(manifest, Account("desk", settings, {"password": PASSWORD}), ANSWERED)
 
@@ -291,7 +293,7 @@ class PostfixDriver:
     def configured(self) -> Configured:
         imap = Server(host="127.0.0.1", port=self.dovecot.tls_port)
         smtp = Server(host="127.0.0.1", port=self.postfix.port, tls="starttls")
-        settings = Settings(address=OWN, user=self.dovecot.user, imap=imap, smtp=smtp, idle_s=0.2)
+        settings = EmailAccountSettings(address=OWN, user=self.dovecot.user, imap=imap, smtp=smtp, idle_s=0.2)
         manifest = without_pauses(EMAIL, text_limit=20_000)
         return Configured(manifest, Account("desk", settings, {"password": PASSWORD}), ANSWERED)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard.bench.channels import Plan, measure
+from switchboard.bench.channels import ChannelsWorkload, measure
 
 pytestmark = pytest.mark.slow
 
 
 async def test_telegram_and_mail_are_measured_and_a_burst_is_answered_in_order() -> None:
-    result = await measure(Plan(messages=2, burst=12, mails=1, starts=False))
+    result = await measure(ChannelsWorkload(messages=2, burst=12, mails=1, starts=False))
     assert [len(times) for times in (result.bare_ms, result.telegram_ms, result.mail_ms)] == [2, 2, 1]
     assert (result.burst.answered, result.burst.out_of_order) == (12, 0)
     assert set(result.memory_mb) == {"telegram", "email"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from switchboard.bench.classify import CLIS, Plan, measure
+from switchboard.bench.classify import CLIS, ClassifyWorkload, measure
 from switchboard.llm.port import CliKind
 from switchboard.llm.spec import API_KINDS
 from tests.programs import real_program
@@ -19,7 +19,7 @@ def real(kind: CliKind) -> str | None:
 
 async def test_every_way_is_measured_or_said_to_be_missing() -> None:
     programs: dict[CliKind, str] = {kind: real(kind) or f"no-{kind}" for kind in CLIS}
-    results = {result.kind: result for result in await measure(Plan(messages=2, runs=1, programs=programs))}
+    results = {result.kind: result for result in await measure(ClassifyWorkload(messages=2, runs=1, programs=programs))}
     assert list(results) == [*API_KINDS, *CLIS]
     for kind in API_KINDS:
         assert (len(results[kind].routed_ms), len(results[kind].bare_ms)) == (2, 2)

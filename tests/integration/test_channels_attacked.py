@@ -143,7 +143,9 @@ def mail(name: str, results: tuple[str, ...]) -> bytes:
 def desk(imap: Imap, port: int) -> Configured:
     servers = {"imap": imap.port, "smtp": port}
     wanted = {name: {"host": "127.0.0.1", "port": number, "tls": "none"} for name, number in servers.items()}
-    settings = email_settings.Settings.model_validate({"address": OWN, "user": imap.user, "idle_s": 1, **wanted})
+    settings = email_settings.EmailAccountSettings.model_validate(
+        {"address": OWN, "user": imap.user, "idle_s": 1, **wanted}
+    )
     return Configured(EMAIL, Account("desk", settings, {"password": PASSWORD}), Handling(start="all"))
 
 

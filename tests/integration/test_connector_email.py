@@ -16,7 +16,7 @@ from switchboard.connectors.email import channel
 from switchboard.connectors.email.channel import EmailSession
 from switchboard.connectors.email.mailbox import Mailbox, SignIn
 from switchboard.connectors.email.manifest import MANIFEST
-from switchboard.connectors.email.settings import Server, Settings
+from switchboard.connectors.email.settings import EmailAccountSettings, Server
 from switchboard.core.mail.reply import message_id
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import (
@@ -63,12 +63,12 @@ def smtp() -> Iterator[tuple[Postbox, int]]:
         yield server
 
 
-def settings_of(imap: Imap, smtp_port: int = 1, **others: Any) -> Settings:
+def settings_of(imap: Imap, smtp_port: int = 1, **others: Any) -> EmailAccountSettings:
     servers = {
         "imap": Server(host="127.0.0.1", port=imap.port, tls="none"),
         "smtp": Server(host="127.0.0.1", port=smtp_port, tls="none"),
     }
-    return Settings(**{"address": OWN, "display_name": "House", "user": imap.user, **servers, **others})
+    return EmailAccountSettings(**{"address": OWN, "display_name": "House", "user": imap.user, **servers, **others})
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ async def test_a_mail_that_arrives_while_it_waits_is_received(imap: Imap, open_s
 
 
 async def test_an_idle_mailbox_is_searched_once_in_idle_s_and_asked_nothing_else(dovecot: Imap) -> None:
-    assert Settings.model_fields["idle_s"].default >= 60, "less than one request a minute"
+    assert EmailAccountSettings.model_fields["idle_s"].default >= 60, "less than one request a minute"
     relay = Relay(0, dovecot.port)
     await relay.open()
     server = Server(host="127.0.0.1", port=relay.port, tls="none")

@@ -15,7 +15,7 @@ import pytest
 
 from switchboard.connectors.email import channel
 from switchboard.connectors.email.manifest import MANIFEST
-from switchboard.connectors.email.settings import Settings
+from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.kernel import sending
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
@@ -45,7 +45,7 @@ def configured(dovecot: Dovecot, postfix: int = 1, who: str = OWN, *, start: Any
         "smtp": {"host": "127.0.0.1", "port": postfix, "tls": "starttls"},
         "idle_s": 1,
     }
-    settings = Settings.model_validate(made | others)
+    settings = EmailAccountSettings.model_validate(made | others)
     return Configured(MANIFEST, Account("desk", settings, {"password": PASSWORD}), Handling(start=start))
 
 

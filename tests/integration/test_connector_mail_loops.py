@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from switchboard.connectors.email.manifest import MANIFEST
-from switchboard.connectors.email.settings import Settings
+from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.ports.connector import Account
@@ -49,7 +49,7 @@ def configured(dovecot: Dovecot, postfix: int, who: str) -> Configured:
         "smtp": {"host": "127.0.0.1", "port": postfix, "tls": "starttls"},
         "idle_s": 1,
     }
-    settings = Settings.model_validate(made)
+    settings = EmailAccountSettings.model_validate(made)
     return Configured(MANIFEST, Account("desk", settings, {"password": PASSWORD}), Handling())
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from switchboard.connectors.email.channel import EmailSession
 from switchboard.connectors.email.manifest import MANIFEST
-from switchboard.connectors.email.settings import Settings
+from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.ports.connector import Account, Inbound, Later, Outcome, Part, Sent, SignInRefused
 from tests.mail_servers import OWN, PASSWORD, Dovecot, running_dovecot, running_postfix, write
 from tests.waiting import eventually
@@ -37,18 +37,18 @@ def trusted(dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
 
 
-def settings_of(dovecot: Dovecot, postfix: int, **others: Any) -> Settings:
+def settings_of(dovecot: Dovecot, postfix: int, **others: Any) -> EmailAccountSettings:
     made = {
         "address": OWN,
         "user": dovecot.user,
         "imap": {"host": "127.0.0.1", "port": dovecot.tls_port},
         "smtp": {"host": "127.0.0.1", "port": postfix, "tls": "starttls"},
     }
-    return Settings.model_validate(made | others)
+    return EmailAccountSettings.model_validate(made | others)
 
 
 @asynccontextmanager
-async def opened(settings: Settings, **secrets: str) -> AsyncIterator[EmailSession]:
+async def opened(settings: EmailAccountSettings, **secrets: str) -> AsyncIterator[EmailSession]:
     session = await MANIFEST.open(Account("desk", settings, secrets))
     assert isinstance(session, EmailSession)
     yield session

@@ -16,7 +16,7 @@ import pytest
 
 from switchboard.app.access import Principal
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
-from switchboard.connectors.email.settings import Server, Settings
+from switchboard.connectors.email.settings import EmailAccountSettings, Server
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import Runner
@@ -166,7 +166,7 @@ async def test_a_mail_of_25_mb_arrives_with_its_attachment(database_url: str, tm
     assert 24_900_000 < len(raw) < 25_000_000
     with running_dovecot() as dovecot:
         await asyncio.to_thread(dovecot.deliver, raw)
-        settings = Settings(
+        settings = EmailAccountSettings(
             address=OWN,
             user=dovecot.user,
             imap=Server(host="127.0.0.1", port=dovecot.port, tls="none"),

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from switchboard.bench.propagation import Plan, measure
+from switchboard.bench.propagation import PropagationWorkload, measure
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.routing import Decision, Rule, RuleChange, SystemId, Team
@@ -208,7 +208,7 @@ async def test_a_follower_is_notified_and_also_polls(database: Database, ring: b
 
 @pytest.mark.slow
 async def test_under_load_every_message_is_decided_by_one_whole_version() -> None:
-    result = await measure(Plan(seconds=5, edits_per_s=10, messages_per_s=200))
+    result = await measure(PropagationWorkload(seconds=5, edits_per_s=10, messages_per_s=200))
     assert result.edits == 50
     assert result.messages > 1000
     assert len(result.waits_ms) == 2 * 50

@@ -10,11 +10,11 @@ import pytest
 
 from switchboard import bench
 from switchboard.bench import classify, fair, grow, propagation
-from switchboard.bench.propagation import Plan, Result
+from switchboard.bench.propagation import PropagationResult, PropagationWorkload
 from switchboard.cli.main import main
 from switchboard.cli.output import install_command
 
-GOOD = Result(waits_ms=(1.0, 2.0, 900.0), edits=3, messages=10, lost=0, torn=0, versions=3)
+GOOD = PropagationResult(waits_ms=(1.0, 2.0, 900.0), edits=3, messages=10, lost=0, torn=0, versions=3)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,10 @@ GOOD = Result(waits_ms=(1.0, 2.0, 900.0), edits=3, messages=10, lost=0, torn=0, 
         (replace(GOOD, waits_ms=(1.0, 1500.0, 1500.0)), 1),
     ],
 )
-def test_a_promise_that_is_not_kept_is_a_failure(measured: Result, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def measure(plan: Plan) -> Result:
+def test_a_promise_that_is_not_kept_is_a_failure(
+    measured: PropagationResult, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def measure(plan: PropagationWorkload) -> PropagationResult:
         return measured if plan.ring else GOOD
 
     monkeypatch.setattr(propagation, "measure", measure)
@@ -43,9 +45,9 @@ def test_too_long_a_wait_because_of_others_is_a_failure(
     """The median over the rounds of the ratio to the same round without a flood counts."""
     times = {"nobody": [200.0, 200.0, 200.0], "a flood": flooded}
 
-    async def measure(rounds: int, seconds: float) -> fair.Result:
+    async def measure(rounds: int, seconds: float) -> fair.FairResult:
         assert (rounds, seconds) == (3, 1.0)
-        return fair.Result(times, times)
+        return fair.FairResult(times, times)
 
     monkeypatch.setattr(fair, "measure", measure)
     with pytest.raises(SystemExit) as ended:
@@ -58,14 +60,14 @@ def test_what_a_model_costs_in_time_is_shown_beside_its_bare_client(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The ratio is to the bare client of the same kind; what is not there is not measured, and that is said."""
-    plans: list[classify.Plan] = []
+    plans: list[classify.ClassifyWorkload] = []
 
-    async def measure(plan: classify.Plan) -> list[classify.Result]:
+    async def measure(plan: classify.ClassifyWorkload) -> list[classify.ClassifyResult]:
         plans.append(plan)
         return [
-            classify.Result("openai", routed_ms=(10.0, 12.0, 30.0), bare_ms=(4.0, 4.0, 5.0)),
-            classify.Result("claude-code", routed_ms=(900.0,), bare_ms=(500.0,), called_ms=(600.0,)),
-            classify.Result("codex", missing="not measured: no codex on PATH"),
+            classify.ClassifyResult("openai", routed_ms=(10.0, 12.0, 30.0), bare_ms=(4.0, 4.0, 5.0)),
+            classify.ClassifyResult("claude-code", routed_ms=(900.0,), bare_ms=(500.0,), called_ms=(600.0,)),
+            classify.ClassifyResult("codex", missing="not measured: no codex on PATH"),
         ]
 
     monkeypatch.setattr(classify, "measure", measure)
@@ -92,9 +94,9 @@ def test_what_a_model_costs_in_time_is_shown_beside_its_bare_client(
 def test_growth_is_shown_per_table_and_as_the_ratio_of_times(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def measure(messages: int, aged: float, say: grow.Say) -> grow.Result:
+    async def measure(messages: int, aged: float, say: grow.Say) -> grow.GrowthResult:
         say(f"filling {aged}")
-        return grow.Result(messages, (grow.Size("outbox", 500.0, 200.0),), {"explain": 2.0}, {"explain": 3.0})
+        return grow.GrowthResult(messages, (grow.Size("outbox", 500.0, 200.0),), {"explain": 2.0}, {"explain": 3.0})
 
     monkeypatch.setattr(grow, "measure", measure)
     with pytest.raises(SystemExit):

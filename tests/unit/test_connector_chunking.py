@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.connectors.kernel.chunking import Piece, is_grapheme_end, length, split
+from switchboard.connectors.kernel.chunking import TextPiece, is_grapheme_end, length, split
 from switchboard.ports.connector import TextUnit
 
 UNITS: Final = ("bytes", "code_points", "utf16")
@@ -32,7 +32,7 @@ def brute_length(text: str, unit: str) -> int:
     return len(encoded) // (1 if unit == "bytes" else 2)
 
 
-def words_of(pieces: tuple[Piece, ...]) -> str:
+def words_of(pieces: tuple[TextPiece, ...]) -> str:
     """What a reader sees of all pieces, without the lines of fences that were closed and opened again."""
     shown = (piece.text.removeprefix(piece.opening) for piece in pieces)
     return "".join("".join(text[: len(text) - len(p.closing)].split()) for p, text in zip(pieces, shown, strict=True))

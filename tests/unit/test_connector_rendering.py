@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from switchboard.connectors.kernel.chunking import length
 from switchboard.connectors.kernel.parts import (
     REPEAT_NOTE,
-    Destination,
+    ReplyDestination,
     marked,
     plain,
     plan,
@@ -113,8 +113,8 @@ def test_what_no_person_reads_is_not_parsed() -> None:
     assert render("**a** " * 40_000, "html").markup is None
 
 
-def to(reply_to: str | None = "7") -> Destination:
-    return Destination({"chat": 1}, reply_to, "Telegram")
+def to(reply_to: str | None = "7") -> ReplyDestination:
+    return ReplyDestination({"chat": 1}, reply_to, "Telegram")
 
 
 def test_the_first_part_answers_and_a_short_text_goes_with_its_only_file() -> None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from standardwebhooks import Webhook
 
-from switchboard.connectors.webhook.manifest import MANIFEST, Settings, read
-from switchboard.connectors.webhook.mapping import MessageMap, Seen
+from switchboard.connectors.webhook.manifest import MANIFEST, WebhookAccountSettings, read
+from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import TOLERANCE_S, Scheme, verify
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.ports.connector import Account, Inbound, Posted, Unreadable
@@ -110,7 +110,7 @@ def test_nothing_that_is_posted_makes_verify_raise_or_agree(
 
 
 def account(verified: Scheme = "standard", **mapped: Any) -> Account:
-    return Account("orders", Settings(verify=verified, map=MessageMap(**mapped)), {"secret": SECRET})
+    return Account("orders", WebhookAccountSettings(verify=verified, map=MessageMap(**mapped)), {"secret": SECRET})
 
 
 def message(one: Account, body: bytes, headers: Mapping[str, str]) -> Any:
@@ -122,7 +122,7 @@ def message(one: Account, body: bytes, headers: Mapping[str, str]) -> Any:
 
 def test_templates_hold_constants_paths_and_both() -> None:
     body = {"a": {"b": [{"c": "x"}, 2]}, "yes": True, "none": None}
-    seen = Seen(body, {"x-kind": "push"})
+    seen = TemplateContext(body, {"x-kind": "push"})
     for template, text in (
         ("just words", "just words"),
         ("{body.a.b.0.c}", "x"),
@@ -147,7 +147,7 @@ def test_every_template_that_is_taken_can_be_filled(template: str) -> None:
         mapped = MessageMap(text=template)
     except ValidationError:
         return
-    assert isinstance(Seen({"a": 1}, {}).filled(mapped.text), str)
+    assert isinstance(TemplateContext({"a": 1}, {}).filled(mapped.text), str)
 
 
 def test_a_webhook_becomes_the_message_that_the_mapping_says() -> None:
@@ -201,6 +201,6 @@ def test_any_json_becomes_an_envelope(body: object, header: str) -> None:
 
 
 def test_a_settings_file_without_a_scheme_is_refused() -> None:
-    assert MANIFEST.settings is Settings
+    assert MANIFEST.settings is WebhookAccountSettings
     with pytest.raises(ValidationError):
-        Settings.model_validate({"verify": "none"})
+        WebhookAccountSettings.model_validate({"verify": "none"})

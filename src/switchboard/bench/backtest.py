@@ -31,7 +31,7 @@ _ECHO: Final = SystemId("System1/echo")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BacktestResult:
     """Messages per second, medians over the rounds; each message is decided twice, by the old and by the new rules."""
 
     one_rule: float
@@ -42,7 +42,7 @@ class Result:
     """The same comparison without database, HTTP and JSON."""
 
 
-async def measure(messages: int = MESSAGES, rounds: int = 3) -> Result:
+async def measure(messages: int = MESSAGES, rounds: int = 3) -> BacktestResult:
     """Run it on a database of its own."""
     with lab.home() as place:
         async with lab.switchboard(place, "serve") as server, _client(server) as http:
@@ -52,14 +52,14 @@ async def measure(messages: int = MESSAGES, rounds: int = 3) -> Result:
             async with http.get("/v1/rules", params={"team_id": _ROOT, "limit": "1"}) as answer:
                 first = (await answer.json())["rules"][0]["rule_id"]
             one = {"changes": [{"rule_id": first, "active": False}]}
-            return Result(
+            return BacktestResult(
                 lab.median([await _backtest(http, one, messages) for _ in range(rounds)]),
                 lab.median([await _backtest(http, {"document": _file(1)}, messages) for _ in range(rounds)]),
                 lab.median([_pure(messages) for _ in range(rounds)]),
             )
 
 
-def _client(server: lab.Running) -> aiohttp.ClientSession:
+def _client(server: lab.ReadyProcess) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(server.url, headers={"authorization": f"Bearer {server.token}"})
 
 

@@ -38,7 +38,7 @@ _MAIL_PAUSE_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChannelsWorkload:
     """How many messages, one after the other; how many at once; how many mails, one after the other."""
 
     messages: int = 200
@@ -60,7 +60,7 @@ class Burst:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ChannelsResult:
     """Milliseconds from a message to its reply, at the platform; memory of connectors in 10^6 bytes, by account, before
     and after the burst.
 
@@ -77,7 +77,7 @@ class Result:
     """Seconds until `switchboard up` takes messages, with and without accounts, and until each account is polled."""
 
 
-async def measure(plan: Plan) -> Result:
+async def measure(plan: ChannelsWorkload) -> ChannelsResult:
     """All of it, with one `switchboard up` for both accounts."""
     missing = ", ".join(name for name in _MAIL_NEEDS if find_spec(name) is None)
     bare = await _bare(plan.messages)
@@ -99,7 +99,7 @@ async def measure(plan: Plan) -> Result:
                 burst = await _burst(api, plan.burst)
                 memory = {name: (before[name], lab.resident_mb(pid)) for name, pid in connectors.items()}
     ready |= {"with accounts": up.ready_s, "with accounts, until Telegram is polled": polled}
-    return Result(bare, telegram, burst, mails, missing, memory, ready)
+    return ChannelsResult(bare, telegram, burst, mails, missing, memory, ready)
 
 
 async def _without_accounts(place: Path) -> dict[str, float]:
@@ -268,7 +268,7 @@ async def _listens(port: int) -> None:
             return
 
 
-async def _receives(up: lab.Running, channel: str) -> None:
+async def _receives(up: lab.ReadyProcess, channel: str) -> None:
     """Until the account of the channel has looked for messages: those from before are none that it answers."""
     async with (
         asyncio.timeout(_WITHIN_S),

@@ -69,7 +69,7 @@ where d.request_id = $1 and t.outcome = 'answered'
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClassifyWorkload:
     """How many messages of each API kind and of each command line; where their programs are, if not on PATH."""
 
     messages: int = 200
@@ -78,7 +78,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ClassifyResult:
     """Milliseconds of one kind. Where `missing` says why, nothing was measured."""
 
     kind: Kind
@@ -106,7 +106,7 @@ class _Place:
         return ModelSpec("scripted", kind, "scripted-1", self.llm + "/v1" * versioned, program=program)
 
     @asynccontextmanager
-    async def up(self, spec: ModelSpec) -> AsyncIterator[lab.Running]:
+    async def up(self, spec: ModelSpec) -> AsyncIterator[lab.ReadyProcess]:
         """A switchboard that asks this model."""
         known = {name: getattr(spec, name) for name in ("name", "kind", "model", "base_url", "program")}
         more = {
@@ -117,7 +117,7 @@ class _Place:
         async with lab.switchboard(self.directory, "up", more=more) as running:
             yield running
 
-    async def routed(self, up: lab.Running) -> float:
+    async def routed(self, up: lab.ReadyProcess) -> float:
         """Post a message; milliseconds until its butler begins."""
         headers = {"authorization": f"Bearer {up.token}"}
         [message] = lab.messages(1, 1, token_urlsafe(8))
@@ -137,7 +137,7 @@ class _Place:
         raise ConfigurationError(f"nobody got message {request_id} within {_DEADLINE:g} s")
 
 
-async def measure(plan: Plan) -> list[Result]:
+async def measure(plan: ClassifyWorkload) -> list[ClassifyResult]:
     """All kinds one after the other, on a database of their own."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(lab.home())
@@ -158,7 +158,7 @@ async def measure(plan: Plan) -> list[Result]:
 # A provider's API ----------------------------------------------------------------------------------------------------
 
 
-async def _by_api(place: _Place, kind: ApiKind, messages: int) -> Result:
+async def _by_api(place: _Place, kind: ApiKind, messages: int) -> ClassifyResult:
     """Each message, and after it the official SDK with the very request that was made for one."""
     routed, bare = [], []
     async with place.up(place.spec(kind)) as up, sdk(kind, place.llm) as ask:
@@ -172,7 +172,7 @@ async def _by_api(place: _Place, kind: ApiKind, messages: int) -> Result:
             began = perf_counter()
             await ask(body)
             bare.append((perf_counter() - began) * 1000)
-    return Result(kind, tuple(routed), tuple(bare))
+    return ClassifyResult(kind, tuple(routed), tuple(bare))
 
 
 Ask = Callable[[JsonMapping], Awaitable[Any]]
@@ -200,12 +200,12 @@ async def last_request(http: aiohttp.ClientSession, llm: str) -> JsonObject:
 # A command line ------------------------------------------------------------------------------------------------------
 
 
-async def _by_cli(place: _Place, kind: CliKind, plan: Plan) -> Result:
+async def _by_cli(place: _Place, kind: CliKind, plan: ClassifyWorkload) -> ClassifyResult:
     """Each message, and after it the same program without us: with no tool, and with ours."""
     program = plan.programs.get(kind, PROGRAMS[kind])
     path = shutil.which(program)
     if path is None:
-        return Result(kind, missing=f"not measured: no {program} on PATH")
+        return ClassifyResult(kind, missing=f"not measured: no {program} on PATH")
     spec = place.spec(kind, path)
     routed, bare, called = [], [], []
     async with place.up(spec) as up:
@@ -214,10 +214,10 @@ async def _by_cli(place: _Place, kind: CliKind, plan: Plan) -> Result:
             routed.append(await place.routed(up))
             bare.append(await _run(spec, await _request(place, up), offered=False))
             called.append(await _run(spec, await _request(place, up), offered=True))
-    return Result(kind, tuple(routed), tuple(bare), tuple(called))
+    return ClassifyResult(kind, tuple(routed), tuple(bare), tuple(called))
 
 
-async def _request(place: _Place, up: lab.Running) -> Request:
+async def _request(place: _Place, up: lab.ReadyProcess) -> Request:
     """The request of a session, with a token for the tool at our MCP server."""
     secret, request_id = classification.SESSION_PREFIX + token_urlsafe(32), new_uuid7()
     new = NewSession("bench", request_id, "root", (_BUTLER,), timedelta(minutes=10))

@@ -46,7 +46,7 @@ Flood = Callable[[str, int], JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class FairResult:
     """Milliseconds from acceptance to reply, per flood (the first is none) p50 and p99 of each round."""
 
     p50_ms: Mapping[str, list[float]]
@@ -75,7 +75,7 @@ FLOODS: Final[Mapping[str, Flood | None]] = {
 }
 
 
-async def measure(rounds: int = 3, seconds: float = 10.0) -> Result:
+async def measure(rounds: int = 3, seconds: float = 10.0) -> FairResult:
     """Each flood in turn, each round."""
     p50: dict[str, list[float]] = {name: [] for name in FLOODS}
     p99: dict[str, list[float]] = {name: [] for name in FLOODS}
@@ -96,7 +96,7 @@ async def measure(rounds: int = 3, seconds: float = 10.0) -> Result:
                 )
                 p50[name].append(lab.percentile(waits, 50))
                 p99[name].append(lab.percentile(waits, 99))
-    return Result(p50, p99)
+    return FairResult(p50, p99)
 
 
 async def _waits(

@@ -27,7 +27,7 @@ _WITHIN_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class FileTransferResult:
     """Of a file of `size_mb`; memory in 10^6 bytes, by how much the peak grew; None where the system does not tell."""
 
     size_mb: float
@@ -38,7 +38,7 @@ class Result:
     server_out_mb: float | None
 
 
-async def measure(size_mb: float) -> Result:
+async def measure(size_mb: float) -> FileTransferResult:
     """One file in and out, after a small one. Raises SwitchboardError if it arrives otherwise than it was sent."""
     size = round(size_mb * 1e6)
     limit = {"SWITCHBOARD_BLOBS__FILE_BYTES": str(2 * size)}
@@ -63,7 +63,7 @@ async def measure(size_mb: float) -> Result:
                 if process.returncode is None:
                     process.kill()
                 await process.wait()
-    return Result(
+    return FileTransferResult(
         size_mb, in_s, out_s, after - before, _growth(server_before, server_in), _growth(server_in, server_out)
     )
 

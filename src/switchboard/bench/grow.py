@@ -75,7 +75,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class GrowthResult:
     """`few` and `many`: milliseconds by what was looked at, with a tenth of the messages and with all."""
 
     messages: int
@@ -84,7 +84,7 @@ class Result:
     many: Mapping[str, float]
 
 
-async def measure(messages: int, aged: float, say: Say) -> Result:
+async def measure(messages: int, aged: float, say: Say) -> GrowthResult:
     """Run it on a database of its own."""
     set_up_logs("error")
     with lab.home() as place:
@@ -116,12 +116,12 @@ class Growing:
     def _chat(self) -> int:
         return self._random.randrange(max(_REAL, self._there // PER_CHAT))
 
-    async def grow(self) -> Result:
+    async def grow(self) -> GrowthResult:
         """Fill and measure twice: with a tenth, and with all."""
         await self._turns(_REAL)
         few = await self._at(self._messages // 10)
         many = await self._at(self._messages)
-        return Result(self._messages, await sizes(self._database, self._messages), few, many)
+        return GrowthResult(self._messages, await sizes(self._database, self._messages), few, many)
 
     async def _at(self, messages: int) -> dict[str, float]:
         real = max(_CLAIMS, round((messages - self._there) * self._aged))
@@ -273,7 +273,7 @@ def _envelope(n: int, sender: str, text: str) -> dict[str, object]:
     }
 
 
-def summary(result: Result) -> Sequence[tuple[str, float, float, float]]:
+def summary(result: GrowthResult) -> Sequence[tuple[str, float, float, float]]:
     """Per table what it takes of a message: rows, indexes, both; and all tables together."""
     shown = [(size.table, size.rows, size.indexes, size.total) for size in result.sizes if size.total >= 1]
     rows, indexes = (sum(getattr(size, part) for size in result.sizes) for part in ("rows", "indexes"))

@@ -62,7 +62,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class IngestResult:
     """Medians over the rounds; ratios are medians of the ratios within each round."""
 
     rounds: tuple[Round, ...]
@@ -76,7 +76,7 @@ class Result:
         return lab.median([of(r) for r in self.rounds])
 
 
-async def measure(rounds: int = 5, seconds: float = 2.0) -> Result:
+async def measure(rounds: int = 5, seconds: float = 2.0) -> IngestResult:
     """Run it on a database of its own; `seconds` for each of the measurements of a round."""
     with lab.home() as place:
         async with (
@@ -87,10 +87,10 @@ async def measure(rounds: int = 5, seconds: float = 2.0) -> Result:
             null_server = f"http://127.0.0.1:{int(line)}/v1/ingest"
             await _batches(running, "warm", 50, 0.1)  # the MCP library is imported when the first client comes
             results = [await _round(running, null_server, server, n, seconds) for n in range(rounds)]
-    return Result(tuple(results))
+    return IngestResult(tuple(results))
 
 
-async def _round(running: lab.Running, null_server: str, server: EmbeddedServer, n: int, seconds: float) -> Round:
+async def _round(running: lab.ReadyProcess, null_server: str, server: EmbeddedServer, n: int, seconds: float) -> Round:
     return Round(
         pgbench=await lab.pgbench(server, seconds, CALLERS),
         batches={size: await _batches(running, f"b{n}-{size}", size, seconds) for size in BATCHES},
@@ -112,7 +112,7 @@ async def _singles(url: str, token: str, mark: str, seconds: float) -> float:
     return await _rate(url, single_headers(token), caller, CALLERS, seconds)
 
 
-async def _batches(running: lab.Running, mark: str, size: int, seconds: float) -> float:
+async def _batches(running: lab.ReadyProcess, mark: str, size: int, seconds: float) -> float:
     """`ingest_batch` as a connector calls it: JSON-RPC over a connection that stays open."""
     endless = messages(mark)
 

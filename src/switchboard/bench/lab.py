@@ -34,7 +34,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ReadyProcess:
     """A process of ours that is ready: where it listens, what opens it, how long it took to be ready (s)."""
 
     url: str
@@ -55,7 +55,7 @@ def home() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING) -> AsyncIterator[Running]:
+async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING) -> AsyncIterator[ReadyProcess]:
     """`switchboard ARGUMENTS --json` in a process of its own, shut down cleanly. `more` goes into its environment."""
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
@@ -69,7 +69,7 @@ async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _N
     async with program(environment, "-m", "switchboard.cli.main", *arguments, "--json") as (process, line, took):
         ready = json.loads(line)
         token = await asyncio.to_thread(Path(ready["token_file"]).read_text) if "token_file" in ready else ""
-        yield Running(ready.get("url", ""), token.strip(), process.pid, took)
+        yield ReadyProcess(ready.get("url", ""), token.strip(), process.pid, took)
 
 
 @asynccontextmanager

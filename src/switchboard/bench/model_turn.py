@@ -65,7 +65,7 @@ _WARMING: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ModelTurnResult:
     """Milliseconds of each message, and of each request of the bare SDK.
 
     `delta_ms` and `bare_delta_ms`: from when the model begins to answer until the client has the first of its text,
@@ -79,7 +79,7 @@ class Result:
     bare_delta_ms: tuple[float, ...]
 
 
-async def measure(messages: int) -> Result:
+async def measure(messages: int) -> ModelTurnResult:
     """So many messages of both kinds, on a database of their own."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(lab.home())
@@ -115,7 +115,7 @@ async def measure(messages: int) -> Result:
         for _ in range(messages):
             for place in shuffle.sample(range(len(acts)), len(acts)):
                 took[place].append(await acts[place]())
-    return Result(*map(tuple, took))
+    return ModelTurnResult(*map(tuple, took))
 
 
 class _Timed:
@@ -131,7 +131,7 @@ class _Timed:
         return (perf_counter() - self.began) * 1000
 
 
-async def _first_delta(http: aiohttp.ClientSession, up: lab.Running, timed: _Timed) -> float:
+async def _first_delta(http: aiohttp.ClientSession, up: lab.ReadyProcess, timed: _Timed) -> float:
     """Milliseconds until the first text of a reply is read from its stream."""
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["sender"]["identity"] = "reader"
@@ -167,17 +167,17 @@ async def _bare_delta(tell: Ask, teller: ScriptedLlm, timed: _Timed) -> float:
     return took
 
 
-def _headers(up: lab.Running) -> Mapping[str, str]:
+def _headers(up: lab.ReadyProcess) -> Mapping[str, str]:
     return {"authorization": f"Bearer {up.token}"}
 
 
-async def _posted(http: aiohttp.ClientSession, up: lab.Running, message: JsonObject) -> str:
+async def _posted(http: aiohttp.ClientSession, up: lab.ReadyProcess, message: JsonObject) -> str:
     async with http.post(f"{up.url}/v1/ingest", json=message, headers=_headers(up)) as response:
         response.raise_for_status()
         return str((await response.json())["request_id"])
 
 
-async def _answered(http: aiohttp.ClientSession, up: lab.Running, text: str) -> float:
+async def _answered(http: aiohttp.ClientSession, up: lab.ReadyProcess, text: str) -> float:
     """Milliseconds from a message, in a conversation of its own, to its reply."""
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["payload"]["normalized_text"] = text

@@ -69,7 +69,7 @@ class Both:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PlanResult:
     """Medians over the rounds. `ratio` of time to longest chain by the number of steps; microseconds for each step that
     does nothing; `crowd`: the ratio for `plans` of the smallest size at once, until the last of them has ended.
     """
@@ -118,7 +118,7 @@ def free(steps: int) -> Given:
     return Given(Pipeline(tuple(_step(n, 0.0, ()) for n in range(steps))), 0.0)
 
 
-async def measure(rounds: int = 5, plans: int = 100, sizes: Sequence[int] = SIZES) -> Result:
+async def measure(rounds: int = 5, plans: int = 100, sizes: Sequence[int] = SIZES) -> PlanResult:
     """On a database of its own."""
     async with AsyncExitStack() as stack:
         place = stack.enter_context(lab.home())
@@ -129,7 +129,7 @@ async def measure(rounds: int = 5, plans: int = 100, sizes: Sequence[int] = SIZE
         await runner.seconds(free(min(sizes)), 1, 1)  # what only the first plan costs
         single = {size: uneven(size, size) for size in sizes}
         nothing, crowd = free(max(sizes)), single[min(sizes)]
-        return Result(
+        return PlanResult(
             {size: (await runner.seconds(one, 1, rounds)).over(one.chain_s) for size, one in single.items()},
             (await runner.seconds(nothing, 1, rounds)).over(len(nothing.pipeline.steps) / 1e6),
             (await runner.seconds(crowd, plans, rounds)).over(crowd.chain_s),

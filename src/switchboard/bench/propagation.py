@@ -45,7 +45,7 @@ from decision d
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class PropagationResult:
     """`waits_ms`: from the commit of each edit to the first answer decided by it or a later one, per server, sorted."""
 
     edits: int
@@ -64,7 +64,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PropagationWorkload:
     """How long and how fast. `ring`: the servers are told of each edit; else they must look by themselves."""
 
     seconds: float = 10.0
@@ -88,7 +88,7 @@ class _Log:
     answers: list[_Answer] = field(default_factory=list)
 
 
-async def measure(plan: Plan) -> Result:
+async def measure(plan: PropagationWorkload) -> PropagationResult:
     """Run it on a database of its own, with two servers."""
     async with AsyncExitStack() as stack:
         place = stack.enter_context(lab.home())
@@ -138,7 +138,7 @@ def _edited(rule: Rule, n: int) -> Rule:
     return replace(rule, name=f"edit {n}", targets=(target,))
 
 
-async def _edit(database: Database, plan: Plan, log: _Log) -> None:
+async def _edit(database: Database, plan: PropagationWorkload, log: _Log) -> None:
     notifier = Notifier(database)
     _, rules = await store.list_rules(database)
     began = perf_counter()
@@ -154,7 +154,7 @@ async def _edit(database: Database, plan: Plan, log: _Log) -> None:
 
 
 async def _send(
-    http: aiohttp.ClientSession, servers: Sequence[lab.Running], count: int, per_second: int
+    http: aiohttp.ClientSession, servers: Sequence[lab.ReadyProcess], count: int, per_second: int
 ) -> list[_Answer]:
     """Post at a steady rate to the servers in turn, whatever the answers do."""
     began = perf_counter()
@@ -168,7 +168,7 @@ async def _send(
 
 
 async def _send_until_seen(
-    database: Database, http: aiohttp.ClientSession, servers: Sequence[lab.Running], server: int
+    database: Database, http: aiohttp.ClientSession, servers: Sequence[lab.ReadyProcess], server: int
 ) -> list[_Answer]:
     """Post to one server until it decides by the newest version: so the last edit too has its wait."""
     newest, answers = await rule_set_version(database), list[_Answer]()
@@ -182,7 +182,7 @@ async def _send_until_seen(
 
 
 async def _post(
-    http: aiohttp.ClientSession, servers: Sequence[lab.Running], server: int, message: JsonObject
+    http: aiohttp.ClientSession, servers: Sequence[lab.ReadyProcess], server: int, message: JsonObject
 ) -> _Answer:
     to = servers[server]
     headers = {"authorization": f"Bearer {to.token}", "content-type": "application/json"}
@@ -192,7 +192,7 @@ async def _post(
     return _Answer(server, perf_counter(), UUID(answer["request_id"]))
 
 
-async def _judge(database: Database, log: _Log) -> Result:
+async def _judge(database: Database, log: _Log) -> PropagationResult:
     rows = {row["request_id"]: row for row in await database.rows(_DECIDED)}
     teams = (await load_rule_set(database)).teams
     indexes: dict[int, RoutingIndex] = {}
@@ -207,7 +207,7 @@ async def _judge(database: Database, log: _Log) -> Result:
         raise ConfigurationError(f"the books do not balance: {books}")
     kept = [answer for answer in log.answers if answer.request_id in rows]
     waits = _waits(log.committed, [(answer.server, rows[answer.request_id]["version"], answer.at) for answer in kept])
-    return Result(
+    return PropagationResult(
         len(log.committed),
         len(log.answers),
         tuple(sorted(waits)),

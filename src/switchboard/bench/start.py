@@ -14,7 +14,7 @@ from switchboard.bench import lab
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StartResult:
     """Seconds and 10^6 bytes; medians over the rounds."""
 
     cold_s: float
@@ -24,7 +24,7 @@ class Result:
     memory_mb: float | None
 
 
-async def measure(rounds: int = 3) -> Result:
+async def measure(rounds: int = 3) -> StartResult:
     """Start `switchboard up` from nothing and again, `rounds` times, each on a directory of its own."""
     cold: list[float] = []
     warm: list[float] = []
@@ -38,7 +38,7 @@ async def measure(rounds: int = 3) -> Result:
             async with lab.switchboard(place, "up") as second:
                 warm.append(second.ready_s)
                 memory.append(lab.resident_mb(second.pid) or 0.0)
-    return Result(lab.median(cold), lab.median(warm), lab.median(imports), lab.median(memory) or None)
+    return StartResult(lab.median(cold), lab.median(warm), lab.median(imports), lab.median(memory) or None)
 
 
 async def _imports() -> float:

@@ -33,7 +33,7 @@ where m.envelope #>> '{event,external_event_id}' like $1 order by 1
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TurnBenchResult:
     """Milliseconds from acceptance to the reply at `RATE` a second; jobs a second, enqueue to done, two workers."""
 
     p50_ms: float
@@ -43,7 +43,7 @@ class Result:
     """The baseline of the same run: durable single-row inserts."""
 
 
-async def measure(rounds: int = 3, seconds: float = 5.0, jobs: int = 3000) -> Result:
+async def measure(rounds: int = 3, seconds: float = 5.0, jobs: int = 3000) -> TurnBenchResult:
     """Medians over the rounds."""
     p50: list[float] = []
     p99: list[float] = []
@@ -57,7 +57,7 @@ async def measure(rounds: int = 3, seconds: float = 5.0, jobs: int = 3000) -> Re
                 p50.append(times[len(times) // 2])
                 p99.append(times[len(times) * 99 // 100])
                 rates.append(await _jobs(place, server.url, n, jobs))
-    return Result(lab.median(p50), lab.median(p99), lab.median(rates), lab.median(baseline))
+    return TurnBenchResult(lab.median(p50), lab.median(p99), lab.median(rates), lab.median(baseline))
 
 
 async def _latencies(place: Path, server_url: str, n: int, seconds: float) -> list[float]:
@@ -83,7 +83,7 @@ async def _post(http: aiohttp.ClientSession, url: str, headers: dict[str, str], 
         response.raise_for_status()
 
 
-async def _settled(http: aiohttp.ClientSession, up: lab.Running) -> None:
+async def _settled(http: aiohttp.ClientSession, up: lab.ReadyProcess) -> None:
     while True:
         async with http.get(f"{up.url}/v1/books?now=true", headers={"authorization": f"Bearer {up.token}"}) as response:
             if (await response.json())["in_flight"] == 0:

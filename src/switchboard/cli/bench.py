@@ -165,7 +165,7 @@ def propagation(*, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
         from switchboard.bench import propagation as module
     rows, good = [], True
     for ring, how in ((True, "with NOTIFY"), (False, "without: polling every 0.5 s")):
-        result = asyncio.run(module.measure(module.Plan(seconds=seconds, ring=ring)))
+        result = asyncio.run(module.measure(module.PropagationWorkload(seconds=seconds, ring=ring)))
         waits = (f"{result.percentile(50):.1f} ms", f"{result.percentile(99):.1f} ms", f"{result.waits_ms[-1]:.1f} ms")
         rows.append((how, *waits, result.edits, result.messages, result.lost, result.torn))
         good &= not result.lost and not result.torn and result.percentile(99) <= _PROMISED_MS
@@ -202,7 +202,9 @@ def classify(
     """
     with _extras():
         from switchboard.bench import classify as module
-    results = asyncio.run(module.measure(module.Plan(messages, runs, {"claude-code": claude, "codex": codex})))
+    results = asyncio.run(
+        module.measure(module.ClassifyWorkload(messages, runs, {"claude-code": claude, "codex": codex}))
+    )
     columns = ("kind", "what", "p50 ms", "p99 ms", "x bare p50", "x bare p99")
     _show(as_json, columns, [row for result in results for row in _classified(result)])
 
@@ -274,7 +276,7 @@ def channels(
     """
     with _extras():
         from switchboard.bench import channels as module
-    result = asyncio.run(module.measure(module.Plan(messages, burst, mails)))
+    result = asyncio.run(module.measure(module.ChannelsWorkload(messages, burst, mails)))
     bare, telegram, flood = _p50_p99(result.bare_ms), _p50_p99(result.telegram_ms), result.burst
     mail = _p50_p99(result.mail_ms) if result.mail_ms else (result.missing and f"needs {result.missing}", None)
     rows = [

@@ -19,8 +19,8 @@ import structlog
 from msgspec.structs import replace
 
 from switchboard.connectors.email.mailbox import Fetched, Mailbox, MailRefused, Opened, SignIn
-from switchboard.connectors.email.settings import Settings
-from switchboard.connectors.email.submission import Outgoing, submit, try_sign_in
+from switchboard.connectors.email.settings import EmailAccountSettings
+from switchboard.connectors.email.submission import OutgoingMail, submit, try_sign_in
 from switchboard.core.channels.email import CHANNELS
 from switchboard.core.mail.headers import address, header, is_mailbox, mailboxes
 from switchboard.core.mail.reply import File, MailReply, compose, message_id
@@ -71,7 +71,7 @@ _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outl
 async def open_account(account: Account) -> EmailSession:
     """Signs in and opens the folder. Raises SignInRefused, OSError."""
     settings = account.settings
-    if not isinstance(settings, Settings):
+    if not isinstance(settings, EmailAccountSettings):
         raise TypeError("the settings are not those of e-mail")
     session = EmailSession(settings, account.secrets.get("password", ""))
     await session.latest()
@@ -81,7 +81,7 @@ async def open_account(account: Account) -> EmailSession:
 async def try_sending(account: Account) -> None:
     """Signs in where answers are handed in, and sends nothing. Raises SignInRefused, OSError."""
     settings = account.settings
-    if not isinstance(settings, Settings):
+    if not isinstance(settings, EmailAccountSettings):
         raise TypeError("the settings are not those of e-mail")
     sign_in = await _sign_in_of(settings, account.secrets.get("password", ""))
     await asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S)
@@ -90,7 +90,7 @@ async def try_sending(account: Account) -> None:
 class EmailSession(Session):
     """A `Session`: each `receive` has a connection of its own, and so has whatever else asks the server."""
 
-    def __init__(self, settings: Settings, password: str) -> None:
+    def __init__(self, settings: EmailAccountSettings, password: str) -> None:
         self._settings = settings
         self._password = password
         self._own = settings.address.lower()
@@ -249,12 +249,12 @@ class EmailSession(Session):
                 await self._turns.acquire()
         except TimeoutError:
             return Later(_NO_TURN_S, "other mails are being handed in")
-        outgoing = Outgoing(self._settings.address, to, mail, began + _WRITTEN_S, began + _ANSWERED_S)
+        outgoing = OutgoingMail(self._settings.address, to, mail, began + _WRITTEN_S, began + _ANSWERED_S)
         handing = asyncio.create_task(self._submitted(outgoing))
         handing.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(handing)
 
-    async def _submitted(self, outgoing: Outgoing) -> Outcome:
+    async def _submitted(self, outgoing: OutgoingMail) -> Outcome:
         try:
             sign_in = await self._sign_in()
         except (OSError, SignInRefused) as error:
@@ -343,7 +343,7 @@ class EmailSession(Session):
         return await _sign_in_of(self._settings, self._password)
 
 
-async def _sign_in_of(settings: Settings, password: str) -> SignIn:
+async def _sign_in_of(settings: EmailAccountSettings, password: str) -> SignIn:
     user = settings.user or settings.address
     if settings.token_command:
         return SignIn(user, await _printed_token(settings.token_command), token=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.connectors.email.providers import usual_servers
-from switchboard.connectors.email.settings import Settings
+from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
 
 
 async def _open(account: Account) -> Session:
     settings = account.settings
-    if isinstance(settings, Settings) and not (settings.token_command or account.secrets.get("password")):
+    if isinstance(settings, EmailAccountSettings) and not (settings.token_command or account.secrets.get("password")):
         raise ConfigurationError(f"the account {account.name!r} needs the secret `password`, or `token_command`")
     try:
         from switchboard.connectors.email.channel import open_account
@@ -34,7 +34,7 @@ MANIFEST: Final = Manifest(
     channel="email",
     provider="imap",
     title="e-mail",
-    settings=Settings,
+    settings=EmailAccountSettings,
     secrets=(Secret("password", "the password of the mailbox; an app password where there are some", optional=True),),
     strangers="listed",
     steps=(

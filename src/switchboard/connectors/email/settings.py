@@ -36,7 +36,7 @@ class Server(BaseModel):
         return self
 
 
-class Settings(BaseModel):
+class EmailAccountSettings(BaseModel):
     """The settings of an account. With `token_command` the account signs in with XOAUTH2 instead of a password."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -27,7 +27,7 @@ _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingMail:
     """A mail with CRLF, for one recipient, and until when (`time.monotonic`) it is tried to write it, and waited."""
 
     sender: str
@@ -37,7 +37,7 @@ class Outgoing:
     answered_by: float
 
 
-def submit(server: Server, sign_in: SignIn | None, outgoing: Outgoing) -> Outcome:
+def submit(server: Server, sign_in: SignIn | None, outgoing: OutgoingMail) -> Outcome:
     """Hand in a mail; `Sent` has no id.
 
     Until the final dot is written the server has certainly not taken it; from then on only its answer says so.
@@ -87,7 +87,7 @@ def _connected(server: Server, by: float) -> smtplib.SMTP:
     return client
 
 
-def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, outgoing: Outgoing) -> Outcome:
+def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, outgoing: OutgoingMail) -> Outcome:
     mail, by = outgoing.mail, outgoing.written_by
     try:
         _wait_until(client, by)
@@ -130,7 +130,7 @@ def _signed_in(client: smtplib.SMTP, sign_in: SignIn) -> None:
         raise smtplib.SMTPAuthenticationError(code, answer)
 
 
-def _announced(client: smtplib.SMTP, outgoing: Outgoing) -> Outcome | None:
+def _announced(client: smtplib.SMTP, outgoing: OutgoingMail) -> Outcome | None:
     """What is wrong with sender, recipient or size; None once the server waits for the mail."""
     options = [f"SIZE={len(outgoing.mail)}"] if client.has_extn("size") else []
     commands: tuple[tuple[Why, Callable[[], tuple[int, bytes]]], ...] = (

@@ -70,7 +70,7 @@ class NotNow:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class FilesWanted:
     """Whether the files of a message are to be fetched: `reason` says why not. One may have `most_bytes`."""
 
     most_bytes: int
@@ -78,7 +78,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class UploadedFile:
     """A file that the server has: the name of its blob, and what it is."""
 
     blob: str

@@ -17,15 +17,15 @@ import msgspec
 from switchboard import __version__
 from switchboard.connectors.kernel.answers import (
     Declined,
+    FilesWanted,
     Lease,
     NotNow,
     Overtaken,
     QuarantinedEvent,
     ReplyToSend,
-    Stored,
     Unreachable,
+    UploadedFile,
     Verdict,
-    Wanted,
     lease_of,
     refusal_of,
     reply_of,
@@ -143,7 +143,7 @@ class Api:
             return [verdict for one in taken for verdict in await self._submit([one])]
         return [verdict_of(result) for result in got["results"]]
 
-    async def wanted(self, envelope: Envelope) -> Wanted | None:
+    async def wanted(self, envelope: Envelope) -> FilesWanted | None:
         """Whether the files of a message are to be fetched; None: the message itself will be refused.
 
         Raises Unreachable.
@@ -156,9 +156,9 @@ class Api:
             if isinstance(error, Unreachable) and error.status != _FAULT:
                 raise
             return None
-        return Wanted(int(got["most_bytes"]), got["reason"])
+        return FilesWanted(int(got["most_bytes"]), got["reason"])
 
-    async def upload(self, pieces: AsyncIterable[bytes], media_type: str) -> Stored | Declined:
+    async def upload(self, pieces: AsyncIterable[bytes], media_type: str) -> UploadedFile | Declined:
         """Store a file piece by piece. Raises Unreachable, and what `pieces` raises."""
         headers = {"content-type": media_type}
         try:
@@ -173,7 +173,7 @@ class Api:
                 raise refusal
             return Declined(refusal.code, refusal.message)
         got = _json(response)
-        return Stored(str(got["blob"]), int(got["size_bytes"]), str(got["media_type"]))
+        return UploadedFile(str(got["blob"]), int(got["size_bytes"]), str(got["media_type"]))
 
     async def quarantine(self, event_id: str, reason: str, raw: bytes) -> None:
         """Keep what cannot be taken, to be shown and replayed. Raises Unreachable."""

@@ -37,7 +37,7 @@ _VOWELS: Final = range(0x1160, 0x1200)
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A slice of a text; `opening` and `closing` are the lines of a fence that was cut before and behind it."""
 
     body: str
@@ -68,14 +68,14 @@ def length(text: str, unit: TextUnit) -> int:
     return len(text) if unit == "code_points" else sum(_sizes(text, unit))
 
 
-def split(text: str, limit: int, unit: TextUnit) -> tuple[Piece, ...]:
+def split(text: str, limit: int, unit: TextUnit) -> tuple[TextPiece, ...]:
     """Pieces whose `text` is at most `limit` long; their bodies joined are the text.
 
     A limit below 4 cannot hold every character and is taken as 4.
     """
     limit = max(limit, 4)
     room = _Room(limit, unit, [0, *accumulate(_sizes(text, unit))], tuple(_fences(text)))
-    pieces: list[Piece] = []
+    pieces: list[TextPiece] = []
     start, opening = 0, ""
     while start < len(text):
         piece = _next(text, start, opening, room)
@@ -142,21 +142,21 @@ def _fence(opened: re.Match[str], inner_end: int, end: int) -> _Fence:
     return _Fence(opened.start(), end, inner, opened[0].strip() + "\n", "\n" + opened[1])
 
 
-def _next(text: str, start: int, opening: str, room: _Room) -> Piece:
+def _next(text: str, start: int, opening: str, room: _Room) -> TextPiece:
     taken = length(opening, room.unit)
     last = room.last(start, taken)
     if last >= len(text):
-        return Piece(text[start:], opening)
+        return TextPiece(text[start:], opening)
     end = _boundary(text, start, last, room.fences)
     fence = _cut(end, room)
     if fence is None:
-        return Piece(text[start:end], opening)
+        return TextPiece(text[start:end], opening)
     last = room.last(start, taken + length(fence.mark, room.unit))
     end = _boundary(text, start, last, room.fences)
-    return Piece(text[start:end], opening, fence.mark if _cut(end, room) else "")
+    return TextPiece(text[start:end], opening, fence.mark if _cut(end, room) else "")
 
 
-def _reopened(piece: Piece, at: int, room: _Room) -> str:
+def _reopened(piece: TextPiece, at: int, room: _Room) -> str:
     fence = _cut(at, room) if piece.closing else None
     return fence.opening if fence is not None else ""
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.connectors.kernel.answers import Declined, Stored, Unreachable, Wanted
+from switchboard.connectors.kernel.answers import Declined, FilesWanted, Unreachable, UploadedFile
 from switchboard.connectors.kernel.api import Api, sayable
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import Handling
@@ -74,7 +74,7 @@ class Filer:
     health: Health
     clock: Callable[[], float]
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
-    _known: dict[bytes, tuple[float, Stored]] = field(default_factory=dict)
+    _known: dict[bytes, tuple[float, UploadedFile]] = field(default_factory=dict)
 
     def has_files(self, envelope: Envelope, files: Sequence[FileIn]) -> bool:
         """Whether there is anything to fetch for it. Nobody sees what is kept as history."""
@@ -102,7 +102,9 @@ class Filer:
         attachments = tuple(done.get(at, one) for at, one in enumerate(given))
         return replace(envelope, payload=replace(envelope.payload, attachments=attachments))
 
-    async def _filed_one(self, file: FileIn, attachment: Attachment, envelope: Envelope, wanted: Wanted) -> Attachment:
+    async def _filed_one(
+        self, file: FileIn, attachment: Attachment, envelope: Envelope, wanted: FilesWanted
+    ) -> Attachment:
         limits = FileLimits(min(self.limits.most_bytes, wanted.most_bytes), self.limits.types)
         stranger = NOT_LET_IN if wanted.reason == "stranger" else None
         stored = stranger or limits.objection(attachment.media_type, attachment.size_bytes) or self._at_hand(file)
@@ -118,7 +120,7 @@ class Filer:
 
     async def _fetched(
         self, file: FileIn, attachment: Attachment, envelope: Envelope, limits: FileLimits
-    ) -> Stored | str:
+    ) -> UploadedFile | str:
         """What the switchboard has stored, or why there is nothing."""
         left, why = WITHIN_S, ""
         for number in range(1, TRIES + 1):
@@ -140,7 +142,7 @@ class Filer:
                 await asyncio.sleep(_AGAIN_S * 4 ** (number - 1))
         return f"it could not be fetched: {why}"
 
-    async def _uploaded(self, file: FileIn, attachment: Attachment, limits: FileLimits) -> Stored:
+    async def _uploaded(self, file: FileIn, attachment: Attachment, limits: FileLimits) -> UploadedFile:
         claimed = bare_type(attachment.media_type) or UNKNOWN
         async with aclosing(_checked(self.session, file, claimed, limits)) as pieces:
             answer = await self.api.upload(pieces, claimed)
@@ -150,15 +152,15 @@ class Filer:
         point("connector_uploaded")
         return answer
 
-    async def _wanted(self, envelope: Envelope) -> Wanted | None:
+    async def _wanted(self, envelope: Envelope) -> FilesWanted | None:
         return await Patience(self.health).insist(lambda: self.api.wanted(envelope))
 
-    def _at_hand(self, file: FileIn) -> Stored | None:
+    def _at_hand(self, file: FileIn) -> UploadedFile | None:
         """What was fetched for an earlier event, such as the message that is edited."""
         kept = self._known.get(_name(file))
         return kept[1] if kept is not None and self.clock() - kept[0] < _AT_HAND_S else None
 
-    def _keep(self, file: FileIn, stored: Stored) -> None:
+    def _keep(self, file: FileIn, stored: UploadedFile) -> None:
         if not file.raw:
             self._known.setdefault(_name(file), (self.clock(), stored))
         if len(self._known) > _MOST_AT_HAND:

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
-class Held:
+class HeldReply:
     """`until`: when its lease ends at the earliest, by `clock`, whose seconds only go forward."""
 
     reply: ReplyToSend

@@ -22,7 +22,7 @@ _SMALL: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class ReplyDestination:
     """Where a reply goes, as the answer to what, and what people call the platform."""
 
     address: JsonObject
@@ -30,7 +30,7 @@ class Destination:
     platform: str = "this platform"
 
 
-def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Destination) -> tuple[Part, ...]:
+def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: ReplyDestination) -> tuple[Part, ...]:
     """The parts of a reply in their order. Only the first is an answer.
 
     A text that fits goes with its file, where a part has one, or with the first of its files, where it has several.

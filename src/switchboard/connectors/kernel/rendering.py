@@ -33,7 +33,7 @@ _RULE: Final = "———"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """A part of a text, in code points, and what it is; `argument`: the URL of a link, the language of a block."""
 
     start: int
@@ -47,7 +47,7 @@ class Rich:
     """Words, and what some of them are."""
 
     text: str
-    spans: tuple[Span, ...] = ()
+    spans: tuple[TextSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def rich_text(source: str) -> Rich:
     writer = _Writer(source.split("\n"))
     writer.blocks(_parser().parse(source))
     text = "".join(writer.parts).rstrip()
-    spans = (Span(span.start, min(span.end, len(text)), span.kind, span.argument) for span in writer.spans)
+    spans = (TextSpan(span.start, min(span.end, len(text)), span.kind, span.argument) for span in writer.spans)
     return Rich(text, tuple(sorted((s for s in spans if s.start < s.end), key=lambda s: (s.start, -s.end))))
 
 
@@ -98,7 +98,7 @@ def entities(rich: Rich) -> list[JsonObject]:
     return [_entity(rich.text, span) for span in rich.spans]
 
 
-def _entity(text: str, span: Span) -> JsonObject:
+def _entity(text: str, span: TextSpan) -> JsonObject:
     entity: JsonObject = {
         "type": span.kind,
         "offset": length(text[: span.start], "utf16"),
@@ -140,7 +140,7 @@ class _Writer:
     lines: Sequence[str]
     parts: list[str] = field(default_factory=list)
     length: int = 0
-    spans: list[Span] = field(default_factory=list)
+    spans: list[TextSpan] = field(default_factory=list)
     open: list[tuple[str, int, str]] = field(default_factory=list)
     lists: list[int | None] = field(default_factory=list)
     fresh: bool = True
@@ -211,7 +211,7 @@ class _Writer:
 
     def verbatim(self, token: Token, content: str) -> None:
         self.begin(token)
-        self.spans.append(Span(self.length, self.length + len(content), "pre", token.info.strip().split(" ")[0]))
+        self.spans.append(TextSpan(self.length, self.length + len(content), "pre", token.info.strip().split(" ")[0]))
         self.write(content)
         self.fresh = False
 
@@ -227,12 +227,12 @@ class _Writer:
             case "softbreak" | "hardbreak":
                 self.write("\n")
             case "code_inline":
-                self.spans.append(Span(self.length, self.length + len(token.content), "code"))
+                self.spans.append(TextSpan(self.length, self.length + len(token.content), "code"))
                 self.write(token.content)
             case "image":
                 start = self.length
                 self.write(token.content or str(token.attrGet("src") or ""))
-                self.spans.append(Span(start, self.length, "text_link", str(token.attrGet("src") or "")))
+                self.spans.append(TextSpan(start, self.length, "text_link", str(token.attrGet("src") or "")))
             case _ if token.nesting == 1:
                 self.start(_SPANS.get(token.type.removesuffix("_open"), ""), str(token.attrGet("href") or ""))
             case _ if token.nesting == -1:
@@ -247,7 +247,7 @@ class _Writer:
         kind, start, argument = self.open.pop()
         nested = kind == "blockquote" and any(other == kind for other, *_ in self.open)
         if kind and not nested:
-            self.spans.append(Span(start, self.length, kind, argument))
+            self.spans.append(TextSpan(start, self.length, kind, argument))
         self.fresh = self.fresh and self.length == start
 
 

@@ -21,9 +21,9 @@ import structlog
 from switchboard.connectors.kernel.answers import Overtaken, ReplyToSend, Unreachable
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.health import Health
-from switchboard.connectors.kernel.held import LEASE_S, Held, told
+from switchboard.connectors.kernel.held import LEASE_S, HeldReply, told
 from switchboard.connectors.kernel.limits import Brake, Limiter
-from switchboard.connectors.kernel.parts import Destination, marked, plain, plan, unanswering, without_files
+from switchboard.connectors.kernel.parts import ReplyDestination, marked, plain, plan, unanswering, without_files
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.lanes.faults import point
 from switchboard.ports.channel import SendFailure
@@ -182,7 +182,7 @@ class ReplySender:
     async def _send_all(self, reply: ReplyToSend, until: float) -> None:
         if reply.unreachable:
             raise _Stopped("blocked", "not tried, as nothing can be sent there before somebody writes there again")
-        held = Held(reply, self.api, self.clock, until)
+        held = HeldReply(reply, self.api, self.clock, until)
         held.parts = await self._planned(held)
         self._braked(reply)
         outcomes, blocked = list[Sent | Refused](), False
@@ -192,10 +192,10 @@ class ReplySender:
                 break
         self.health.counters[await held.receipt(outcomes, "blocked" if blocked else None)] += 1
 
-    async def _planned(self, held: Held) -> tuple[Part, ...]:
+    async def _planned(self, held: HeldReply) -> tuple[Part, ...]:
         """The parts of a reply. Other replies go on meanwhile, even if its text is long and hostile."""
         reply = held.reply
-        to = Destination(reply.address, reply.reply_to, self.platform)
+        to = ReplyDestination(reply.address, reply.reply_to, self.platform)
         make = partial(plan, reply.text, held.files(), self.capabilities, to)
         if len(reply.text) <= _LONG:
             return make()
@@ -210,7 +210,7 @@ class ReplySender:
         log.warning("conversation unreachable", outbox_id=reply.outbox_id, why=outcome.reason)
         return True
 
-    async def _once(self, held: Held, index: int) -> Sent | Refused:
+    async def _once(self, held: HeldReply, index: int) -> Sent | Refused:
         """One part, unless it is recorded as sent or refused."""
         recorded = held.reply.parts.get(index, {})
         match recorded.get("state"):
@@ -223,7 +223,7 @@ class ReplySender:
                 return await self._decide(held, index, held.parts[index], "the connector ended while it was sending")
         return await self._attempt(held, index, held.parts[index])
 
-    async def _attempt(self, held: Held, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
+    async def _attempt(self, held: HeldReply, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
         """Until the platform has said what becomes of the part; `again`: it may have been sent before."""
         while isinstance(outcome := await self._send(held, index, part), Later):
             await self._put_off(held, index, outcome)
@@ -242,7 +242,7 @@ class ReplySender:
             await held.record(index, outcome)
         return outcome
 
-    async def _send(self, held: Held, index: int, part: Part) -> Outcome:
+    async def _send(self, held: HeldReply, index: int, part: Part) -> Outcome:
         """Wait for our turn, record the intent, and send while the lease is certainly ours."""
         await self._turn(held)
         if await held.intend(index) == "sent":
@@ -259,7 +259,7 @@ class ReplySender:
                 return Later(_KEY_AGAIN_S, outcome.reason)
         return outcome
 
-    async def _answer(self, held: Held, index: int, part: Part) -> Outcome:
+    async def _answer(self, held: HeldReply, index: int, part: Part) -> Outcome:
         """What the platform says; the account tells if it says nothing."""
         asked, late = datetime.now(UTC), part.patience_s - SEND_S + _ANSWER_S
         silence = f"{self.platform} has not said what becomes of a reply"
@@ -288,7 +288,7 @@ class ReplySender:
         self._unanswered = None
         self.health.well("sending")
 
-    async def _sent(self, held: Held, index: int, part: Part) -> Outcome:
+    async def _sent(self, held: HeldReply, index: int, part: Part) -> Outcome:
         """What the session says; the lease is renewed while it sends files. Raises Overtaken when it is lost."""
         if not part.files:
             return await self.session.send(part, held.key(index))
@@ -302,7 +302,7 @@ class ReplySender:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    async def _turn(self, held: Held) -> None:
+    async def _turn(self, held: HeldReply) -> None:
         """Until the limits of the platform let a part be sent. The turn is taken before the wait: others come later."""
         conversation, reason = held.reply.conversation, "the limits of the platform"
         group, now = held.reply.address.get("group") is True, self.clock()
@@ -311,12 +311,12 @@ class ReplySender:
         self._limiter.sent(conversation, now + pause, group=group)
         await self._wait(held, pause, reason)
 
-    def _require_time(self, held: Held, seconds: float, reason: str) -> None:
+    def _require_time(self, held: HeldReply, seconds: float, reason: str) -> None:
         """A reply of which nothing is on its way is given back rather than its lease renewed."""
         if held.intended is None and seconds > held.until - self.clock() - REQUEST_S:
             raise _GivenBack(seconds, reason)
 
-    async def _wait(self, held: Held, seconds: float, reason: str) -> None:
+    async def _wait(self, held: HeldReply, seconds: float, reason: str) -> None:
         """A pause that our own limits ask for, or the platform: then the lease is renewed meanwhile.
 
         A reply that waits when the session ends is given back: nothing of it is on its way.
@@ -331,7 +331,7 @@ class ReplySender:
             if held.intended is not None and self.clock() > held.until - LEASE_S + RENEW_S:
                 await held.intend(held.intended)
 
-    async def _put_off(self, held: Held, index: int, later: Later) -> None:
+    async def _put_off(self, held: HeldReply, index: int, later: Later) -> None:
         self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
         held.put_off_s += later.seconds
@@ -372,14 +372,16 @@ class ReplySender:
             raise _GivenBack(pause, f"{why}; it waits")
         raise _Stopped("braked", f"{why}: perhaps a program answers; to send this one: switchboard outbox resend")
 
-    def _knows_key(self, held: Held, index: int) -> bool:
+    def _knows_key(self, held: HeldReply, index: int) -> bool:
         """Whether the platform still knows the key of a part that may have been sent."""
         if self.capabilities.idempotency != "key":
             return False
         patience = held.parts[index].patience_s
         return self.clock() - held.doubts[index] + patience < self.capabilities.key_window_s
 
-    async def _decide(self, held: Held, index: int, part: Part, reason: str, *, again: bool = False) -> Sent | Refused:
+    async def _decide(
+        self, held: HeldReply, index: int, part: Part, reason: str, *, again: bool = False
+    ) -> Sent | Refused:
         """What becomes of a part that may have been sent; it is repeated at most once."""
         if self._knows_key(held, index):
             return await self._attempt(held, index, part)
@@ -399,7 +401,7 @@ class ReplySender:
                 return refused
         raise _Unknown(f"part {index + 1} of {len(held.parts)} may have been sent: {reason}")
 
-    async def _found(self, held: Held, index: int, part: Part) -> Sent | None:
+    async def _found(self, held: HeldReply, index: int, part: Part) -> Sent | None:
         """The part, if the platform has it. That it could not be asked says nothing, so it is asked again later."""
         try:
             async with asyncio.timeout(REQUEST_S):

@@ -37,12 +37,12 @@ class NotWritten(OSError):
     """Telegram cannot have taken the request."""
 
 
-class NoAnswer(OSError):
+class NotAnswered(OSError):
     """The request was written, and there is no answer of the Bot API to it."""
 
 
 @dataclass(eq=False)
-class Declined(Exception):
+class BotApiError(Exception):
     """Telegram's answer is no: its code, its description and `parameters`."""
 
     code: int
@@ -53,7 +53,7 @@ class Declined(Exception):
         return f"{self.code} {self.description}"
 
 
-class Api:
+class BotApiClient:
     """The methods of one bot. Closed with `close`."""
 
     def __init__(self, base: str, token: str) -> None:
@@ -66,7 +66,7 @@ class Api:
         )
 
     async def call(self, method: str, params: JsonMapping, *, wait_s: float = 0.0) -> Any:
-        """The result of a method, which may take `wait_s` more. Raises Declined, NotWritten, NoAnswer."""
+        """The result of a method, which may take `wait_s` more. Raises BotApiError, NotWritten, NotAnswered."""
         timeout = httpx2.Timeout(ANSWER_S + wait_s, connect=_CONNECT_S)
         return await self._answer(self._client.build_request("POST", self._url(method), json=params, timeout=timeout))
 
@@ -91,14 +91,14 @@ class Api:
 
     @asynccontextmanager
     async def download(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The bytes of a file. Raises Declined, OSError."""
+        """The bytes of a file. Raises BotApiError, OSError."""
         try:
             async with self._client.stream("GET", f"{self._base}/file/bot{self._token}/{path}") as response:
                 if not response.is_success:
-                    raise Declined(response.status_code, "the file cannot be downloaded")
+                    raise BotApiError(response.status_code, "the file cannot be downloaded")
                 yield response.aiter_bytes()
         except httpx2.HTTPError as error:
-            raise NoAnswer(self._said(error)) from None
+            raise NotAnswered(self._said(error)) from None
 
     async def close(self) -> None:
         """Leave no connection open."""
@@ -113,7 +113,7 @@ class Api:
         except _NOT_WRITTEN as error:
             raise NotWritten(self._said(error)) from None  # its cause may name the URL
         except httpx2.HTTPError as error:
-            raise NoAnswer(self._said(error)) from None
+            raise NotAnswered(self._said(error)) from None
         return _result(response)
 
     def _said(self, error: Exception) -> str:
@@ -130,7 +130,7 @@ def _result(response: httpx2.Response) -> Any:
     if answer["ok"] is True and "result" in answer:
         return answer["result"]
     code, parameters = answer.get("error_code"), answer.get("parameters")
-    raise Declined(
+    raise BotApiError(
         code if isinstance(code, int) else response.status_code,
         str(answer.get("description", "no reason is given")),
         parameters if isinstance(parameters, dict) else {},
@@ -140,7 +140,7 @@ def _result(response: httpx2.Response) -> Any:
 def _not_json(status: int) -> Exception:
     """A proxy before Telegram answers in its own way: 413 and 429 are what they say, others say little."""
     said = f"HTTP {status} without an answer of the Bot API"
-    return Declined(status, said) if 400 <= status < 500 else NoAnswer(said)
+    return BotApiError(status, said) if 400 <= status < 500 else NotAnswered(said)
 
 
 def _head(params: Mapping[str, object], name: str, file: FileOut, boundary: str) -> bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from switchboard.connectors.telegram.api import Api, Declined, NoAnswer, NotWritten
+from switchboard.connectors.telegram.api import BotApiClient, BotApiError, NotAnswered, NotWritten
 from switchboard.connectors.telegram.sending import (
     DOCUMENT,
     is_not_of_its_kind,
@@ -30,9 +30,9 @@ from switchboard.connectors.telegram.sending import (
     where,
     words,
 )
-from switchboard.connectors.telegram.settings import MAX_FILE_IN, Settings
+from switchboard.connectors.telegram.settings import MAX_FILE_IN, TelegramAccountSettings
 from switchboard.connectors.telegram.updates import KINDS, Me, read
-from switchboard.connectors.telegram.webhook import Webhook
+from switchboard.connectors.telegram.webhook import BotWebhook
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
     Account,
@@ -69,16 +69,16 @@ async def open_session(account: Account) -> TelegramSession:
     """Sign in. Raises SignInRefused, OSError."""
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs, and the token is a part of them
     settings = account.settings
-    if not isinstance(settings, Settings):
+    if not isinstance(settings, TelegramAccountSettings):
         raise TypeError("these are not the settings of Telegram")
     token = account.secrets["token"].strip()
     if not _TOKEN.fullmatch(token):  # it becomes a part of URLs
         raise SignInRefused("tokens of Telegram look like 123456:ABC-DEF; get one from @BotFather with /token")
-    api = Api(settings.api_url, token)
+    api = BotApiClient(settings.api_url, token)
     try:
         about = child(await _called(api, "getMe", {}))
         me = Me(int(integer(about.get("id")) or 0), word(about.get("username")))
-        return TelegramSession(api, settings, me, Webhook(api, account))
+        return TelegramSession(api, settings, me, BotWebhook(api, account))
     except BaseException:
         await api.close()
         raise
@@ -108,7 +108,7 @@ class _Cursor:
 class TelegramSession(Session):
     """One bot, signed in."""
 
-    def __init__(self, api: Api, settings: Settings, me: Me, webhook: Webhook) -> None:
+    def __init__(self, api: BotApiClient, settings: TelegramAccountSettings, me: Me, webhook: BotWebhook) -> None:
         self.identity = Identity(me.endpoint, f"@{me.username}" if me.username else "")
         self._api, self._settings, self._me, self._webhook = api, settings, me, webhook
         self._posted: PostedEvents | None = None
@@ -187,7 +187,7 @@ class TelegramSession(Session):
         for _ in range(3):
             try:
                 return await self._sent(part, params)
-            except Declined as error:
+            except BotApiError as error:
                 if (new := moved_to(error)) is not None:
                     params = {**params, "chat_id": new}
                     params.pop("reply_parameters", None)  # messages of the supergroup have numbers of their own
@@ -195,16 +195,16 @@ class TelegramSession(Session):
                     del params["message_thread_id"]
                 else:
                     return outcome_of(error)
-            except (NotWritten, NoAnswer) as error:
+            except (NotWritten, NotAnswered) as error:
                 return outcome_of(error)
-        return outcome_of(Declined(400, "the group moves from one supergroup to the next"))
+        return outcome_of(BotApiError(400, "the group moves from one supergroup to the next"))
 
     async def typing(self, address: JsonObject) -> None:
         """Shown for five seconds; it does not matter if it is not."""
         params = {"chat_id": address.get("chat"), "action": "typing"}
         if "topic" in address:
             params["message_thread_id"] = address["topic"]
-        with suppress(Declined, OSError):
+        with suppress(BotApiError, OSError):
             await self._api.call("sendChatAction", params)
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
@@ -216,17 +216,17 @@ class TelegramSession(Session):
             async with self._api.download(word(about.get("file_path")) or "") as pieces:
                 async for piece in pieces:
                     yield piece
-        except Declined as error:
+        except BotApiError as error:
             if error.code in (400, 404):
                 raise ValueError(str(error)) from None
             raise OSError(str(error)) from None
 
     async def _file(self, file: FileIn) -> object:
-        """Where a file is, once Telegram has time for us. Raises Declined, OSError."""
+        """Where a file is, once Telegram has time for us. Raises BotApiError, OSError."""
         while True:
             try:
                 return await self._api.call("getFile", {"file_id": file.handle.get("file_id")})
-            except Declined as error:
+            except BotApiError as error:
                 if error.code != 429:
                     raise
                 await asyncio.sleep(_patience(error))
@@ -246,7 +246,7 @@ class TelegramSession(Session):
         if (kind := kind_of(file)) != DOCUMENT:
             try:
                 return _sent(await self._api.upload(f"send{kind.title()}", params, kind, file))
-            except Declined as error:
+            except BotApiError as error:
                 if not is_not_of_its_kind(error):
                     raise
         return _sent(await self._api.upload("sendDocument", params, DOCUMENT, file))
@@ -262,7 +262,7 @@ class TelegramSession(Session):
                 raise OSError("Telegram posted to us until now") from None  # what it has posted goes first
             raise Busy(await self._webhook.foreign() or error.message) from None
         if not isinstance(found, list) or (found and all(_id(one) is None for one in found)):
-            raise NoAnswer("getUpdates gave no list of updates")
+            raise NotAnswered("getUpdates gave no list of updates")
         return found
 
     def _batch(self, new: list[object], since: int) -> Batch:
@@ -272,11 +272,11 @@ class TelegramSession(Session):
         return Batch(events, str(_Cursor(ids[-1] + 1, since)) if ids else None)
 
 
-async def _called(api: Api, method: str, params: JsonObject, *, wait_s: float = 0.0) -> object:
+async def _called(api: BotApiClient, method: str, params: JsonObject, *, wait_s: float = 0.0) -> object:
     """A call that is not for a message. Raises SignInRefused, Busy, OSError."""
     try:
         return await api.call(method, params, wait_s=wait_s)
-    except Declined as error:
+    except BotApiError as error:
         match error.code:
             case 401 | 404:
                 raise SignInRefused(
@@ -290,7 +290,7 @@ async def _called(api: Api, method: str, params: JsonObject, *, wait_s: float = 
         raise OSError(str(error)) from None
 
 
-def _patience(error: Declined) -> float:
+def _patience(error: BotApiError) -> float:
     """The seconds that Telegram asks to wait."""
     seconds = error.parameters.get("retry_after")
     return float(seconds) if isinstance(seconds, int | float) else _BUSY_S

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.connectors.telegram.posted import hook_of
-from switchboard.connectors.telegram.settings import MAX_FILE_IN, MAX_POLL_S, MIB, Settings
+from switchboard.connectors.telegram.settings import MAX_FILE_IN, MAX_POLL_S, MIB, TelegramAccountSettings
 from switchboard.ports.connector import Account, Capabilities, Manifest, Secret, Session
 
 _ANSWER_S: Final = 10.0
@@ -22,7 +22,7 @@ MANIFEST: Final = Manifest(
     channel="telegram",
     provider="telegram",
     title="Telegram",
-    settings=Settings,
+    settings=TelegramAccountSettings,
     secrets=(Secret("token", "the token that @BotFather gave your bot, such as 123456:ABC-DEF"),),
     steps=(
         "Open Telegram and write to @BotFather.",

@@ -9,7 +9,7 @@ import hmac
 from datetime import datetime
 from typing import Final
 
-from switchboard.connectors.telegram.settings import Settings
+from switchboard.connectors.telegram.settings import TelegramAccountSettings
 from switchboard.ports.connector import Account, Hook, Posted
 
 _HEADER: Final = "x-telegram-bot-api-secret-token"
@@ -23,7 +23,7 @@ def secret_word(token: str) -> str:
 def hook_of(account: Account) -> Hook | None:
     """How updates are posted; None: this bot is polled."""
     settings, bot = account.settings, account.secrets["token"].strip().partition(":")[0]
-    if not (isinstance(settings, Settings) and settings.webhook and bot.isdecimal()):
+    if not (isinstance(settings, TelegramAccountSettings) and settings.webhook and bot.isdecimal()):
         return None
     return Hook(f"bot:{bot}", _verify, None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchboard.connectors.telegram.api import Declined, NoAnswer, NotWritten
+from switchboard.connectors.telegram.api import BotApiError, NotAnswered, NotWritten
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import FileOut, Later, Outcome, Part, Refused, Uncertain, Why
 
@@ -62,41 +62,41 @@ def kind_of(file: FileOut) -> str:
     return DOCUMENT if kind == "photo" and file.size_bytes > _MAX_PHOTO else kind
 
 
-def outcome_of(error: Declined | NotWritten | NoAnswer) -> Outcome:
+def outcome_of(error: BotApiError | NotWritten | NotAnswered) -> Outcome:
     """What became of a part that was not sent in the usual way."""
     match error:
         case NotWritten():
             return Later(_SOON_S, str(error))
-        case Declined(429):
+        case BotApiError(429):
             seconds = error.parameters.get("retry_after")
             return Later(float(seconds) if isinstance(seconds, int | float) else _SOON_S, str(error))
-        case Declined(401 | 404):  # nothing is lost by it: receiving says that somebody must sign in
+        case BotApiError(401 | 404):  # nothing is lost by it: receiving says that somebody must sign in
             return Later(_SIGNED_OUT_S, str(error))
-        case Declined(code) if code < 500:
+        case BotApiError(code) if code < 500:
             return Refused(str(error), "blocked" if code == 403 else _because(error))
     return Uncertain(str(error))
 
 
-def moved_to(error: Declined) -> int | None:
+def moved_to(error: BotApiError) -> int | None:
     """The supergroup that the group has become."""
     found = error.parameters.get("migrate_to_chat_id")
     return found if isinstance(found, int) else None
 
 
-def topic_is_gone(error: Declined) -> bool:
+def topic_is_gone(error: BotApiError) -> bool:
     """Whether there is no such topic any more."""
     return error.code == 400 and _says(error, _TOPIC_GONE)
 
 
-def is_not_of_its_kind(error: Declined) -> bool:
+def is_not_of_its_kind(error: BotApiError) -> bool:
     """Whether it could be sent as a document."""
     return error.code == 400 and _says(error, _OTHER_KIND)
 
 
-def _because(error: Declined) -> Why:
+def _because(error: BotApiError) -> Why:
     return next((why for why, signs in _REFUSALS if _says(error, signs)), "other")
 
 
-def _says(error: Declined, signs: tuple[str, ...]) -> bool:
+def _says(error: BotApiError, signs: tuple[str, ...]) -> bool:
     said = error.description.lower()
     return any(sign in said for sign in signs)

@@ -12,7 +12,7 @@ MAX_FILE_IN: Final = 20 * MIB
 MAX_POLL_S: Final = 50
 
 
-class Settings(BaseModel):
+class TelegramAccountSettings(BaseModel):
     """Of one bot. `api_url`: of a Bot API server of your own; `poll_s`: how long a poll waits for news."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from switchboard.connectors.telegram.api import Api, Declined
+from switchboard.connectors.telegram.api import BotApiClient, BotApiError
 from switchboard.connectors.telegram.posted import secret_word
 from switchboard.connectors.telegram.updates import KINDS
 from switchboard.ports.connector import Account, Busy, SignInRefused
@@ -21,10 +21,10 @@ _AT_ONCE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
+class BotWebhook:
     """Of the bot of an account."""
 
-    api: Api
+    api: BotApiClient
     account: Account
 
     async def set(self) -> None:
@@ -43,7 +43,7 @@ class Webhook:
         }
         try:
             await self.api.call("setWebhook", params)
-        except Declined as error:
+        except BotApiError as error:
             if error.code == 400:
                 raise SignInRefused(f"Telegram does not post to {url}: {error.description}") from None
             raise OSError(str(error)) from None
@@ -67,7 +67,7 @@ class Webhook:
             return False
         try:
             await self.api.call("deleteWebhook", {})
-        except Declined as error:
+        except BotApiError as error:
             raise OSError(str(error)) from None
         return True
 
@@ -88,7 +88,7 @@ class Webhook:
     async def _info(self) -> object:
         try:
             return await self.api.call("getWebhookInfo", {})
-        except Declined as error:
+        except BotApiError as error:
             raise OSError(str(error)) from None
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from switchboard.connectors.webhook.mapping import MessageMap, Seen
+from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import Scheme, stripe_fields, verify
 from switchboard.core.lenient import clean
 from switchboard.domain.envelope import MAX_TEXT, Control, Envelope, Event, Payload, Sender, Source
@@ -33,7 +33,7 @@ from switchboard.ports.connector import (
 from switchboard.ports.raw import integer, word
 
 
-class Settings(BaseModel):
+class WebhookAccountSettings(BaseModel):
     """Of one sender of webhooks. `endpoint`: what rules and tokens know it as; else the name of the account."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -53,9 +53,9 @@ _EVENT_ID: Final[dict[Scheme, str]] = {
 """The sender's own id of the event: sent again, it is the same event."""
 
 
-def settings_of(account: Account) -> Settings:
+def settings_of(account: Account) -> WebhookAccountSettings:
     """The settings of an account of this channel."""
-    if not isinstance(account.settings, Settings):
+    if not isinstance(account.settings, WebhookAccountSettings):
         raise TypeError("these are not the settings of a webhook")
     return account.settings
 
@@ -79,19 +79,19 @@ def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadabl
     try:
         body = clean(msgspec.json.decode(posted.body))
     except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
-        seen = Seen(None, posted.headers)
+        seen = TemplateContext(None, posted.headers)
         return Unreadable(_event_id(account, seen) or digest, posted.body, f"the body is not JSON: {error}")
-    seen = Seen(body, posted.headers)
+    seen = TemplateContext(body, posted.headers)
     envelope = _envelope(account, seen, now, _event_id(account, seen) or digest)
     return Inbound(envelope=envelope, raw=posted.body, direct=True)
 
 
-def _event_id(account: Account, seen: Seen) -> str:
+def _event_id(account: Account, seen: TemplateContext) -> str:
     settings = settings_of(account)
     return seen.filled(settings.map.event_id or _EVENT_ID[settings.verify]).strip()[:512]
 
 
-def _envelope(account: Account, seen: Seen, now: datetime, event_id: str) -> Envelope:
+def _envelope(account: Account, seen: TemplateContext, now: datetime, event_id: str) -> Envelope:
     settings = settings_of(account)
     mapped, endpoint = settings.map, _endpoint(account)
     return Envelope(
@@ -116,7 +116,7 @@ def _object(body: object) -> JsonObject:
     return body if isinstance(body, dict) else {"body": body}
 
 
-def _sent_at(scheme: Scheme, seen: Seen) -> datetime | None:
+def _sent_at(scheme: Scheme, seen: TemplateContext) -> datetime | None:
     match scheme:
         case "standard":
             seconds = integer(seen.headers.get("webhook-timestamp"))
@@ -138,7 +138,7 @@ MANIFEST: Final = Manifest(
     name="webhook",
     channel="webhook",
     provider="http",
-    settings=Settings,
+    settings=WebhookAccountSettings,
     secrets=(
         Secret("secret", "what the sender signs with, such as whsec_…, or the token that it sends"),
         Secret(

@@ -53,7 +53,7 @@ class MessageMap(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TemplateContext:
     """What templates can see of a webhook."""
 
     body: object

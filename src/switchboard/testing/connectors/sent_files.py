@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
-from switchboard.connectors.kernel.parts import REPEAT_NOTE, Destination, plan
+from switchboard.connectors.kernel.parts import REPEAT_NOTE, ReplyDestination, plan
 from switchboard.ports.connector import FileOut
 from switchboard.testing.connectors.driver import Named, Received, SentFileDriver
 from switchboard.testing.connectors.running import Death, connector, scripted, until
@@ -37,7 +37,7 @@ def _deaths(driver: SentFileDriver) -> list[Death]:
     """At each point of as many parts as there are, and around the requests that only files need."""
     capabilities = driver.configured.manifest.capabilities
     files = [FileOut(name, "application/octet-stream", len(data), _nothing) for name, data in _files(1)]
-    parts = len(plan("1. Here they are.", files, capabilities, Destination({})))
+    parts = len(plan("1. Here they are.", files, capabilities, ReplyDestination({})))
     points = [Death(f"connector_{at}", n) for n in range(1, parts + 1) for at in ("intended", "sent", "recorded")]
     return [*points, *(Death(path, processed=True) for path in ("/parts", "/files/0", "/files/1", "/receipt"))]
 
