@@ -7,15 +7,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from switchboard.core.reply_files import size_text
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.tools.files import file_parts, shown_name
-from switchboard.tools.workspace import ToolRefusal, directory, meaning, pieces_of, regular_file, root_of
+from switchboard.tools.workspace import ToolRefusal, meaning, opened_file, pieces_of, root_of
 
 ATTACH_FILE: Final = ToolSpec(
     "attach_file",
@@ -46,7 +44,7 @@ class AttachFile:
             return ToolOutcome("files cannot be sent from here", ok=False)
         try:
             parts = file_parts(arguments)
-            with _opened(scope, parts) as opened:
+            with opened_file(root_of(scope, parts[:-1]), parts) as opened:
                 size = os.fstat(opened).st_size
                 kept = await scope.keep(str(arguments.get("name") or parts[-1]), pieces_of(opened), size)
         except ToolRefusal as refused:
@@ -57,10 +55,3 @@ class AttachFile:
             return ToolOutcome(f"{path} is not sent: {kept.unavailable}", ok=False)
         told = f"{shown_name(kept.filename or path)} ({size_text(kept.size_bytes)}) goes with your answer"
         return ToolOutcome(told, attachments=(kept,))
-
-
-@contextmanager
-def _opened(scope: ToolScope, parts: tuple[str, ...]) -> Iterator[int]:
-    *above, name = parts
-    with directory(root_of(scope, above), above) as at, regular_file(at, name) as opened:
-        yield opened

@@ -20,7 +20,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
 from switchboard.sandbox.session import INTERRUPT_S, Said, ShellSession, start_session
-from switchboard.tools.execute_command import LONGEST, MOST_SHOWN, UNSAYABLE, sayable
+from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable
 
 IDLE_S: Final = 1800.0
 """How long a shell waits for a command."""
@@ -32,19 +32,7 @@ BASH: Final = ToolSpec(
     "Run a command in the bash session of this conversation, in a sandbox without network. It begins in the workspace;"
     " directory, variables, functions and background jobs stay for the next command. It has a terminal, but nobody"
     " types there. Returns the exit code, the directory and the output, and says when the session is new.",
-    {
-        "type": "object",
-        "properties": {
-            "command": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": LONGEST,
-                "description": "Such as: cd src && make",
-            }
-        },
-        "required": ["command"],
-        "additionalProperties": False,
-    },
+    one_command("cd src && make"),
     "effectful",
     "medium",
     most=MOST_SHOWN,

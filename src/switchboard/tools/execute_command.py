@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from switchboard.core.visible import escaped
-from switchboard.domain.json_values import JsonMapping
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import Done, NoSandbox, Sandbox
 
@@ -20,24 +20,24 @@ LONGEST: Final = 32_000
 UNSAYABLE: Final = ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
 """What is said of a command that is not `sayable`."""
 
+
+def one_command(example: str) -> JsonObject:
+    """The schema of arguments that are one command."""
+    command = {"type": "string", "minLength": 1, "maxLength": LONGEST, "description": f"Such as: {example}"}
+    return {
+        "type": "object",
+        "properties": {"command": command},
+        "required": ["command"],
+        "additionalProperties": False,
+    }
+
+
 EXECUTE_COMMAND: Final = ToolSpec(
     "execute_command",
     "Run one shell command (sh) in the workspace, in a sandbox without network. Returns its exit code and its output."
     " It has no input and no terminal. When it ends, nothing of it goes on running, and only files in the workspace"
     " remain.",
-    {
-        "type": "object",
-        "properties": {
-            "command": {
-                "type": "string",
-                "minLength": 1,
-                "maxLength": LONGEST,
-                "description": "Such as: sort notes.txt | uniq -c",
-            }
-        },
-        "required": ["command"],
-        "additionalProperties": False,
-    },
+    one_command("sort notes.txt | uniq -c"),
     "effectful",
     "medium",
     most=MOST_SHOWN,

@@ -21,12 +21,11 @@ from switchboard.tools.workspace import (
     DirectoryEntry,
     ToolRefusal,
     Written,
-    directory,
     entries,
     meaning,
+    opened_file,
     parts_of,
     read_at,
-    regular_file,
     root_of,
     what,
     write,
@@ -158,10 +157,10 @@ def file_parts(arguments: JsonMapping) -> tuple[str, ...]:
 
 
 def _read_file(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
-    *above, name = file_parts(arguments)
+    parts = file_parts(arguments)
     first = int(arguments.get("offset", 1))
     last = first + int(arguments["limit"]) - 1 if "limit" in arguments else None
-    with directory(root_of(scope, above), above) as at, regular_file(at, name) as opened:
+    with opened_file(root_of(scope, parts[:-1]), parts) as opened:
         return _shown_lines(opened, first, last, stop)
 
 

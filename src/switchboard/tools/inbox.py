@@ -17,16 +17,7 @@ from uuid import uuid4
 from switchboard.core.turns.images import INBOX, MOST_FILE_BYTES, MOST_IMAGE_BYTES, FrozenImage, is_image_name
 from switchboard.domain.llm import Image
 from switchboard.tools.threads import StopSignal
-from switchboard.tools.workspace import (
-    ToolRefusal,
-    Written,
-    directory,
-    entries,
-    read_at,
-    regular_file,
-    remove,
-    write,
-)
+from switchboard.tools.workspace import ToolRefusal, Written, entries, opened_file, read_at, remove, write
 
 QUOTA: Final = 256 * 1024**2
 """Bytes on disk that the images of one reader may take."""
@@ -62,9 +53,8 @@ def keep_file(readers: Path, name: str, data: bytes) -> None:
 
 def read_image(readers: Path, image: FrozenImage) -> Image | None:
     """The image, if its file is there, has not changed, and is no larger than models may see."""
-    *above, name = image.name.split("/")
     try:
-        with directory(readers, above) as at, regular_file(at, name) as opened:
+        with opened_file(readers, image.name.split("/")) as opened:
             data = _all_of(opened)
     except (OSError, ToolRefusal):
         return None

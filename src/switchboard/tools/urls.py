@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv6Address
+from itertools import chain, islice
 from typing import Final
 
 import httpx2
@@ -57,20 +58,14 @@ def _is_host(host: str) -> bool:
 
 def urls_in(text: str) -> frozenset[str]:
     """The canonical URLs in what a person wrote: with a scheme, and with and without what may end the sentence."""
-    found: set[str] = set()
-    for number, match in enumerate(_URL.finditer(text)):
-        if number == MOST_URLS:
-            break
-        found.update(filter(None, map(canonical, _readings(match.group()))))
-    return frozenset(found)
+    readings = chain.from_iterable(_readings(match.group()) for match in islice(_URL.finditer(text), MOST_URLS))
+    return frozenset(filter(None, map(canonical, readings)))
 
 
 def written_urls(text: str) -> tuple[str, ...]:
     """The same, each once and in its order: without what ends the sentence, but for brackets that belong together."""
     found: dict[str, None] = {}
-    for number, match in enumerate(_URL.finditer(text)):
-        if number == MOST_URLS:
-            break
+    for match in islice(_URL.finditer(text), MOST_URLS):
         url = match.group()
         for _ in range(_MOST_AFTER):
             if url[-1] not in _AFTER or (url[-1] == ")" and url.count("(") >= url.count(")")):

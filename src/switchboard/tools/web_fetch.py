@@ -17,9 +17,9 @@ of the network may be connected to.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import httpx2
 from msgspec.structs import replace
@@ -30,7 +30,7 @@ from switchboard.tools.pages import Page, is_text, text_of
 from switchboard.tools.results import told_as_data
 from switchboard.tools.urls import canonical, hosts_of, place_of, port_of
 from switchboard.tools.workspace import ToolRefusal
-from switchboard.transport.signed_post import CheckedTransport, PostError, Resolve, limits, resolve
+from switchboard.transport.signed_post import CheckedTransport, PostError, Resolve, body_of, limits, per_loop, resolve
 
 MOST_REDIRECTS: Final = 5
 MOST_BODY: Final = 2 * 1024**2
@@ -70,16 +70,18 @@ class WebOptions:
     resolver: Resolve = resolve
 
 
-@dataclass(frozen=True, slots=True)
+_DEFAULTS: Final = WebOptions()
+
+
 class WebFetch:
     """web_fetch."""
 
-    options: WebOptions = WebOptions()
-    spec: ToolSpec = WEB_FETCH
-    # The certificates cost 25 ms, so there is one per event loop. It keeps no connection: none needs closing.
-    _transports: WeakKeyDictionary[asyncio.AbstractEventLoop, CheckedTransport] = field(
-        default_factory=WeakKeyDictionary, repr=False, compare=False
-    )
+    spec: Final = WEB_FETCH
+
+    def __init__(self, options: WebOptions = _DEFAULTS) -> None:
+        self._seconds = options.seconds
+        # As in `signed_post.py`: its certificates cost 25 ms. It keeps no connection: none needs closing.
+        self._network = per_loop(partial(CheckedTransport, options.resolver))
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
         """The page as JSON; or why there is none, in a sentence. Raises `ConfigurationError` for what is no host."""
@@ -88,7 +90,7 @@ class WebFetch:
             # As if the settings named its host: a redirect to elsewhere was not approved.
             scope = replace(scope, hosts=scope.hosts | {place_of(url)})
         try:
-            async with asyncio.timeout(self.options.seconds):
+            async with asyncio.timeout(self._seconds):
                 page = await self._fetched(str(arguments["url"]), scope)
             told = await _told(page, await text_of(page), scope)
         except (ToolRefusal, PostError, TimeoutError, OSError, httpx2.HTTPError) as error:
@@ -112,7 +114,7 @@ class WebFetch:
         if isinstance(error, PostError) and error.kind == "forbidden":
             return "it is at an address that is not public, which only the settings can allow"
         if isinstance(error, TimeoutError | httpx2.TimeoutException):
-            return f"the server took too long; all of it may take {self.options.seconds:g} s"
+            return f"the server took too long; all of it may take {self._seconds:g} s"
         return "the server cannot be reached, or its answer broke off"
 
     async def _fetched(self, wanted: str, scope: ToolScope) -> Page:
@@ -138,20 +140,14 @@ class WebFetch:
             raise ToolRefusal(f"port {port_of(url)} is not one of web pages")
         extensions = {
             "allow_private": place in private and place_of(came_from) in private,
-            "timeout": limits(self.options.seconds).as_dict(),
+            "timeout": limits(self._seconds).as_dict(),
         }
         request = httpx2.Request("GET", url, headers=_HEADERS, extensions=extensions)
-        response = await self._transport().handle_async_request(request)
+        response = await self._network().handle_async_request(request)
         try:
             return _target(url, response) or await _page(url, response)
         finally:
             await response.aclose()
-
-    def _transport(self) -> CheckedTransport:
-        loop = asyncio.get_running_loop()
-        if loop not in self._transports:
-            self._transports[loop] = CheckedTransport(self.options.resolver)
-        return self._transports[loop]
 
 
 def _is_passing(error: Exception) -> bool:
@@ -199,18 +195,9 @@ async def _page(url: str, response: httpx2.Response) -> Page:
         raise ToolRefusal(f"it is {media_type[:100]}, and only text can be fetched")
     if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise ToolRefusal("the server compresses it, though asked not to")
-    body, whole = await _body(response)
+    body, cut = await body_of(response, MOST_BODY)
     charset = parameters.lower().partition("charset=")[2].partition(";")[0].strip(" \"'")[:40]
-    return Page(url, response.status_code, media_type, charset, body, whole)
-
-
-async def _body(response: httpx2.Response) -> tuple[bytes, bool]:
-    body = bytearray()
-    async for chunk in response.aiter_raw():
-        body += chunk
-        if len(body) > MOST_BODY:
-            return bytes(body[:MOST_BODY]), False
-    return bytes(body), True
+    return Page(url, response.status_code, media_type, charset, body, not cut)
 
 
 async def _told(page: Page, text: str, scope: ToolScope) -> str:

@@ -159,6 +159,14 @@ def regular_file(at: int, name: str) -> Iterator[int]:
         os.close(opened)
 
 
+@contextmanager
+def opened_file(root: Path, parts: Sequence[str]) -> Iterator[int]:
+    """The same of a file by its path, whose last part is its name."""
+    *above, name = parts
+    with directory(root, above) as at, regular_file(at, name) as opened:
+        yield opened
+
+
 def check_regular(status: os.stat_result) -> None:
     """Raises `ToolRefusal` unless it is a regular file with one name."""
     if not stat.S_ISREG(status.st_mode):

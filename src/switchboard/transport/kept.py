@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from switchboard.transport.programs import ProgramUser
+from switchboard.transport.programs import ProgramUser, within
 
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
 _PIECE: Final = 65_536
@@ -99,18 +99,13 @@ class KeptProgram:
         """Close its input, wait `grace` seconds, then end it and all that it started. Twice does no harm."""
         try:
             self._close(self._stdin)
-            await self._within(grace)
+            await within(grace, self.exited)
         finally:
             self._cut(in_a_hurry=in_a_hurry)
             try:
-                await self._within(_EXIT_S)
+                await within(_EXIT_S, self.exited)
             finally:
                 self._close(self._stdout, self._stderr)
-
-    async def _within(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.exited.wait()
 
     async def _ready(self, pipe: int, *, writing: bool = False) -> None:
         loop = asyncio.get_running_loop()

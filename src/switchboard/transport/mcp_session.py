@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Final
-from weakref import WeakKeyDictionary
 
 import httpx2
 import msgspec
@@ -38,7 +36,7 @@ from switchboard import __version__
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import FailureClass
 from switchboard.transport.mcp_call import Called, CallFailed, Remote
-from switchboard.transport.signed_post import RETRYABLE, CheckedTransport, PostError, SendTrace, limits
+from switchboard.transport.signed_post import RETRYABLE, CheckedTransport, PostError, SendTrace, limits, per_loop
 
 _GOODBYE_S: Final = 2.0
 """Limit for ending a session on a stateful server, which may hang as well."""
@@ -87,16 +85,16 @@ async def _called(client: Client, wire: _Wire, tool: str, arguments: JsonObject)
 
 async def _look_for(client: Client, wire: _Wire, tool: str) -> None:
     """Raises `CallFailed` if the server has no such tool; passes if the server does not list its tools."""
-    before = wire.kept()
+    before = wire.status, wire.problem
     try:
         names = [one.name for one in (await client.list_tools()).tools]
     except MCPError:
-        wire.restore(before)
+        wire.status, wire.problem = before
         return
     if tool not in names:
         offered = ", ".join(names[:_SHOWN_TOOLS])[:_SHOWN] or "none"
         raise CallFailed(f"there is no tool {tool!r}; there are: {offered}", retryable=False, reached=False)
-    wire.restore(before)
+    wire.status, wire.problem = before
 
 
 def _failure(host: str, wire: _Wire, error: BaseException) -> CallFailed:
@@ -170,12 +168,6 @@ class _Sent(msgspec.Struct, frozen=True):
     method: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    status: int
-    problem: Exception | None
-
-
 class _Wire(httpx2.AsyncBaseTransport):
     """What one call sends and receives. `status`: of the last request; `calling`: the tool is being called."""
 
@@ -192,12 +184,6 @@ class _Wire(httpx2.AsyncBaseTransport):
     def reached(self) -> bool:
         """Whether the call of the tool may have arrived."""
         return self._sending.begun
-
-    def kept(self) -> _Kept:
-        return _Kept(self.status, self.problem)
-
-    def restore(self, kept: _Kept) -> None:
-        self.status, self.problem = kept.status, kept.problem
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET" and "last-event-id" not in request.headers:
@@ -264,12 +250,5 @@ class _Limited(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-# One per event loop, as in `signed_post.py`: its certificates cost 25 ms. It keeps no connection: none needs closing.
-_NETWORKS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, CheckedTransport]] = WeakKeyDictionary()
-
-
-def _network() -> CheckedTransport:
-    loop = asyncio.get_running_loop()
-    if loop not in _NETWORKS:
-        _NETWORKS[loop] = CheckedTransport()
-    return _NETWORKS[loop]
+# As in `signed_post.py`: its certificates cost 25 ms. It keeps no connection: none needs closing.
+_network = per_loop(CheckedTransport)

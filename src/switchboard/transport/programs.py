@@ -252,13 +252,13 @@ async def _end(run: _Run, grace: float, stop: Callable[[], None] | None) -> None
     try:
         if not run.exited.is_set():
             stop() if stop else _signal_group(run.pid, signal.SIGTERM)
-            await _within(grace, run.exited)
+            await within(grace, run.exited)
         _signal_group(run.pid, signal.SIGKILL)
-        await _within(_DRAIN_S, run.drained)
+        await within(_DRAIN_S, run.drained)
     finally:
         _signal_group(run.pid, signal.SIGKILL)  # if we were cancelled while we waited
         try:
-            await _within(_EXIT_S, run.exited)
+            await within(_EXIT_S, run.exited)
         finally:
             run.close()
 
@@ -269,7 +269,8 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-async def _within(seconds: float, event: asyncio.Event) -> None:
+async def within(seconds: float, event: asyncio.Event) -> None:
+    """Until the event, but no longer."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeVar
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -55,6 +55,7 @@ Verification = Literal["valid", "malformed", "stale", "forged"]
 Failure = Literal["forbidden", "unreachable", "timeout"]
 Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
 """From a host and a port to its numeric addresses."""
+_T = TypeVar("_T")
 
 
 class PostError(Exception):
@@ -218,7 +219,7 @@ def _headers(secret: bytes, body: bytes, idempotency_key: UUID) -> dict[str, str
 async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> PostResult:
     response = await client.send(request, stream=True)
     try:
-        body, cut = await _body(response)
+        body, cut = await body_of(response, MAX_RESPONSE)
     finally:
         await response.aclose()
     headers = response.headers
@@ -226,12 +227,13 @@ async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> Post
     return PostResult(response.status_code, media_type, body, cut, retry_after(headers.get("retry-after"), time.time()))
 
 
-async def _body(response: httpx2.Response) -> tuple[bytes, bool]:
+async def body_of(response: httpx2.Response, most: int) -> tuple[bytes, bool]:
+    """At most so many bytes of a body as it is sent, and whether it was cut."""
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
-        if len(body) > MAX_RESPONSE:
-            return bytes(body[:MAX_RESPONSE]), True
+        if len(body) > most:
+            return bytes(body[:most]), True
     return bytes(body), False
 
 
@@ -321,12 +323,18 @@ def _pinned(request: httpx2.Request, host: str, address: str) -> httpx2.Request:
     )
 
 
-# A client costs 25 ms (its certificates), so there is one per event loop. It keeps no connection: none needs closing.
-_CLIENTS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient]] = WeakKeyDictionary()
+def per_loop(make: Callable[[], _T]) -> Callable[[], _T]:
+    """What `make` makes, once for each event loop."""
+    made: WeakKeyDictionary[asyncio.AbstractEventLoop, _T] = WeakKeyDictionary()
+
+    def of_this_loop() -> _T:
+        loop = asyncio.get_running_loop()
+        if loop not in made:
+            made[loop] = make()
+        return made[loop]
+
+    return of_this_loop
 
 
-def _client() -> httpx2.AsyncClient:
-    loop = asyncio.get_running_loop()
-    if loop not in _CLIENTS:
-        _CLIENTS[loop] = httpx2.AsyncClient(transport=CheckedTransport(), trust_env=False, follow_redirects=False)
-    return _CLIENTS[loop]
+# A client costs 25 ms (its certificates). It keeps no connection: none needs closing.
+_client = per_loop(lambda: httpx2.AsyncClient(transport=CheckedTransport(), trust_env=False, follow_redirects=False))

@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
-from types import TracebackType
 from typing import Final
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -94,9 +93,7 @@ class Exchange:
     async def __aenter__(self) -> Exchange:
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._close()
 
     async def send(self) -> Json:

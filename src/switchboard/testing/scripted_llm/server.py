@@ -7,7 +7,6 @@ In: a script (see `script.py`); out: a URL that speaks four dialects, and a reco
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 
 from switchboard.testing.loopback import Loopback
 from switchboard.testing.scripted_llm.endpoints import LocalServer, Manners, Sleep, Strictness, application
@@ -41,11 +40,9 @@ class ScriptedLlm(Loopback):
         app = application(self._record, self._player, Manners(sleep, strict, context, server))
         super().__init__(app, port=port)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         self._record.ended.set()
-        await super().__aexit__(kind, error, trace)
+        await super().__aexit__(*raised)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
