@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from switchboard.transport.programs import ProgramUser, within
+from switchboard.transport.programs import ProgramUser
+from switchboard.transport.waiting import within
 
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
 _PIECE: Final = 65_536

@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from switchboard.transport.waiting import within
+
 _DRAIN_S: Final = 1.0
 """Limit for reading pipes that a process outside our group may still hold open."""
 _EXIT_S: Final = 10.0
@@ -267,10 +269,3 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
     # macOS answers EPERM where only a zombie is left.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
-
-
-async def within(seconds: float, event: asyncio.Event) -> None:
-    """Until the event, but no longer."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from typing import Final, Self
 from uuid import UUID
 
@@ -52,6 +52,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool
 from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.mcp_call import Said, ServerFailure
+from switchboard.transport.waiting import within
 
 MOST_LINE: Final = 8_388_608
 """Bytes of one message."""
@@ -168,8 +169,7 @@ async def _greeted(client: ClientSession, kept: KeptProgram, lines: _Lines, seco
     except ServerFailure as failure:
         lines.give_up(f"{failure}")
         # That it reads no more, or closes its output, may be seen before its end; its status says more.
-        with suppress(TimeoutError):
-            await asyncio.wait_for(kept.exited.wait(), _END_S)
+        await within(_END_S, kept.exited)
         why = f"the server has ended, status {kept.status}" if kept.exited.is_set() else f"{failure}"
         await kept.end(0.0)
         raise ServerFailure(why, reached=False, errors=kept.errors) from failure

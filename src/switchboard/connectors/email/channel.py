@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -70,21 +70,22 @@ _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outl
 
 async def open_account(account: Account) -> EmailSession:
     """Signs in and opens the folder. Raises SignInRefused, OSError."""
-    settings = account.settings
-    if not isinstance(settings, EmailAccountSettings):
-        raise TypeError("the settings are not those of e-mail")
-    session = EmailSession(settings, account.secrets.get("password", ""))
+    session = EmailSession(_settings_of(account), account.secrets.get("password", ""))
     await session.latest()
     return session
 
 
 async def try_sending(account: Account) -> None:
     """Signs in where answers are handed in, and sends nothing. Raises SignInRefused, OSError."""
-    settings = account.settings
-    if not isinstance(settings, EmailAccountSettings):
-        raise TypeError("the settings are not those of e-mail")
+    settings = _settings_of(account)
     sign_in = await _sign_in_of(settings, account.secrets.get("password", ""))
     await asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S)
+
+
+def _settings_of(account: Account) -> EmailAccountSettings:
+    if not isinstance(account.settings, EmailAccountSettings):
+        raise TypeError("the settings are not those of e-mail")
+    return account.settings
 
 
 class EmailSession(Session):
@@ -107,8 +108,7 @@ class EmailSession(Session):
 
         A search comes before each wait: what arrived in between was announced to nobody. Raises SignInRefused, OSError.
         """
-        box = await self._connected()
-        try:
+        async with self._connection() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
             uids, last = await self._first(box, opened, cursor)
             while True:
@@ -118,8 +118,6 @@ class EmailSession(Session):
                 yield Batch((), f"{opened.validity}:{last}")
                 await asyncio.to_thread(box.wait, self._settings.idle_s)
                 uids = await asyncio.to_thread(box.above, last)
-        finally:
-            box.abandon()
 
     async def _first(self, box: Mailbox, opened: Opened, cursor: str | None) -> tuple[list[int], int]:
         """The UIDs to begin with, and the last one that need not be looked at."""
@@ -184,8 +182,7 @@ class EmailSession(Session):
             mail = await self._reader.read(raw, endpoint=self._own, provider="imap", now=datetime.now(UTC))
         except InvalidInput as error:
             return Unreadable(name, raw, error.message)
-        envelope = mail.envelope if arrived is None else _arrived(mail.envelope, arrived)
-        return self._inbound(envelope, raw)
+        return self._inbound(_arrived(mail.envelope, arrived), raw)
 
     def _inbound(self, envelope: Envelope, raw: bytes) -> Inbound:
         email = CHANNELS[0]
@@ -208,11 +205,8 @@ class EmailSession(Session):
 
     async def latest(self) -> str | None:
         """Behind the last mail."""
-        box = await self._connected()
-        try:
+        async with self._connection() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
-        finally:
-            box.abandon()
         return f"{opened.validity}:{opened.next_uid - 1}"
 
     async def send(self, part: Part, key: str) -> Outcome:
@@ -290,23 +284,17 @@ class EmailSession(Session):
             log.warning("the copy of a sent mail was not filed", endpoint=self._own, error=str(error))
 
     async def _file_unless_there(self, mail: bytes, name: str) -> None:
-        box = await self._connected()
-        try:
+        async with self._connection() as box:
             folder = await self._opened_sent(box)
             if folder and not await asyncio.to_thread(box.with_message_id, name):
                 await asyncio.to_thread(box.append, folder, mail)
-        finally:
-            box.abandon()
 
     async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002, by its Message-ID alone
         """The mail in the folder of sent mails. Raises OSError."""
-        box = await self._connected()
-        try:
+        name = message_id(key, self._settings.address)
+        async with self._connection() as box:
             folder = await self._opened_sent(box)
-            name = message_id(key, self._settings.address)
             found = await asyncio.to_thread(box.with_message_id, name) if folder else []
-        finally:
-            box.abandon()
         return Sent(name) if found else None
 
     async def _opened_sent(self, box: Mailbox) -> str | None:
@@ -330,14 +318,19 @@ class EmailSession(Session):
         await self._reader.close()
         self._hands.shutdown(wait=False)
 
-    async def _connected(self) -> Mailbox:
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Mailbox]:
         sign_in = await self._sign_in()
         making = asyncio.ensure_future(asyncio.to_thread(Mailbox, self._settings.imap, sign_in))
         try:
-            return await asyncio.shield(making)
+            box = await asyncio.shield(making)
         except asyncio.CancelledError:
             making.add_done_callback(_abandon)
             raise
+        try:
+            yield box
+        finally:
+            box.abandon()
 
     async def _sign_in(self) -> SignIn:
         return await _sign_in_of(self._settings, self._password)
@@ -356,7 +349,7 @@ async def _whole(file: FileOut) -> File:
 
 
 def _arrived(envelope: Envelope, arrived: datetime | None) -> Envelope:
-    """With the time of our own server, since the sender may write any Date."""
+    """With the time of our own server, where it has one, since the sender may write any Date."""
     return envelope if arrived is None else replace(envelope, event=replace(envelope.event, sent_at=arrived))
 
 

@@ -190,12 +190,6 @@ class Mailbox:
         with _as_os_error():
             self._box.append(mail, folder, flag_set=["\\Seen"])
 
-    def close(self) -> None:
-        """Sign out."""
-        with suppress(Exception):
-            self._box.logout()
-        self.abandon()
-
     def abandon(self) -> None:
         """Close the connection, so that a call in another thread ends with an error."""
         with suppress(Exception):

@@ -37,7 +37,7 @@ class OutgoingMail:
     answered_by: float
 
 
-def submit(server: Server, sign_in: SignIn | None, outgoing: OutgoingMail) -> Outcome:
+def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
     """Hand in a mail; `Sent` has no id.
 
     Until the final dot is written the server has certainly not taken it; from then on only its answer says so.
@@ -87,12 +87,12 @@ def _connected(server: Server, by: float) -> smtplib.SMTP:
     return client
 
 
-def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, outgoing: OutgoingMail) -> Outcome:
+def _handed_in(client: smtplib.SMTP, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
     mail, by = outgoing.mail, outgoing.written_by
     try:
         _wait_until(client, by)
         client.ehlo_or_helo_if_needed()
-        if sign_in is not None and client.has_extn("auth"):
+        if client.has_extn("auth"):
             _signed_in(client, sign_in)
         if refusal := _announced(client, outgoing):
             return refusal
@@ -100,8 +100,7 @@ def _handed_in(client: smtplib.SMTP, sign_in: SignIn | None, outgoing: OutgoingM
         client.send(_DOT.sub(b"..", mail) + (b"" if mail.endswith(b"\r\n") else b"\r\n"))
         _wait_until(client, by)
     except smtplib.SMTPAuthenticationError:
-        what_to_do = sign_in.what_to_do if sign_in else "it wants one"
-        return Later(_SIGN_IN_S, f"the SMTP server refuses the sign-in: {what_to_do}")
+        return Later(_SIGN_IN_S, f"the SMTP server refuses the sign-in: {sign_in.what_to_do}")
     except (OSError, smtplib.SMTPException) as error:
         return Later(_UNREACHED_S, f"the SMTP server broke off: {error}"[:200])
     return _ended(client, outgoing.answered_by)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -38,6 +37,7 @@ from switchboard.connectors.kernel.progress import UnsettledBatches
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
+from switchboard.transport.waiting import within
 
 log = structlog.get_logger(__name__)
 
@@ -235,9 +235,7 @@ class Receiver:
         now = self.clock()
         soonest = min((waiting.due for waiting in self._waiting if waiting.due > now), default=now + 60)
         self._changed.clear()
-        with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation in Python 3.11
-            async with asyncio.timeout(max(soonest - now, 0.01)):
-                await self._changed.wait()
+        await within(max(soonest - now, 0.01), self._changed)
 
     def _due(self) -> list[_Waiting]:
         """What can be tried now: the first of each conversation, as it may fail and the next must not go before it."""

@@ -33,6 +33,7 @@ from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
+from switchboard.transport.waiting import within
 
 log = structlog.get_logger(__name__)
 
@@ -195,7 +196,7 @@ class Runner:
                 self._beaten = float("-inf")
             if self.clock() - self._beaten >= _BEAT_S:
                 await self._beat(api)
-            await _paused(_RENEW_S, stop)
+            await within(_RENEW_S, stop)
         return None
 
     def _handling(self, lease: Lease) -> Handling:
@@ -286,7 +287,7 @@ class Runner:
             if self._api is not None:
                 with suppress(Unreachable, Overtaken):
                     await self._beat(self._api)
-            await _paused(min(seconds, _BEAT_S), stop)
+            await within(min(seconds, _BEAT_S), stop)
             seconds -= _BEAT_S
 
     async def _release(self) -> None:
@@ -329,9 +330,3 @@ async def _closed(session: Session) -> None:
 
 async def _wait_for(stop: asyncio.Event) -> None:
     await stop.wait()
-
-
-async def _paused(seconds: float, stop: asyncio.Event) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()

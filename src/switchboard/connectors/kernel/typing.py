@@ -14,6 +14,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Session
+from switchboard.transport.waiting import within
 
 _BEFORE: Final = 0.8
 """The part of the time after which it is shown again."""
@@ -60,9 +61,7 @@ class Typist:
             await asyncio.gather(*(self._show(self._shown[name]) for name, at in due.items() if at <= now))
             due = {name: now + _BEFORE * self.typing_s if at <= now else at for name, at in due.items()}
             self._changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0)):
-                    await self._changed.wait()
+            await within(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0), self._changed)
 
     async def _show(self, address: JsonObject) -> None:
         """That it could not be shown harms nobody."""

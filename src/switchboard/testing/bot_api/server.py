@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -29,6 +28,7 @@ from switchboard.testing.bot_api.methods import Limits, Methods
 from switchboard.testing.bot_api.people import People
 from switchboard.testing.bot_api.world import World
 from switchboard.testing.loopback import Connection, Loopback
+from switchboard.transport.waiting import within
 
 TOKEN: Final = "123456:TEST-TOKEN"  # noqa: S105  of nobody
 _MAX_POLL_S: Final = 50
@@ -224,8 +224,7 @@ class BotApi(Loopback):
             while not (found := self.world.pending(params.number("offset"), params.number("limit"))):
                 if (left := end - clock()) <= 0:
                     break
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), left)
+                await within(left, self._news)
                 if mine != self._poller:
                     raise ApiError(409, _OTHER_POLLER)
             return found

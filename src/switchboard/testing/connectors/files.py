@@ -12,14 +12,12 @@ from typing import Final
 from switchboard.core.blobs import PREFIX
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.driver import FileDriver, LosingDriver
-from switchboard.testing.connectors.running import Death, connector, scripted, until
+from switchboard.testing.connectors.killing import dies
+from switchboard.testing.connectors.running import Death, around, connector, scripted, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 UPLOAD: Final = "POST /v1/blobs"
-FILE_DEATHS: Final = (
-    Death("connector_uploaded"),
-    *(Death(path, processed=processed) for path in ("/ingest/files", "/blobs") for processed in (False, True)),
-)
+FILE_DEATHS: Final = (Death("connector_uploaded"), *around("/ingest/files", "/blobs"))
 
 
 async def check_a_file_is_fetched_once_and_arrives_as_it_was(driver: FileDriver) -> None:
@@ -46,9 +44,7 @@ async def check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing(driver:
     for death in FILE_DEATHS:
         sent.append(_file(len(sent), 5_000))
         await driver.brings("t", f"file {len(sent)}", sent[-1])
-        async with connector(driver.configured, switchboard, death) as running:
-            await until(running.dead.is_set, f"it dies at {death}")
-            await running.killed()
+        await dies(driver, switchboard, death)
     async with connector(driver.configured, switchboard):
         await until(lambda: len(switchboard.accepted) >= len(sent), "all messages are accepted")
     _arrived(switchboard, switchboard.accepted, sent)

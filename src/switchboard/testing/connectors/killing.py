@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.testing.connectors.driver import Driver
-from switchboard.testing.connectors.running import Death, connector, scripted, texts, until
+from switchboard.testing.connectors.running import Death, around, connector, scripted, texts, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 RECEIVING_DEATHS: Final = (
@@ -24,22 +24,14 @@ RECEIVING_DEATHS: Final = (
     Death("connector_before_cursor"),
     Death("connector_cursor_saved"),
     Death("connector_confirmed"),
-    *(
-        Death(path, processed=processed)
-        for path in ("/connectors/lease", "/ingest/batch", "/connectors/cursor")
-        for processed in (False, True)
-    ),
+    *around("/connectors/lease", "/ingest/batch", "/connectors/cursor"),
 )
 SENDING_DEATHS: Final = (
     Death("connector_fetched"),
     *(Death(f"connector_{at}", part) for at in ("intended", "sent", "recorded") for part in range(1, 6)),
     Death("connector_unreported"),
     Death("connector_reported"),
-    *(
-        Death(path, processed=processed)
-        for path in ("/outbox/next", "/parts", "/receipt")
-        for processed in (False, True)
-    ),
+    *around("/outbox/next", "/parts", "/receipt"),
 )
 
 
@@ -65,7 +57,7 @@ async def killed_while_receiving(driver: Driver, deaths: Sequence[Death], kills:
     for death in deaths:
         for number in range(kills):
             await driver.says("t", f"{death} {number}")
-            await _dies(driver, switchboard, death)
+            await dies(driver, switchboard, death)
     await driver.says("t", "the last")
     async with connector(driver.configured, switchboard):
         await until(lambda: "the last" in texts(switchboard.accepted), "what was said last is accepted")
@@ -100,7 +92,7 @@ async def _replies(driver: Driver, switchboard: ScriptedSwitchboard, death: Deat
         text = five_parts(f"{death.at}{death.nth}{death.processed}{number}", limit)
         outbox_id = switchboard.reply(switchboard.accepted[0], text)
         before = len(await driver.shown())
-        await _dies(driver, switchboard, death)
+        await dies(driver, switchboard, death)
         async with connector(driver.configured, switchboard):
             await until(partial(switchboard.outcome, outbox_id), "the reply has an outcome")
         sent = [some.text for some in list(await driver.shown())[before:]]
@@ -163,7 +155,7 @@ def _together(some: Sequence[Killed]) -> Killed:
     )
 
 
-async def _dies(driver: Driver, switchboard: ScriptedSwitchboard, death: Death) -> None:
+async def dies(driver: Driver, switchboard: ScriptedSwitchboard, death: Death) -> None:
     """The connector comes by there. Nothing else ends it."""
     async with connector(driver.configured, switchboard, death) as running:
         await until(running.dead.is_set, f"it dies at {death}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -37,6 +37,7 @@ from switchboard.ports.connector import (
     Unreadable,
 )
 from switchboard.testing.connectors.driver import Received, Shown
+from switchboard.transport.waiting import within
 
 CAPABILITIES: Final = Capabilities(
     text_limit=120,
@@ -275,9 +276,7 @@ class _Session:
         if self._platform.absent:
             raise OSError("the platform is away")
         self._platform.changed.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._platform.poll_s):
-                await self._platform.changed.wait()
+        await within(self._platform.poll_s, self._platform.changed)
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         if raw.isdigit():

@@ -48,6 +48,11 @@ class Death:
         return f"{self.at}{when[self.processed]}"
 
 
+def around(*paths: str) -> tuple[Death, ...]:
+    """At requests whose paths end so: before each arrives, and before its answer."""
+    return tuple(Death(path, processed=processed) for path in paths for processed in (False, True))
+
+
 @dataclass(slots=True, eq=False)
 class Running:
     """A connector that runs, and the switchboard that it runs against."""

@@ -8,6 +8,7 @@ from functools import partial
 from switchboard.connectors.kernel.parts import REPEAT_NOTE, ReplyDestination, plan
 from switchboard.ports.connector import FileOut
 from switchboard.testing.connectors.driver import Named, Received, SentFileDriver
+from switchboard.testing.connectors.killing import dies
 from switchboard.testing.connectors.running import Death, connector, scripted, until
 
 
@@ -21,9 +22,7 @@ async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: Sent
         text, files = f"{number}. Here they are.", _files(number)
         outbox_id = switchboard.reply(switchboard.accepted[0], text, files)
         before = len(await driver.received())
-        async with connector(driver.configured, switchboard, death) as running:
-            await until(running.dead.is_set, f"it dies at {death}")
-            await running.killed()
+        await dies(driver, switchboard, death)
         async with connector(driver.configured, switchboard):
             await until(partial(switchboard.outcome, outbox_id), "the reply has an outcome")
         _whole((text, files), list(await driver.received())[before:], switchboard.outcome(outbox_id))

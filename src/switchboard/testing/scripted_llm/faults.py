@@ -13,7 +13,11 @@ Where = Literal["start", "middle"]
 """Before anything is answered, or after half of the stream. A reply that is not streamed has no middle but its body."""
 
 
-class Status(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="status"):
+class _Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    pass
+
+
+class Status(_Fault, frozen=True, tag="status"):
     """An error of the provider, in its own words: 401, 429, 500, 529… In the middle of a stream: its error event.
 
     `retry_after` (seconds) goes into the header of that name.
@@ -25,18 +29,18 @@ class Status(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
     at: Where = "start"
 
 
-class Disconnect(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="disconnect"):
+class Disconnect(_Fault, frozen=True, tag="disconnect"):
     """The connection is reset without an answer. (For one that is refused: `ScriptedLlm.closed`.)"""
 
 
-class Hang(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="hang"):
+class Hang(_Fault, frozen=True, tag="hang"):
     """Nothing more comes, until `gate` is released (then all comes as it should) or the client goes away."""
 
     gate: str = "hang"
     at: Where = "start"
 
 
-class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="cut"):
+class Cut(_Fault, frozen=True, tag="cut"):
     """The connection ends after half of the events, or of the body; or after so many bytes of it.
 
     With `quiet` what came until then looks like a whole body, as some proxies make it look.
@@ -46,48 +50,48 @@ class Cut(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="ki
     quiet: bool = False
 
 
-class Garbage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="garbage"):
+class Garbage(_Fault, frozen=True, tag="garbage"):
     """Status 200, and JSON that is none: as the body, or as the data of the first event."""
 
     text: str = '{"choices": [{"mess'
 
 
-class Empty(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="empty"):
+class Empty(_Fault, frozen=True, tag="empty"):
     """Status 200, the right content type, no body."""
 
 
-class ContentType(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="content_type"):
+class ContentType(_Fault, frozen=True, tag="content_type"):
     """Status 200 and a page in place of the API, as proxies and captive portals send it."""
 
     media_type: str = "text/html"
     text: str = "<html><body>It works!</body></html>"
 
 
-class Slow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="slow"):
+class Slow(_Fault, frozen=True, tag="slow"):
     """A pause before every event of the stream, or before the body."""
 
     pause_s: float
 
 
-class WrongTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="wrong_tool"):
+class WrongTool(_Fault, frozen=True, tag="wrong_tool"):
     """Each call goes to another tool that was offered."""
 
 
-class UnknownTool(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="unknown_tool"):
+class UnknownTool(_Fault, frozen=True, tag="unknown_tool"):
     """Each call goes to a tool that nobody offered."""
 
     name: str = "no_such_tool"
 
 
-class TwoTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="two_tools"):
+class TwoTools(_Fault, frozen=True, tag="two_tools"):
     """Each call is made twice."""
 
 
-class WithoutIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="without_ids"):
+class WithoutIds(_Fault, frozen=True, tag="without_ids"):
     """Calls have no id, as some local servers send them; only in OpenAI chat."""
 
 
-class HugeText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="huge_text"):
+class HugeText(_Fault, frozen=True, tag="huge_text"):
     """The text grows to so many characters."""
 
     characters: int = 1_000_000

@@ -31,7 +31,19 @@ _TYPES: Final = {400: "invalid_request_error", 401: "authentication_error", 429:
 CHOICES: Final[Mapping[object, Choice]] = {"none": "none", "required": "required"}
 
 
-class OpenAiChat:
+class OpenAi:
+    """What both dialects of OpenAI have in common."""
+
+    def error(self, status: int, message: str) -> Json:
+        """`{"error": {"message", "type", "param", "code"}}`."""
+        return {"error": {"message": message, "type": _TYPES.get(status, "server_error"), "param": None, "code": None}}
+
+    def headers(self, number: int) -> Mapping[str, str]:
+        """`x-request-id`."""
+        return {"x-request-id": f"req_{number}"}
+
+
+class OpenAiChat(OpenAi):
     """`POST /v1/chat/completions`."""
 
     name: Dialect = "openai-chat"
@@ -70,22 +82,9 @@ class OpenAiChat:
             yield _chunk(answer, [], usage=_usage(answer))
         yield DONE
 
-    def error(self, status: int, message: str) -> Json:
-        """`{"error": {"message", "type", "param", "code"}}`."""
-        return openai_error(status, message)
-
     def error_event(self, _answer: Answer, status: int, message: str, /) -> bytes:
-        """The same, as the data of an event."""
-        return event(openai_error(status, message))
-
-    def headers(self, number: int) -> Mapping[str, str]:
-        """`x-request-id`."""
-        return {"x-request-id": f"req_{number}"}
-
-
-def openai_error(status: int, message: str) -> Json:
-    """The error of both dialects of OpenAI."""
-    return {"error": {"message": message, "type": _TYPES.get(status, "server_error"), "param": None, "code": None}}
+        """An error, as the data of an event."""
+        return event(self.error(status, message))
 
 
 def _said(message: JsonMapping) -> Said:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import CREATED, Answer, Called, Ended, Json, event, pieces, seal, slices
 from switchboard.testing.scripted_llm.dialect import BadRequest, text_of, wanted
-from switchboard.testing.scripted_llm.openai_chat import CHOICES, openai_error
+from switchboard.testing.scripted_llm.openai_chat import CHOICES, OpenAi
 from switchboard.testing.scripted_llm.request import Conversation, Dialect, Role, Said, Tool, ToolCall
 
 _WHY: Final[Mapping[Ended, str]] = {"length": "max_output_tokens", "filter": "content_filter"}
@@ -21,7 +21,7 @@ _ROLES: Final[Mapping[str, Role]] = {"system": "system", "developer": "system", 
 _Say = Callable[..., bytes]
 
 
-class OpenAiResponses:
+class OpenAiResponses(OpenAi):
     """`POST /v1/responses`."""
 
     name: Dialect = "openai-responses"
@@ -61,10 +61,6 @@ class OpenAiResponses:
         response = _response(answer, items)
         yield say(f"response.{response['status']}", response=response)
 
-    def error(self, status: int, message: str) -> Json:
-        """The same as in chat."""
-        return openai_error(status, message)
-
     def error_event(self, answer: Answer, status: int, message: str, /) -> bytes:
         """`response.failed`, of the response that was begun."""
         code = "rate_limit_exceeded" if status == 429 else "server_error"
@@ -72,10 +68,6 @@ class OpenAiResponses:
         number = 1 + sum(1 for _ in self.stream(answer))
         data = {"type": "response.failed", "sequence_number": number, "response": failed}
         return event(data, "response.failed")
-
-    def headers(self, number: int) -> Mapping[str, str]:
-        """`x-request-id`."""
-        return {"x-request-id": f"req_{number}"}
 
 
 def _messages(body: JsonMapping) -> Iterator[Said]:
