@@ -8,6 +8,7 @@ many messages in this process.
 from __future__ import annotations
 
 import json
+import statistics
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import perf_counter
@@ -45,34 +46,26 @@ class BacktestResult:
 async def measure(messages: int = MESSAGES, rounds: int = 3) -> BacktestResult:
     """Run it on a database of its own."""
     with lab.home() as place:
-        async with lab.switchboard(place, "serve") as server, _client(server) as http:
+        async with (
+            lab.switchboard(place, "serve") as server,
+            aiohttp.ClientSession(server.url, headers=server.headers) as http,
+        ):
             for n in range(messages // _BATCH):
-                await _post(http, "/v1/ingest/batch", {"envelopes": lab.messages(_BATCH, _CHATS, f"m{n}")})
-            await _post(http, "/v1/rules/import", {"document": _file(0), "reason": "to have many rules"})
+                await lab.post(http, "/v1/ingest/batch", {"envelopes": lab.messages(_BATCH, _CHATS, f"m{n}")})
+            await lab.post(http, "/v1/rules/import", {"document": _file(0), "reason": "to have many rules"})
             async with http.get("/v1/rules", params={"team_id": _ROOT, "limit": "1"}) as answer:
                 first = (await answer.json())["rules"][0]["rule_id"]
             one = {"changes": [{"rule_id": first, "active": False}]}
             return BacktestResult(
-                lab.median([await _backtest(http, one, messages) for _ in range(rounds)]),
-                lab.median([await _backtest(http, {"document": _file(1)}, messages) for _ in range(rounds)]),
-                lab.median([_pure(messages) for _ in range(rounds)]),
+                statistics.median([await _backtest(http, one, messages) for _ in range(rounds)]),
+                statistics.median([await _backtest(http, {"document": _file(1)}, messages) for _ in range(rounds)]),
+                statistics.median([_pure(messages) for _ in range(rounds)]),
             )
-
-
-def _client(server: lab.ReadyProcess) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(server.url, headers={"authorization": f"Bearer {server.token}"})
-
-
-async def _post(http: aiohttp.ClientSession, path: str, body: object) -> bytes:
-    async with http.post(path, json=body) as response:
-        answer = await response.read()
-        response.raise_for_status()
-    return answer
 
 
 async def _backtest(http: aiohttp.ClientSession, proposal: JsonObject, messages: int) -> float:
     began = perf_counter()
-    lines = (await _post(http, "/v1/rules/backtest", {"last": messages, **proposal})).splitlines()
+    lines = (await lab.post(http, "/v1/rules/backtest", {"last": messages, **proposal})).splitlines()
     result = json.loads(lines[-1])["result"]
     return float(result["looked_at"]) / (perf_counter() - began)
 

@@ -272,7 +272,7 @@ async def _receives(up: lab.ReadyProcess, channel: str) -> None:
     """Until the account of the channel has looked for messages: those from before are none that it answers."""
     async with (
         asyncio.timeout(_WITHIN_S),
-        httpx2.AsyncClient(base_url=up.url, headers={"Authorization": f"Bearer {up.token}"}) as client,
+        httpx2.AsyncClient(base_url=up.url, headers=up.headers) as client,
     ):
         while True:
             found = (await client.get("/v1/connectors")).raise_for_status().json()["connectors"]

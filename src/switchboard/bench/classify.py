@@ -33,8 +33,6 @@ from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import ChatMessage, Request, ToolServer
-from switchboard.embedded.postmaster import EmbeddedServer
-from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.llm.commands import PROGRAMS, Command, Way, command_for
 from switchboard.llm.outputs import read_output
 from switchboard.llm.port import ApiKind, CliKind, Kind
@@ -119,11 +117,10 @@ class _Place:
 
     async def routed(self, up: lab.ReadyProcess) -> float:
         """Post a message; milliseconds until its butler begins."""
-        headers = {"authorization": f"Bearer {up.token}"}
         [message] = lab.messages(1, 1, token_urlsafe(8))
         message["event"]["external_thread_id"] = message["event"]["external_event_id"]
         began = time()
-        async with self.http.post(f"{up.url}/v1/ingest", json=message, headers=headers) as response:
+        async with self.http.post(f"{up.url}/v1/ingest", json=message, headers=up.headers) as response:
             response.raise_for_status()
             request_id = UUID((await response.json())["request_id"])
         return (await self._started(request_id) - began) * 1000
@@ -140,17 +137,11 @@ class _Place:
 async def measure(plan: ClassifyWorkload) -> list[ClassifyResult]:
     """All kinds one after the other, on a database of their own."""
     async with AsyncExitStack() as stack:
-        directory = stack.enter_context(lab.home())
-        (directory / "teams" / "root.json").write_text(json.dumps(_TEAM), encoding="utf-8")
-        script = directory / "script.json"
-        script.write_text(json.dumps(_SCRIPT), encoding="utf-8")
-        server: EmbeddedServer = await stack.enter_async_context(embedded_postgres(directory / "data" / "postgres"))
-        scripted = ("-m", "switchboard.testing.scripted_llm", "--script", str(script))
-        _, line, _ = await stack.enter_async_context(lab.program(os.environ, *scripted))
+        directory = stack.enter_context(lab.home(_TEAM))
+        database = await stack.enter_async_context(lab.database(directory, 2))
+        llm = await stack.enter_async_context(lab.scripted_model(directory, _SCRIPT))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        database = await Database.connect(server.url, size=2)
-        stack.push_async_callback(database.close)
-        place = _Place(directory, database, json.loads(line)["url"], http)
+        place = _Place(directory, database, llm, http)
         results = [await _by_api(place, kind, plan.messages) for kind in API_KINDS]
         return results + [await _by_cli(place, kind, plan) for kind in CLIS]
 

@@ -7,19 +7,17 @@ flood is more than it can do in the time. Times are those of the database: from 
 from __future__ import annotations
 
 import asyncio
-import json
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import islice
-from time import perf_counter
 from typing import Final
 
 import aiohttp
 
 from switchboard.bench import lab
 from switchboard.domain.json_values import JsonObject
-from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.store.database import Database
 
 TURN_S: Final = 0.2
@@ -55,7 +53,7 @@ class FairResult:
     def ratio(self, flood: str) -> float:
         """The median over the rounds of: p99 under this flood, divided by that of the same round without any."""
         alone = next(iter(self.p99_ms.values()))
-        return lab.median([under / without for under, without in zip(self.p99_ms[flood], alone, strict=True)])
+        return statistics.median([under / without for under, without in zip(self.p99_ms[flood], alone, strict=True)])
 
 
 def one_sender(mark: str, n: int) -> JsonObject:
@@ -80,14 +78,10 @@ async def measure(rounds: int = 3, seconds: float = 10.0) -> FairResult:
     p50: dict[str, list[float]] = {name: [] for name in FLOODS}
     p99: dict[str, list[float]] = {name: [] for name in FLOODS}
     async with AsyncExitStack() as stack:
-        place = stack.enter_context(lab.home())
-        (place / "teams" / "root.json").write_text(json.dumps(_TEAM), encoding="utf-8")
+        place = stack.enter_context(lab.home(_TEAM))
         up = await stack.enter_async_context(lab.switchboard(place, "up"))
-        postgres = await stack.enter_async_context(embedded_postgres(place / "data" / "postgres"))
-        database = await Database.connect(postgres.url, size=1)
-        stack.push_async_callback(database.close)
-        headers = {"authorization": f"Bearer {up.token}"}
-        http = await stack.enter_async_context(aiohttp.ClientSession(up.url, headers=headers))
+        database = await stack.enter_async_context(lab.database(place, 1))
+        http = await stack.enter_async_context(aiohttp.ClientSession(up.url, headers=up.headers))
         await _quietly(http, "warm", 1.0)
         for n in range(rounds):
             for name, flood in FLOODS.items():
@@ -112,24 +106,16 @@ async def _waits(
 
 async def _quietly(http: aiohttp.ClientSession, mark: str, seconds: float) -> None:
     """Post at a steady rate, whatever the answers do, each in a new conversation, so that none waits for another."""
-    began = perf_counter()
     async with asyncio.TaskGroup() as posts:
-        for n in range(round(_PER_SECOND * seconds)):
-            await asyncio.sleep(max(0.0, began + n / _PER_SECOND - perf_counter()))
+        async for n in lab.steadily(round(_PER_SECOND * seconds), _PER_SECOND):
             event = f"quiet-{mark}-{n}"
-            posts.create_task(_post(http, "/v1/ingest", _message(event, f"quiet-{mark}", event, "api:bench")))
+            posts.create_task(lab.post(http, "/v1/ingest", _message(event, f"quiet-{mark}", event, "api:bench")))
 
 
 async def _submit(http: aiohttp.ClientSession, messages: Iterable[JsonObject]) -> None:
     left = iter(messages)
     while some := list(islice(left, _BATCH)):
-        await _post(http, "/v1/ingest/batch", {"envelopes": some})
-
-
-async def _post(http: aiohttp.ClientSession, path: str, body: JsonObject) -> None:
-    async with http.post(path, json=body) as response:
-        await response.read()
-        response.raise_for_status()
+        await lab.post(http, "/v1/ingest/batch", {"envelopes": some})
 
 
 async def _settled(database: Database) -> None:

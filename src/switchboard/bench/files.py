@@ -64,12 +64,8 @@ async def measure(size_mb: float) -> FileTransferResult:
                     process.kill()
                 await process.wait()
     return FileTransferResult(
-        size_mb, in_s, out_s, after - before, _growth(server_before, server_in), _growth(server_in, server_out)
+        size_mb, in_s, out_s, after - before, lab.growth(server_before, server_in), lab.growth(server_in, server_out)
     )
-
-
-def _growth(before: float | None, after: float | None) -> float | None:
-    return None if before is None or after is None else after - before
 
 
 def _client(url: str, token: str) -> httpx2.AsyncClient:

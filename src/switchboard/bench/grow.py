@@ -7,14 +7,13 @@ afterwards, through accept leg, worker and connector, so that lanes and indexes 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from itertools import count
+from statistics import median
 from time import perf_counter
 from typing import Any, Final
 from uuid import UUID
@@ -26,7 +25,7 @@ from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.bench import lab
 from switchboard.bench.filling import CHANNEL, ENDPOINT, PER_CHAT, RARE, fill
-from switchboard.core.envelope.read import parse_envelope
+from switchboard.bench.turn import submission
 from switchboard.domain.errors import SwitchboardError, Unavailable
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
@@ -145,7 +144,7 @@ class Growing:
             accepted.append(await timed(partial(self._accept, 1)))
             claimed.append(await timed(partial(lanes.claim, self._database, worker, list(KINDS), _PLACES)))
         await lanes.release_worker(self._database, worker)
-        return {"accept one message": lab.median(accepted), "claim": lab.median(claimed)}
+        return {"accept one message": median(accepted), "claim": median(claimed)}
 
     async def _accept(self, messages: int) -> None:
         for answer in await self._switchboard.accept.accept_all([next(self._envelopes) for _ in range(messages)]):
@@ -226,7 +225,7 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
 async def repeated(act: Act) -> float:
     """The median of several times in milliseconds; of what is slow the first."""
     first = await timed(act)
-    return first if first > _SLOW_MS else lab.median([await timed(act) for _ in range(_CLAIMS)])
+    return first if first > _SLOW_MS else median([await timed(act) for _ in range(_CLAIMS)])
 
 
 async def timed(act: Act) -> float:
@@ -252,8 +251,7 @@ def _text(n: int) -> str:
 
 def _submission(n: int, chat: int) -> Submission:
     """As a connector of Telegram submits it."""
-    raw = json.dumps(_envelope(n, str(5480000000 + chat), _text(n))).encode()
-    return Submission(parse_envelope(raw, now=datetime.now(UTC)), raw)
+    return submission(_envelope(n, str(5480000000 + chat), _text(n)))
 
 
 def _envelope(n: int, sender: str, text: str) -> dict[str, object]:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from statistics import median
 from typing import Final
 
 from switchboard.bench import lab
@@ -69,11 +70,11 @@ class IngestResult:
 
     def ratio(self, of: Callable[[Round], float], to: Callable[[Round], float]) -> float:
         """How many times as fast."""
-        return lab.median([of(r) / to(r) for r in self.rounds])
+        return median([of(r) / to(r) for r in self.rounds])
 
     def rate(self, of: Callable[[Round], float]) -> float:
         """Per second."""
-        return lab.median([of(r) for r in self.rounds])
+        return median([of(r) for r in self.rounds])
 
 
 async def measure(rounds: int = 5, seconds: float = 2.0) -> IngestResult:

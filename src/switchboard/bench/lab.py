@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,12 +18,16 @@ from pathlib import Path
 from time import perf_counter
 from typing import Final
 
+import aiohttp
+
 from switchboard.domain.errors import ConfigurationError
-from switchboard.domain.json_values import JsonObject
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.embedded.binaries import find_programs
 from switchboard.embedded.postmaster import EmbeddedServer
+from switchboard.embedded.supervisor import embedded_postgres
+from switchboard.store.database import Database
 
-_TEAM: Final = {
+_ECHO: Final[JsonMapping] = {
     "team": {"name": "root"},
     "systems": [{"name": "echo", "type": "operation", "engine": "echo"}],
     "routing_rules": [{"name": "everything", "channel": "*", "targets": [{"system_id": "System1/echo"}]}],
@@ -42,15 +45,20 @@ class ReadyProcess:
     pid: int
     ready_s: float
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a request to it."""
+        return {"authorization": f"Bearer {self.token}"}
+
 
 @contextmanager
-def home() -> Iterator[Path]:
-    """A temporary directory with one team that echoes."""
+def home(team: JsonMapping = _ECHO) -> Iterator[Path]:
+    """A temporary directory with one team, which echoes if no other is given."""
     with tempfile.TemporaryDirectory(prefix="switchboard-bench-") as name:
         place = Path(name)
         place.chmod(0o711)  # as root the database runs as a plain user, who must get through
         (place / "teams").mkdir()
-        (place / "teams" / "root.json").write_text(json.dumps(_TEAM), encoding="utf-8")
+        (place / "teams" / "root.json").write_text(json.dumps(team), encoding="utf-8")
         yield place
 
 
@@ -90,6 +98,42 @@ async def program(
         if process.returncode is None:
             process.terminate()
         await process.wait()
+
+
+@asynccontextmanager
+async def database(place: Path, size: int) -> AsyncIterator[Database]:
+    """That of a home, with so many connections; its server is started if it does not run."""
+    async with embedded_postgres(place / "data" / "postgres") as server:
+        opened = await Database.connect(server.url, size=size)
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+@asynccontextmanager
+async def scripted_model(place: Path, script: JsonMapping) -> AsyncIterator[str]:
+    """The URL of a scripted model, which is a process of its own."""
+    file = place / "script.json"
+    file.write_text(json.dumps(script), encoding="utf-8")
+    async with program(os.environ, "-m", "switchboard.testing.scripted_llm", "--script", str(file)) as (_, line, _):
+        yield json.loads(line)["url"]
+
+
+async def post(http: aiohttp.ClientSession, path: str, body: object) -> bytes:
+    """What is answered. Raises ClientResponseError if that is an error."""
+    async with http.post(path, json=body) as response:
+        answer = await response.read()
+        response.raise_for_status()
+    return answer
+
+
+async def steadily(count: int, per_second: float) -> AsyncIterator[int]:
+    """0 to `count`, each when its time has come, whatever is done meanwhile."""
+    began = perf_counter()
+    for n in range(count):
+        await asyncio.sleep(max(0.0, began + n / per_second - perf_counter()))
+        yield n
 
 
 def messages(count: int, keys: int, mark: str) -> list[JsonObject]:
@@ -178,11 +222,11 @@ def peak_mb(pid: int) -> float | None:
         return None
 
 
+def growth(before: float | None, after: float | None) -> float | None:
+    """By how much it grew; None where one is not known."""
+    return None if before is None or after is None else after - before
+
+
 def percentile(values: Sequence[float], percent: int) -> float:
     """Of so many percent of the values none is higher."""
     return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]
-
-
-def median(values: list[float]) -> float:
-    """The middle one."""
-    return statistics.median(values)

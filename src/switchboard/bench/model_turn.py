@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from random import Random
@@ -82,14 +81,9 @@ class ModelTurnResult:
 async def measure(messages: int) -> ModelTurnResult:
     """So many messages of both kinds, on a database of their own."""
     async with AsyncExitStack() as stack:
-        directory = stack.enter_context(lab.home())
-        (directory / "teams" / "root.json").write_text(json.dumps(_TEAM), encoding="utf-8")
-        script = directory / "script.json"
-        script.write_text(json.dumps(_SCRIPT), encoding="utf-8")
+        directory = stack.enter_context(lab.home(_TEAM))
         await stack.enter_async_context(embedded_postgres(directory / "data" / "postgres"))
-        scripted = ("-m", "switchboard.testing.scripted_llm", "--script", str(script))
-        _, line, _ = await stack.enter_async_context(lab.program(os.environ, *scripted))
-        llm = json.loads(line)["url"]
+        llm = await stack.enter_async_context(lab.scripted_model(directory, _SCRIPT))
         timed = _Timed()
         teller, shuffle = await stack.enter_async_context(ScriptedLlm(timed.answer)), Random(0)
         models = [
@@ -135,7 +129,7 @@ async def _first_delta(http: aiohttp.ClientSession, up: lab.ReadyProcess, timed:
     """Milliseconds until the first text of a reply is read from its stream."""
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["sender"]["identity"] = "reader"
-    url, headers = f"{up.url}/v1/messages/{await _posted(http, up, message)}/stream", _headers(up)
+    url, headers = f"{up.url}/v1/messages/{await _posted(http, up, message)}/stream", up.headers
     took: float | None = None
     async with asyncio.timeout(60), http.get(url, headers=headers) as response:
         response.raise_for_status()
@@ -167,12 +161,8 @@ async def _bare_delta(tell: Ask, teller: ScriptedLlm, timed: _Timed) -> float:
     return took
 
 
-def _headers(up: lab.ReadyProcess) -> Mapping[str, str]:
-    return {"authorization": f"Bearer {up.token}"}
-
-
 async def _posted(http: aiohttp.ClientSession, up: lab.ReadyProcess, message: JsonObject) -> str:
-    async with http.post(f"{up.url}/v1/ingest", json=message, headers=_headers(up)) as response:
+    async with http.post(f"{up.url}/v1/ingest", json=message, headers=up.headers) as response:
         response.raise_for_status()
         return str((await response.json())["request_id"])
 
@@ -184,7 +174,7 @@ async def _answered(http: aiohttp.ClientSession, up: lab.ReadyProcess, text: str
     began = perf_counter()
     request_id = await _posted(http, up, message)
     url = f"{up.url}/v1/messages/{request_id}/replies?wait_s=30"
-    async with asyncio.timeout(60), http.get(url, headers=_headers(up)) as response:
+    async with asyncio.timeout(60), http.get(url, headers=up.headers) as response:
         response.raise_for_status()
         replies = (await response.json())["replies"]
     took = (perf_counter() - began) * 1000

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from secrets import token_urlsafe
+from statistics import median
 from time import perf_counter
 from typing import Final
 
@@ -154,7 +155,7 @@ class _Runner:
         for _ in range(rounds):
             in_memory.append(await self._took(given, [MemoryJournal() for _ in range(plans)]))
             journaled.append(await self._took(given, await self._journals(plans)))
-        return Both(lab.median(journaled), lab.median(in_memory))
+        return Both(median(journaled), median(in_memory))
 
     async def _journals(self, plans: int) -> Sequence[StoredJournal]:
         """Those of so many messages, each in a conversation of its own, whose lanes are ours."""

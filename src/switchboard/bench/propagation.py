@@ -25,7 +25,6 @@ from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, TeamId
-from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.store import rules as store
 from switchboard.store.books import audit_books
@@ -60,7 +59,7 @@ class PropagationResult:
 
     def percentile(self, percent: int) -> float:
         """In milliseconds."""
-        return self.waits_ms[min(len(self.waits_ms) * percent // 100, len(self.waits_ms) - 1)]
+        return lab.percentile(self.waits_ms, percent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +93,8 @@ async def measure(plan: PropagationWorkload) -> PropagationResult:
         place = stack.enter_context(lab.home())
         _write_teams(place / "teams")
         servers = [await stack.enter_async_context(lab.switchboard(place, "serve")) for _ in range(2)]
-        postgres = await stack.enter_async_context(embedded_postgres(place / "data" / "postgres"))
+        database = await stack.enter_async_context(lab.database(place, 4))
         http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=64)))
-        database = await Database.connect(postgres.url, size=4)
-        stack.push_async_callback(database.close)
         log = _Log()
         await _send(http, servers, round(plan.messages_per_s * 0.5), plan.messages_per_s)  # warms up
         async with asyncio.TaskGroup() as both:
@@ -157,13 +154,11 @@ async def _send(
     http: aiohttp.ClientSession, servers: Sequence[lab.ReadyProcess], count: int, per_second: int
 ) -> list[_Answer]:
     """Post at a steady rate to the servers in turn, whatever the answers do."""
-    began = perf_counter()
+    messages = lab.messages(count, _KEYS, f"p{perf_counter()}")
     posts: list[asyncio.Task[_Answer]] = []
-    mark = f"p{began}"
     async with asyncio.TaskGroup() as group:
-        for n, message in enumerate(lab.messages(count, _KEYS, mark)):
-            await asyncio.sleep(max(0.0, began + n / per_second - perf_counter()))
-            posts.append(group.create_task(_post(http, servers, n % len(servers), message)))
+        async for n in lab.steadily(count, per_second):
+            posts.append(group.create_task(_post(http, servers, n % len(servers), messages[n])))
     return [post.result() for post in posts]
 
 
@@ -185,8 +180,7 @@ async def _post(
     http: aiohttp.ClientSession, servers: Sequence[lab.ReadyProcess], server: int, message: JsonObject
 ) -> _Answer:
     to = servers[server]
-    headers = {"authorization": f"Bearer {to.token}", "content-type": "application/json"}
-    async with http.post(f"{to.url}/v1/ingest", data=json.dumps(message), headers=headers) as response:
+    async with http.post(f"{to.url}/v1/ingest", json=message, headers=to.headers) as response:
         answer = await response.json()
         response.raise_for_status()
     return _Answer(server, perf_counter(), UUID(answer["request_id"]))

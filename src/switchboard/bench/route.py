@@ -142,8 +142,8 @@ def measure_peer(size: int, rounds: int, name: peers.Name) -> list[Row]:
 def _loading(size: int, load: Callable[[], T]) -> tuple[T, _Loaded]:
     before, start = lab.resident_mb(getpid()), perf_counter()
     loaded = load()
-    load_s, after = perf_counter() - start, lab.resident_mb(getpid())
-    return loaded, _Loaded(size, load_s, after - before if after is not None and before is not None else None)
+    load_s = perf_counter() - start
+    return loaded, _Loaded(size, load_s, lab.growth(before, lab.resident_mb(getpid())))
 
 
 def _hits(size: int, count: int) -> Iterator[Facts]:

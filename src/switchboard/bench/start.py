@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 
 from switchboard.bench import lab
@@ -38,7 +39,7 @@ async def measure(rounds: int = 3) -> StartResult:
             async with lab.switchboard(place, "up") as second:
                 warm.append(second.ready_s)
                 memory.append(lab.resident_mb(second.pid) or 0.0)
-    return StartResult(lab.median(cold), lab.median(warm), lab.median(imports), lab.median(memory) or None)
+    return StartResult(median(cold), median(warm), median(imports), median(memory) or None)
 
 
 async def _imports() -> float:

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 from typing import Final
 
@@ -22,7 +23,6 @@ from switchboard.bench import lab
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
-from switchboard.store.database import Database
 
 RATE: Final = 200
 _LATENCIES: Final = """
@@ -53,39 +53,28 @@ async def measure(rounds: int = 3, seconds: float = 5.0, jobs: int = 3000) -> Tu
         async with embedded_postgres(place / "data" / "postgres") as server:
             for n in range(rounds):
                 baseline.append(await lab.pgbench(server, 2))
-                times = await _latencies(place, server.url, n, seconds)
-                p50.append(times[len(times) // 2])
-                p99.append(times[len(times) * 99 // 100])
+                times = await _latencies(place, n, seconds)
+                p50.append(lab.percentile(times, 50))
+                p99.append(lab.percentile(times, 99))
                 rates.append(await _jobs(place, server.url, n, jobs))
-    return TurnBenchResult(lab.median(p50), lab.median(p99), lab.median(rates), lab.median(baseline))
+    return TurnBenchResult(median(p50), median(p99), median(rates), median(baseline))
 
 
-async def _latencies(place: Path, server_url: str, n: int, seconds: float) -> list[float]:
+async def _latencies(place: Path, n: int, seconds: float) -> list[float]:
     """Post at a steady rate, whatever the answers do; milliseconds per message, sorted."""
-    async with lab.switchboard(place, "up") as up, aiohttp.ClientSession() as http:
-        headers = {"authorization": f"Bearer {up.token}", "content-type": "application/json"}
-        began = perf_counter()
+    async with lab.switchboard(place, "up") as up, aiohttp.ClientSession(up.url, headers=up.headers) as http:
+        messages = lab.messages(round(RATE * seconds), 500, f"t{n}")
         async with asyncio.TaskGroup() as posts:
-            for i, message in enumerate(lab.messages(round(RATE * seconds), 500, f"t{n}")):
-                await asyncio.sleep(max(0.0, began + i / RATE - perf_counter()))
-                posts.create_task(_post(http, f"{up.url}/v1/ingest", headers, message))
-        await _settled(http, up)
-    database = await Database.connect(server_url)
-    try:
+            async for i in lab.steadily(len(messages), RATE):
+                posts.create_task(lab.post(http, "/v1/ingest", messages[i]))
+        await _settled(http)
+    async with lab.database(place, 1) as database:
         return [row[0] for row in await database.rows(_LATENCIES, f"t{n}-%")]
-    finally:
-        await database.close()
 
 
-async def _post(http: aiohttp.ClientSession, url: str, headers: dict[str, str], message: dict[str, object]) -> None:
-    async with http.post(url, data=json.dumps(message), headers=headers) as response:
-        await response.read()
-        response.raise_for_status()
-
-
-async def _settled(http: aiohttp.ClientSession, up: lab.ReadyProcess) -> None:
+async def _settled(http: aiohttp.ClientSession) -> None:
     while True:
-        async with http.get(f"{up.url}/v1/books?now=true", headers={"authorization": f"Bearer {up.token}"}) as response:
+        async with http.get("/v1/books?now=true") as response:
             if (await response.json())["in_flight"] == 0:
                 return
         await asyncio.sleep(0.1)
