@@ -54,7 +54,7 @@ from switchboard.store import (
     rules,
 )
 from switchboard.store.classification import Reservation
-from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Correction, Sending, Sight
+from switchboard.store.classification_log import ClassificationFilter, Correction, Sending, Sight
 from switchboard.store.database import SQL, Database, query
 from switchboard.store.dead_letters import DeadLetterFilter, Handling
 from switchboard.store.ids import new_uuid7
@@ -632,7 +632,7 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
             database, ClassificationFilter(), Sight(everything=True), limit=20
         )
     )[-1]
-    key = ClassificationKey(page.request_id, page.team_id, page.n)
+    key = (page.request_id, page.team_id, page.n)
     recent, age = Span(now - timedelta(hours=3), now), timedelta(days=200)
     spare = Chosen(SystemId("System1/spare"), ROOT)
     acts: list[Callable[[], Awaitable[object]]] = [

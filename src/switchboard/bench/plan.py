@@ -40,7 +40,7 @@ from switchboard.lanes.kinds import KINDS, WORK_POOL
 from switchboard.ports.engine import Answer, EngineContext, Journal
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
-from switchboard.store import lanes
+from switchboard.store import lanes, processes
 from switchboard.store.database import Database
 from switchboard.store.processes import NewProcess
 from switchboard.testing.engines import MemoryJournal, a_turn
@@ -187,7 +187,7 @@ class _Runner:
 async def _runner(parts: Switchboard) -> _Runner:
     runtime = parts.runtime
     new = NewProcess("worker", (), "bench", os.getpid(), "0", _TTL_S)
-    worker = await lanes.register_unlocked(runtime.database, new)
+    worker = await processes.register(runtime.database, new)
     whole = engine_context(runtime.settings, runtime.database, runtime.channels)
     context = EngineContext(whole.memos, whole.remote_agents, models=_NoModels(), workspaces=whole.workspaces)
     return _Runner(parts.accept, runtime.database, worker, StepLog(runtime.database, worker), context)

@@ -20,6 +20,11 @@ def storable_text(text: str) -> str:
     return text.replace("\x00", "").encode("utf-8", "replace").decode("utf-8")
 
 
+def storable_or_none(text: str | None) -> str | None:
+    """The same for a text that may be missing."""
+    return None if text is None else storable_text(text)
+
+
 def to_storable_json(value: object) -> str:
     """JSON text in which every text, names included, can be stored."""
     return _encoded(value).decode()

@@ -217,7 +217,7 @@ async def kept_books(database: Database) -> KeptBooks:
 
 async def _books_of(database: Database, span: _Range, *, audit: bool) -> Books:
     """One snapshot of what was accepted in a range: its balance and, on request, its contradictions."""
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         [messages] = rows_as(Balance, await connection.fetch(query("books.messages"), span.lowest, span.highest))
         [targets] = rows_as(Balance, await connection.fetch(query("books.targets"), span.lowest, span.highest))
         problems = await _found(connection, _OF_A_DAY if audit else (), span.lowest, span.highest)
@@ -230,7 +230,7 @@ async def _open_problems(database: Database, patience_s: float) -> tuple[str, ..
 
 
 async def _problems(database: Database, names: tuple[str, ...], *args: object) -> tuple[str, ...]:
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         return await _found(connection, names, *args)
 
 

@@ -11,12 +11,10 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-import msgspec
-
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
 from switchboard.ports.engine import ModelUsage
-from switchboard.store.database import Database, decoded, query, rows_as
+from switchboard.store.database import Database, each_as, query, rows_as
 
 _LAST: Final = UUID(int=2**128 - 1)
 
@@ -64,18 +62,10 @@ async def page(database: Database, conversation: Conversation, limit: int, befor
 async def replies(database: Database, request_ids: Sequence[UUID]) -> list[Replied]:
     """The replies to messages, oldest first."""
     rows = await database.rows(query("chats.replies"), list(request_ids))
-    return rows_as(Replied, [{**row, "files": _files(row["files"])} for row in rows])
+    return rows_as(Replied, [{**row, "files": each_as(ReplyFile, row["files"])} for row in rows])
 
 
 async def ends(database: Database, request_id: UUID) -> list[End]:
     """How the turns of a message have ended."""
     rows = await database.rows(query("chats.ends"), request_id)
-    return rows_as(End, [{**row, "usage": _usage(row["usage"])} for row in rows])
-
-
-def _files(value: object) -> Sequence[ReplyFile]:
-    return msgspec.convert(decoded(value) or [], tuple[ReplyFile, ...])
-
-
-def _usage(value: object) -> Sequence[ModelUsage]:
-    return msgspec.convert(decoded(value) or [], tuple[ModelUsage, ...])
+    return rows_as(End, [{**row, "usage": each_as(ModelUsage, row["usage"])} for row in rows])

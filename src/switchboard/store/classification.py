@@ -18,7 +18,7 @@ import msgspec
 
 from switchboard.core.classification.history import HistoryLimits
 from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap, Share
-from switchboard.core.storable import storable_text, to_storable_json
+from switchboard.core.storable import storable_or_none, storable_text, to_storable_json
 from switchboard.core.uuid7 import first_uuid7, uuid7_ms
 from switchboard.domain.classification import Candidate, Classification, RecordedCall, Utterance
 from switchboard.domain.json_values import JsonObject
@@ -156,10 +156,9 @@ async def record_call(database: Database, session_id: UUID, call: SessionCall) -
 
     False: the session is over, or has called too often.
     """
-    texts = (storable_text(call.butler), None if call.segment is None else storable_text(call.segment))
+    texts = (storable_text(call.butler), storable_or_none(call.segment))
     more = (storable_text(call.reason), call.ok, storable_text(call.why), new_uuid7())
-    tag = await database.run(query("classification.record_call"), session_id, MAX_CALLS, *texts, *more)
-    return tag == "INSERT 0 1"
+    return await database.changed(query("classification.record_call"), session_id, MAX_CALLS, *texts, *more) == 1
 
 
 async def calls_of(database: Database, request_id: UUID, session_id: UUID) -> list[RecordedCall]:
@@ -190,7 +189,7 @@ async def log_attempt(database: Database, row: ClassificationRow) -> None:
         _clean(row.error),
     )
     # Two processes that log the same message at once conflict on the number; the second takes the next.
-    while await database.run(query("classification.log"), *values) != "INSERT 0 1":
+    while not await database.changed(query("classification.log"), *values):
         pass
 
 

@@ -11,20 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
-from switchboard.core.storable import storable_text, to_storable_json
+from switchboard.core.storable import storable_or_none, to_storable_json
 from switchboard.domain.routing import Decision
 from switchboard.domain.shown import Read
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.dead_letters import branch_columns
-
-
-@dataclass(frozen=True, slots=True)
-class ClassificationKey:
-    """Where a page of the log ends."""
-
-    request_id: UUID
-    team_id: str
-    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +90,11 @@ async def list_classifications(
     wanted: ClassificationFilter,
     sight: Sight,
     *,
-    before: ClassificationKey | None = None,
+    before: tuple[UUID, str, int] | None = None,
     limit: int = 50,
 ) -> list[Read]:
-    """Newest message first; `before` is the end of the page before."""
-    start = (None,) * 3 if before is None else (before.request_id, before.team_id, before.n)
+    """Newest message first; `before` is the message, team and number with which the page before ends."""
+    start = before or (None, None, None)
     teams = None if wanted.teams is None else list(wanted.teams)
     values = (
         sight.everything,
@@ -114,11 +105,8 @@ async def list_classifications(
         wanted.failed,
         wanted.corrected,
     )
-    async with database.connection() as connection, connection.transaction(readonly=True):
-        # A plan for all filters at once would read the whole log for each of them.
-        await connection.execute("set local plan_cache_mode = force_custom_plan")
-        rows = await connection.fetch(query("classification_log.list"), *values, limit, sight.team)
-        return rows_as(Read, ({**row, "candidates": tuple(row["candidates"])} for row in rows))
+    rows = await database.planned(query("classification_log.list"), *values, limit, sight.team)
+    return rows_as(Read, ({**row, "candidates": tuple(row["candidates"])} for row in rows))
 
 
 async def corrected(
@@ -132,8 +120,7 @@ async def correct(database: Database, correction: Correction, sending: Sending |
     """Say in the log where a message should have gone, and send it there, all or nothing. None: there is no message."""
     c = correction
     teams = None if c.teams is None else list(c.teams)
-    reason = None if c.reason is None else storable_text(c.reason)
-    values = (c.request_id, c.to, c.by, reason, teams, c.of, *_columns(sending))
+    values = (c.request_id, c.to, c.by, storable_or_none(c.reason), teams, c.of, *_columns(sending))
     return row_as(LoggedOutcome, await database.row(query("classification_log.correct"), *values))
 
 
@@ -149,23 +136,19 @@ def _columns(sending: Sending | None) -> tuple[object, ...]:
 
 async def forget_sessions(database: Database, after: timedelta, limit: int) -> int:
     """Remove sessions that expired so long ago; how many."""
-    return _count(await database.run(query("classification_log.forget_sessions"), after, limit))
+    return await database.changed(query("classification_log.forget_sessions"), after, limit)
 
 
 async def forget_classifications(database: Database, after: timedelta, limit: int) -> int:
     """Remove attempts that are older, but for those that were corrected; how many."""
-    return _count(await database.run(query("classification_log.forget_classifications"), after, limit))
+    return await database.changed(query("classification_log.forget_classifications"), after, limit)
 
 
 async def forget_calls(database: Database, after: timedelta, limit: int) -> int:
     """Remove what sessions called longer ago; how many."""
-    return _count(await database.run(query("classification_log.forget_calls"), after, limit))
+    return await database.changed(query("classification_log.forget_calls"), after, limit)
 
 
 async def forget_keys(database: Database, below: UUID, limit: int) -> int:
     """Remove idempotency keys of messages whose ids are lower; how many."""
-    return _count(await database.run(query("classification_log.forget_keys"), below, limit))
-
-
-def _count(tag: str) -> int:
-    return int(tag.rpartition(" ")[2])
+    return await database.changed(query("classification_log.forget_keys"), below, limit)

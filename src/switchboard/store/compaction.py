@@ -104,9 +104,9 @@ async def restore(database: Database, summary_id: UUID) -> int | None:
 
 async def erase_summaries(database: Database, below: UUID, limit: int) -> int:
     """Erase the text of summaries before an id, at most `limit`; returns how many."""
-    return int((await database.run(query("compaction.erase_summaries"), below, limit)).split()[-1])
+    return await database.changed(query("compaction.erase_summaries"), below, limit)
 
 
 async def erase(database: Database, limit: int) -> int:
     """Erase entries that can be restored no more; returns how many."""
-    return int((await database.run(query("compaction.erase"), RESTORABLE, limit)).split()[-1])
+    return await database.changed(query("compaction.erase"), RESTORABLE, limit)

@@ -86,6 +86,11 @@ def _fields(kind: Callable[..., object]) -> frozenset[str]:
     return frozenset(signature(kind).parameters)
 
 
+def each_as(kind: type[T], value: object) -> tuple[T, ...]:
+    """The objects of a JSON list of a row as values of `kind`; null is an empty one."""
+    return tuple(msgspec.convert(one, kind) for one in decoded(value) or ())
+
+
 def to_json(value: object) -> str:
     """JSON text for a json or jsonb parameter; UUIDs, times and dataclasses are understood."""
     return msgspec.json.encode(value).decode()
@@ -332,6 +337,12 @@ class Database:
         async with self.connection() as connection, connection.transaction():
             yield _OneConnection(self, connection)
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
+        """A connection all of whose queries see the database as of one moment, and which changes nothing."""
+        async with self.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+            yield connection
+
     async def dedicated(self) -> asyncpg.Connection:
         """A separate connection, outside the pool (for LISTEN and advisory locks). The caller closes it."""
         try:
@@ -384,6 +395,10 @@ class Database:
         """Execute without rows; returns the command tag, such as `UPDATE 1`."""
         async with self.connection() as connection:
             return await connection.execute(sql, *args)
+
+    async def changed(self, sql: str, *args: object) -> int:
+        """Execute without rows; returns how many it has inserted, updated or deleted."""
+        return int((await self.run(sql, *args)).rpartition(" ")[2])
 
 
 class _OneConnection(Database):

@@ -238,7 +238,7 @@ async def rerouted_to(database: Database, request_id: UUID, n: int) -> Sequence[
 async def handle(database: Database, dead_letter_id: UUID, handling: Handling) -> bool:
     """Close a dead letter that needs no further action. False: it is not pending, or does not exist."""
     values = (dead_letter_id, handling.by, storable_text(handling.resolution))
-    return await database.run(query("dead_letters.handle"), *values) == "UPDATE 1"
+    return await database.changed(query("dead_letters.handle"), *values) == 1
 
 
 async def notices_of(database: Database, request_id: UUID) -> list[Notice]:
@@ -300,5 +300,4 @@ async def told(database: Database, dead_letter_id: UUID) -> None:
 
 async def empty(database: Database, *, keep_days: int, limit: int) -> int:
     """Remove payload and bytes of dead letters that were handled long ago; the rows stay. Returns how many."""
-    tag = await database.run(query("dead_letters.empty"), seconds(keep_days * 86_400), limit)
-    return int(tag.rpartition(" ")[2])
+    return await database.changed(query("dead_letters.empty"), seconds(keep_days * 86_400), limit)

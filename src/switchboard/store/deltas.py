@@ -103,4 +103,4 @@ async def look(database: Database, request_id: UUID) -> MessageStanding:
 
 async def forget(database: Database, age: timedelta) -> int:
     """Remove what crashed workers have left; how many pieces."""
-    return int((await database.run(query("deltas.forget"), age)).split()[-1])
+    return await database.changed(query("deltas.forget"), age)

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from switchboard.domain.ledger import Item, LaneKey, ReplyFile
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import ModelUsage
-from switchboard.store.database import Database, decoded, query, row_as
+from switchboard.store.database import Database, each_as, query, row_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +36,10 @@ async def find(database: Database, request_id: RequestId, system_id: SystemId) -
     row = await database.row(query("embedded_turns.find"), request_id, system_id)
     if row is None:
         return None
-    usage = msgspec.convert(decoded(row["usage"]) or [], tuple[ModelUsage, ...])
-    files = msgspec.convert(decoded(row["files"]) or [], tuple[ReplyFile, ...])
+    usage, files = each_as(ModelUsage, row["usage"]), each_as(ReplyFile, row["files"])
     return FoundDelivery(**{**row, "usage": usage, "files": files})
 
 
 async def claim_lane(database: Database, worker: int, lane: LaneKey) -> Item | None:
     """The next item of a lane, if the lane is free and it is its time."""
-    row = await database.row(query("embedded_turns.claim"), worker, lane)
-    return None if row is None else row_as(Item, row)
+    return row_as(Item, await database.row(query("embedded_turns.claim"), worker, lane))

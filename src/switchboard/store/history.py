@@ -25,7 +25,7 @@ from switchboard.domain.ledger import LaneKey
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
-from switchboard.store.database import Database, Row, decoded, query
+from switchboard.store.database import Database, Row, decoded, each_as, query
 from switchboard.store.ids import new_uuid7
 
 _SUMMARY: Final = "What was said before, in short"
@@ -112,7 +112,7 @@ async def awaited_files(database: Database, since: UUID) -> set[str]:
 
 
 def _entry(row: Row) -> Entry:
-    calls = msgspec.convert(decoded(row["calls"]) or [], tuple[EntryCall, ...])
+    calls = each_as(EntryCall, row["calls"])
     author = row["person"] if row["role"] == "user" else ""
     return Entry(row["role"], row["text"], author, calls, row["position"], row["created_at"])
 

@@ -120,14 +120,9 @@ async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lo
     return worker
 
 
-async def register_unlocked(database: Database, new: NewProcess) -> int:
-    """Register a worker, or program, that has no connection of its own, and lives by its heartbeat alone."""
-    return registered(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
-
-
 async def beat(database: Database, worker: int) -> bool:
     """Heartbeat of the worker, or server. False: it was removed and its lanes were taken over, or its schema is old."""
-    return await database.run(query("lanes.beat"), worker, known_schema()) == "UPDATE 1"
+    return await database.changed(query("lanes.beat"), worker, known_schema()) == 1
 
 
 async def tend(database: Database) -> tuple[int, int]:

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.shown import Attempt, ShownDecision, ShownDelivery, ShownState, ShownStep
 from switchboard.store.database import Database, Row, query, rows_as
-
-
-class DeliveryKey(NamedTuple):
-    """Where a page of deliveries ends."""
-
-    request_id: UUID
-    system_id: str
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +33,12 @@ async def deliveries_of(database: Database, request_id: UUID) -> list[ShownDeliv
 async def list_deliveries(
     database: Database,
     *,
-    before: DeliveryKey | None = None,
+    before: tuple[UUID, str, int] | None = None,
     limit: int = 50,
     system_id: str | None = None,
     state: ShownState | None = None,
 ) -> list[ShownDelivery]:
-    """Newest message first; `before` is the last delivery of the page before."""
+    """Newest message first; `before` is the message, system and seq with which the page before ends."""
     start = before or (None, None, None)
     return rows_as(ShownDelivery, await database.planned(query("ledger.list"), *start, system_id, state, limit))
 

@@ -75,4 +75,4 @@ async def list_tools(database: Database, server: str) -> list[KeptTool]:
 
 async def accept(database: Database, server: str, tool: str, mark: str, by: str) -> bool:
     """Accept a tool as it was seen. False: it is not there, or is another by now."""
-    return await database.run(query("mcp_tools.accept"), server, tool, mark, by) == "UPDATE 1"
+    return await database.changed(query("mcp_tools.accept"), server, tool, mark, by) == 1

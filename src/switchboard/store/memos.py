@@ -20,7 +20,7 @@ class StoredMemos:
 
     async def file(self, memo: Memo) -> bool:
         """Keep a memo. False: it was kept before."""
-        tag = await self.database.run(
+        filed = await self.database.changed(
             query("memos.file"),
             memo.conversation,
             memo.memo_id,
@@ -30,7 +30,7 @@ class StoredMemos:
             memo.private,
             memo.text,
         )
-        return tag == "INSERT 0 1"
+        return filed == 1
 
     async def nearest(self, memo: Memo, limit: int) -> list[FoundMemo]:
         """As in the port; if there are very many, the latest 500 are compared."""

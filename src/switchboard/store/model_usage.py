@@ -187,7 +187,7 @@ async def settle(database: Database, flow: Flow, reserved: Reservation, tokens: 
 
 async def forget_flows(database: Database, keep_days: int) -> int:
     """Forget which senders asked models before that many days; one who returns counts as new."""
-    return _count(await database.run(query("model_usage.forget_flows"), keep_days))
+    return await database.changed(query("model_usage.forget_flows"), keep_days)
 
 
 # Models in cooldown --------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ async def cooldown(
 
 async def refuse_key(database: Database, model: str, key_hash: str, why: str) -> bool:
     """Pause a model for all processes with this key; whether it was not paused before."""
-    return _count(await database.run(query("model_usage.refuse_key"), model, key_hash, storable_text(why)[:500])) > 0
+    return await database.changed(query("model_usage.refuse_key"), model, key_hash, storable_text(why)[:500]) > 0
 
 
 async def refused_keys(database: Database) -> list[RefusedKey]:
@@ -267,8 +267,4 @@ async def free_slot(database: Database, lease: UUID) -> None:
 async def forget_expired(database: Database) -> int:
     """Remove reservations that were not settled in time, cooldowns that are over, slots of the dead, and so on."""
     names = ("forget_reservations", "forget_cooldowns", "forget_slots", "forget_refused_keys")
-    return sum([_count(await database.run(query(f"model_usage.{name}"))) for name in names])
-
-
-def _count(tag: str) -> int:
-    return int(tag.rpartition(" ")[2])
+    return sum([await database.changed(query(f"model_usage.{name}")) for name in names])

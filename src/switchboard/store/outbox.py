@@ -12,12 +12,12 @@ from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
 
-from switchboard.core.storable import storable_text
+from switchboard.core.storable import storable_or_none
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
 from switchboard.domain.routing import TeamId, Unrouted
 from switchboard.ports.channel import Receipt
-from switchboard.store.database import Database, Row, decoded, part_as, query, rows_as, seconds
+from switchboard.store.database import Database, Row, each_as, part_as, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
 
 MAX_SENDS: Final = 8
@@ -62,8 +62,7 @@ def pull_pool(channel: str, endpoint: str) -> str:
 async def lease(database: Database, pool: str, *, limit: int, lease_s: float, idempotent: bool) -> list[LeasedRow]:
     """The next reply of up to `limit` conversations of this pool, oldest first; each with its lease (epoch)."""
     rows = await database.rows(query("outbox.lease"), pool, limit, seconds(lease_s), idempotent)
-    parts = ([OutboxPart(**one) for one in row["parts"] or ()] for row in rows)
-    return rows_as(LeasedRow, ({**_with_files(row), "parts": some} for row, some in zip(rows, parts, strict=True)))
+    return rows_as(LeasedRow, ({**_with_files(row), "parts": each_as(OutboxPart, row["parts"])} for row in rows))
 
 
 async def record_part(database: Database, outbox_id: UUID, lease: int, part: OutboxPart) -> PartState | None:
@@ -71,7 +70,7 @@ async def record_part(database: Database, outbox_id: UUID, lease: int, part: Out
     state: PartState | None = await database.value(
         query("outbox.record_part"),
         *(outbox_id, lease, part.part, part.of, part.state, part.key),
-        *(part.platform_message_id, None if part.error is None else storable_text(part.error), seconds(LEASE_S)),
+        *(part.platform_message_id, storable_or_none(part.error), seconds(LEASE_S)),
     )
     return state
 
@@ -102,8 +101,8 @@ async def settle_send(
         epoch,
         seq,
         receipt.outcome,
-        None if receipt.platform_message_id is None else storable_text(receipt.platform_message_id),
-        None if receipt.error is None else storable_text(receipt.error),
+        storable_or_none(receipt.platform_message_id),
+        storable_or_none(receipt.error),
         seconds(receipt.delay),
         MAX_SENDS,
         receipt.because,
@@ -177,9 +176,9 @@ async def list_receipts(database: Database, request_id: UUID) -> list[JsonObject
 
 
 def _reply(row: Row | None) -> OutboxRow | None:
-    return None if row is None else rows_as(OutboxRow, [_with_files(row)])[0]
+    return row_as(OutboxRow, row and _with_files(row))
 
 
 def _with_files(row: Row) -> dict[str, Any]:
     """The row with its files as values."""
-    return {**row, "files": [ReplyFile(**one) for one in decoded(row["files"]) or ()]}
+    return {**row, "files": each_as(ReplyFile, row["files"])}

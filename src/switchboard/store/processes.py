@@ -47,7 +47,7 @@ class RunningProcess:
 
 
 async def register(database: Database, new: NewProcess) -> int:
-    """Enter a process that owns no lanes, and so takes no lock; returns its id. Raises as `registered`."""
+    """Enter a process that takes no lock, and lives by its heartbeat alone; returns its id. Raises as `registered`."""
     return registered(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
 
 

@@ -188,7 +188,7 @@ class StoredRemoteAgents:
 
 async def quarantine(database: Database, system_id: SystemId, by: str | None, reason: str | None) -> bool:
     """Quarantine it in the name of `by`, or (None) release it. False: there is no such remote butler."""
-    return await database.run(query("remote_agents.quarantine"), system_id, by, reason) == "UPDATE 1"
+    return await database.changed(query("remote_agents.quarantine"), system_id, by, reason) == 1
 
 
 async def listen(database: Database) -> None:

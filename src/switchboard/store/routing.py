@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.storable import storable_text, to_storable_json
+from switchboard.core.storable import storable_or_none, storable_text, to_storable_json
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Decision, SystemId
@@ -74,7 +74,7 @@ def _delivery_columns(routed: Routed) -> list[list[object]]:
     return [
         [one.system_id for one in chosen],
         [one.team_id for one in chosen],
-        [_part(one.segment) for one in chosen],
+        [storable_or_none(one.segment) for one in chosen],
     ]
 
 
@@ -86,17 +86,15 @@ def _unrouted_columns(decision: Decision) -> list[list[object]]:
         [one.category for one in lost],
         [storable_text(one.reason)[:_MAX_REASON] for one in lost],
         [one.handler for one in lost],
-        [_part(one.segment) for one in lost],
+        [storable_or_none(one.segment) for one in lost],
     ]
 
 
 def _parts(decision: Decision) -> str | None:
     """Which part of the text reached which team, as JSON; None if all have the whole."""
-    return to_json({team_id: _part(text) for team_id, text in decision.parts.items()}) if decision.parts else None
-
-
-def _part(segment: str | None) -> str | None:
-    return None if segment is None else storable_text(segment)
+    return (
+        to_json({team_id: storable_text(text) for team_id, text in decision.parts.items()}) if decision.parts else None
+    )
 
 
 async def any_waiting(database: Database) -> bool:

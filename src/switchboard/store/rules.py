@@ -162,7 +162,7 @@ async def list_rules(
 ) -> tuple[int, list[Rule]]:
     """The version in force and its rules by id: all, those of a team, or of a source; `after` is the last one seen."""
     name, filters = _listed(team_id, source)
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
         rules = [rule async for some in in_pieces(connection, name, after, limit, *filters) for rule in some]
     return version, rules
@@ -170,13 +170,18 @@ async def list_rules(
 
 async def rules_of(database: Database, team_ids: Iterable[TeamId]) -> tuple[int, list[Rule]]:
     """The version in force and all rules of these teams, team by team, in one snapshot."""
-    found: list[Rule] = []
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
-        for team_id in sorted(team_ids):
-            async for some in in_pieces(connection, "rules.of_team", None, None, team_id):
-                found += some
-    return version, found
+        return version, await rules_in(connection, team_ids)
+
+
+async def rules_in(connection: Session, team_ids: Iterable[TeamId]) -> list[Rule]:
+    """All rules of these teams, team by team."""
+    found: list[Rule] = []
+    for team_id in sorted(team_ids):
+        async for some in in_pieces(connection, "rules.of_team", None, None, team_id):
+            found += some
+    return found
 
 
 async def in_pieces(connection: Session, name: str, *args: object) -> AsyncIterator[list[Rule]]:
@@ -263,7 +268,7 @@ async def open_rules_at(
     """The same in pieces as they come out of the database, to be read once. NotFound for a version that never was."""
     await _must_be(database, version)
     teams = None if team_ids is None else list(team_ids)
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         yield _rules_at(connection, version, teams)
 
 
@@ -310,24 +315,9 @@ async def _changes(connection: Session, version: int, latest: int) -> AsyncItera
 
 def read_rule(row: Row) -> Rule:
     """A row of the table `rule`."""
-    return Rule(
-        rule_id=row["rule_id"],
-        team_id=TeamId(row["team_id"]),
-        name=row["name"],
-        channel=row["channel"],
-        filters=filters_from_json(decoded(row["filters"])),
-        targets=tuple(target_from_json(target) for target in decoded(row["targets"])),
-        created_at=row["created_at"],
-        priority=row["priority"],
-        active=row["active"],
-        copy=row["copy"],
-        reply_to_automatic=row["reply_to_automatic"],
-        created_by=row["created_by"],
-        updated_by=row["updated_by"],
-        updated_at=row["updated_at"],
-        version=row["version"],
-        source=row["source"],
-    )
+    filters = filters_from_json(decoded(row["filters"]))
+    targets = tuple(target_from_json(target) for target in decoded(row["targets"]))
+    return part_as(Rule, {**row, "filters": filters, "targets": targets})
 
 
 def _change(row: Row) -> RuleChange:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from switchboard.core.storable import storable_text
+from switchboard.core.storable import storable_or_none
 from switchboard.store.database import Database, query, seconds
 
 
@@ -24,4 +24,4 @@ async def due(database: Database, names: Sequence[str]) -> list[str]:
 
 async def done(database: Database, name: str, error: str | None) -> None:
     """Record the end of a run."""
-    await database.run(query("schedule.done"), name, error if error is None else storable_text(error))
+    await database.run(query("schedule.done"), name, storable_or_none(error))

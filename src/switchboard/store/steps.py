@@ -100,4 +100,4 @@ async def decide(database: Database, key: UUID, value: object) -> DecidedEvent |
 
 async def forget_events(database: Database, below: UUID, limit: int) -> int:
     """Remove events of items that have ended, and whose messages have lower ids; how many."""
-    return int((await database.run(query("steps.forget_events"), below, limit)).split()[-1])
+    return await database.changed(query("steps.forget_events"), below, limit)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from switchboard.core.storable import storable_text
+from switchboard.core.storable import storable_or_none, storable_text
 from switchboard.core.strangers import Contact
 from switchboard.domain.message import RequestId
 from switchboard.domain.shown import ContactState, ShownContact
@@ -69,11 +69,10 @@ async def hold(
     keys = await database.keys()
     account = account_key(keys, contact.channel, contact.endpoint)
     request_id, channel, endpoint, sender, thread, envelope, media_type, received_at, tier, *_ = one.row
-    name = one.arrival.message.envelope.sender.display_name
     row = await database.row(
         query("strangers.hold"),
         *(account, contact_key(keys, contact), contact.scope, storable_text(contact.identity)),
-        None if name is None else storable_text(name),
+        storable_or_none(one.arrival.message.envelope.sender.display_name),
         None if code is None else keys.of("code", f"{account}{code}".encode()),
         *((None, None, None) if notice is None else (new_uuid7(), notice.text, notice.pool)),
         *keys_of(one, keys),

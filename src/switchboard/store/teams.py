@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, SystemId, Team, TeamId
+from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, Team, TeamId
 from switchboard.ports.channel import Implies
-from switchboard.store.database import Database, Row, decoded, query
-from switchboard.store.rules import Authorship, Session, enter, in_pieces, new_version
+from switchboard.store.database import Database, Row, decoded, part_as, query
+from switchboard.store.rules import Authorship, Session, enter, in_pieces, new_version, rules_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ async def team_ids(database: Database) -> frozenset[TeamId]:
 @asynccontextmanager
 async def open_rules(database: Database) -> AsyncIterator[StoredRules]:
     """Teams, members and rules as one consistent version. A million rules never are in memory at once."""
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
         yield StoredRules(version, await _teams(connection), in_pieces(connection, "teams.rules"))
 
@@ -51,12 +51,9 @@ async def load_rule_set(database: Database) -> RuleSet:
 
 async def load_with_rules_of(database: Database, team_ids: Collection[TeamId]) -> RuleSet:
     """All teams and members, and of the rules those of some teams, as one consistent version."""
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
-        rules: list[Rule] = []
-        for team_id in sorted(team_ids):
-            async for some in in_pieces(connection, "rules.of_team", None, None, team_id):
-                rules += some
+        rules = await rules_in(connection, team_ids)
         return RuleSet(version, await _teams(connection), tuple(rules))
 
 
@@ -84,7 +81,7 @@ async def overview(database: Database, most: int, implies: Implies, wanted: Want
 
     `implies`: what else keys of filters pin down.
     """
-    async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
+    async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
         teams = _page(await _teams(connection), wanted)
         ids = [team.team_id for team in teams]
@@ -108,16 +105,8 @@ async def _teams(connection: Session) -> tuple[Team, ...]:
 
 def member_of(row: Row) -> Member:
     """A row of members with what a team file says of them."""
-    return Member(
-        system_id=SystemId(row["system_id"]),
-        team_id=TeamId(row["team_id"]),
-        number=row["number"],
-        engine=row["engine"],
-        options=decoded(row["options"]),
-        description=row["description"],
-        capabilities=tuple(row["capabilities"]),
-        active=row["active"],
-    )
+    capabilities = tuple(row["capabilities"])
+    return part_as(Member, {**row, "options": decoded(row["options"]), "capabilities": capabilities})
 
 
 def _team(row: Row, members: Sequence[Member]) -> Team:

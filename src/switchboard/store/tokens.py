@@ -33,11 +33,11 @@ class Token:
 async def create(database: Database, token: Token, digest: bytes) -> bool:
     """Store a token under the sha256 of its secret. False: a live token of this name exists."""
     t = token
-    tag = await database.run(
+    created = await database.changed(
         query("tokens.create"),
         *(t.token_id, t.name, digest, t.role, t.channel, t.endpoint, t.system_id, t.created_at, t.expires_at),
     )
-    return tag == "INSERT 0 1"
+    return created == 1
 
 
 async def find(database: Database, digest: bytes) -> Token | None:
@@ -52,7 +52,7 @@ async def list_tokens(database: Database, *, after: UUID | None = None, limit: i
 
 async def revoke(database: Database, name: str) -> bool:
     """End the live token of this name. False: there is none."""
-    return await database.run(query("tokens.revoke"), name) == "UPDATE 1"
+    return await database.changed(query("tokens.revoke"), name) == 1
 
 
 async def next_operator(database: Database) -> int:

@@ -19,7 +19,7 @@ from switchboard import __version__
 from switchboard.domain.errors import Unavailable
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
-from switchboard.store import lanes
+from switchboard.store import lanes, processes
 from switchboard.store.database import Database
 from switchboard.store.processes import NewProcess
 
@@ -83,5 +83,5 @@ class Registration:
 
 async def _register(database: Database) -> Claim:
     new = NewProcess("program", (), socket.gethostname(), os.getpid(), __version__, _TTL_S)
-    worker = await lanes.register_unlocked(database, new)
+    worker = await processes.register(database, new)
     return Claim(worker, StepLog(database, worker), keeps=lambda: False)

@@ -24,7 +24,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import Read
 from switchboard.store import classification_log as store
-from switchboard.store.classification_log import ClassificationFilter, ClassificationKey, Corrected, Sight
+from switchboard.store.classification_log import ClassificationFilter, Corrected, Sight
 
 __all__ = ["ClassificationFilter", "ClassificationLog"]
 
@@ -45,10 +45,10 @@ class ClassificationLog:
     ) -> tuple[list[Read], str | None]:
         """A page, newest message first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         wanted, sight = await self._within(caller, wanted)
-        key = key_of(cursor, tuple[UUID, Text, _Attempt])
-        before = None if key is None else ClassificationKey(*key)
+        before = key_of(cursor, tuple[UUID, Text, _Attempt])
         page = await store.list_classifications(self._database, wanted, sight, before=before, limit=limit)
-        following = _cursor_after(page[-1]) if len(page) == limit else None
+        last = page[-1] if len(page) == limit else None
+        following = None if last is None else cursor_after(last.request_id, last.team_id, last.n)
         return [one if one.seen else _without_words(one) for one in page], following
 
     async def cases(

@@ -43,7 +43,7 @@ from switchboard.store import (
 )
 from switchboard.store.books import Balance, KeptBooks
 from switchboard.store.inbox import StoredMessage
-from switchboard.store.ledger import DeliveryKey, Tally
+from switchboard.store.ledger import Tally
 from switchboard.store.stopping import stop_message
 from switchboard.store.teams import Overview, Wanted, overview
 
@@ -318,8 +318,7 @@ class Views:
         if caller.role == "agent":
             system_id = system_id or caller.system_id or ""
             await self._access.check_system(caller, "deliveries", system_id)
-        key = key_of(cursor, tuple[UUID, Text, Number])
-        before = None if key is None else DeliveryKey(*key)
+        before = key_of(cursor, tuple[UUID, Text, Number])
         page = await ledger.list_deliveries(
             self._database, before=before, limit=limit, system_id=system_id, state=state
         )
