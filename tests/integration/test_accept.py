@@ -419,8 +419,8 @@ async def test_two_commits_are_under_way_but_never_with_the_same_conversation(
 async def test_the_leg_rings_for_workers(database_url: str) -> None:
     rung: list[str] = []
     async with lab(database_url) as parts:
-        parts.notifier.subscribe("work", lambda: rung.append("work"))
-        await parts.accept.accept(submission())
+        with parts.notifier.subscribe("work", lambda: rung.append("work")):
+            await parts.accept.accept(submission())
         assert rung == ["work"]
 
 

@@ -20,6 +20,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
+from switchboard.lanes.background import cancelled
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store import compaction as store
@@ -64,10 +65,7 @@ class Compactor:
 
     async def aclose(self) -> None:
         """Stop what is running; nothing of it has happened."""
-        running = tuple(self._running)
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await cancelled(*self._running)
 
     async def compact(self, lane: LaneKey) -> str | None:
         """Compact the oldest entries of a lane; what went wrong, or None. Raises `Unavailable`."""

@@ -19,6 +19,7 @@ import structlog
 
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
+from switchboard.lanes.background import cancelled
 from switchboard.lanes.notifier import Notifier, delta_topic
 from switchboard.ports.engine import Delta
 from switchboard.store import deltas as store
@@ -65,8 +66,7 @@ class Deltas:
         """Store what is left, as far as that is soon possible."""
         if self._writing is not None:
             await asyncio.wait((self._writing,), timeout=_CLOSE_S)
-            self._writing.cancel()
-            await asyncio.gather(self._writing, return_exceptions=True)
+            await cancelled(self._writing)
 
     def _hear(self, writer: Writer, delta: Delta) -> None:
         told = self._told.setdefault(writer, [])

@@ -23,6 +23,7 @@ from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
+from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
@@ -179,23 +180,16 @@ class ReplyService:
             await require_free(self._database, request.channel, request.endpoint)
         pool = pull_pool(request.channel, request.endpoint)
         ring = asyncio.Event()
-        stop = self._notifier.subscribe(outbox_topic(pool), ring.set)
         deadline = asyncio.get_running_loop().time() + request.wait_s
-        try:
+        with self._notifier.subscribe(outbox_topic(pool), ring.set):
             while over is None or not over.is_set():
                 ring.clear()
                 leased = await self._lease(request, pool)
                 left = deadline - asyncio.get_running_loop().time()
                 if leased or left <= 0 or (over is not None and over.is_set()):
                     return leased
-                try:
-                    async with asyncio.timeout(min(left, _LOOK_EVERY_S)):
-                        await ring.wait()
-                except TimeoutError:
-                    pass
+                await wait_at_most(min(left, _LOOK_EVERY_S), ring)
             return []
-        finally:
-            stop()
 
     async def _lease(self, request: PullRequest, pool: str) -> list[LeasedRow]:
         take = partial(

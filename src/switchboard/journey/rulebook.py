@@ -23,6 +23,7 @@ from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.ports.channel import Implies
 from switchboard.store import remote_agents
@@ -173,8 +174,7 @@ class RuleBook:
     async def follow(self, every: float = 0.5) -> None:
         """Refresh on a notification about rules, and periodically. Runs until cancelled."""
         changed = asyncio.Event()
-        stop = self._notifier.subscribe(RULES, changed.set)
-        try:
+        with self._notifier.subscribe(RULES, changed.set):
             while True:
                 changed.clear()
                 try:
@@ -182,13 +182,7 @@ class RuleBook:
                     await self.look_around()
                 except Unavailable as error:
                     log.warning("rules not refreshed", reason=error.message)
-                try:
-                    async with asyncio.timeout(every):
-                        await changed.wait()
-                except TimeoutError:
-                    pass
-        finally:
-            stop()
+                await wait_at_most(every, changed)
 
 
 async def _load(database: Database, classifying: bool, implies: Implies) -> Rules:

@@ -16,6 +16,7 @@ from switchboard.core.turns.stop import COMMAND, answer
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
+from switchboard.lanes.background import cancelled
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import stopping as store
@@ -64,14 +65,12 @@ async def watched(database: Database, notifier: Notifier, item: Item, *, stopped
     wanted = asyncio.Event()
     if stopped:
         wanted.set()
-    stop = notifier.subscribe(_topic(item.lane, item.seq), wanted.set)
-    looking = asyncio.create_task(_look(database, item, wanted))
-    try:
-        yield wanted
-    finally:
-        stop()
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
+    with notifier.subscribe(_topic(item.lane, item.seq), wanted.set):
+        looking = asyncio.create_task(_look(database, item, wanted))
+        try:
+            yield wanted
+        finally:
+            await cancelled(looking)
 
 
 def _topic(lane: object, seq: int) -> str:

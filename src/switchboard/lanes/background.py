@@ -1,13 +1,14 @@
 """Work that goes on in the background for as long as a process needs it, restarted when it fails.
 
-Called by `app/wiring.py`, `app/database.py` and `turns/hosting.py`. Next: the caller's own coroutine.
+Called by `app/wiring.py`, `app/database.py` and `turns/hosting.py`; how one waits for an event, and ends tasks, also by
+many others. Next: the caller's own coroutine.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
 import structlog
@@ -17,13 +18,7 @@ log = structlog.get_logger(__name__)
 
 async def run_in_background(stack: AsyncExitStack, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run `work` until the stack is left."""
-    task = asyncio.create_task(keep_at(work))
-
-    async def end() -> None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    stack.push_async_callback(end)
+    stack.push_async_callback(cancelled, asyncio.create_task(keep_at(work)))
 
 
 async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 1.0) -> None:
@@ -40,3 +35,17 @@ async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 
         else:
             return
         await asyncio.sleep(pause)
+
+
+async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
+    """Until the event is set, or the time is over."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+async def cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """End the tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

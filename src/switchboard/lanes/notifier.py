@@ -80,16 +80,16 @@ class Notifier:
         finally:
             connection.terminate()
 
-    def subscribe(self, topic: str, hearer: Callable[[], None]) -> Callable[[], None]:
-        """Call `hearer` on every notification; returns a function that stops that."""
+    @contextlib.contextmanager
+    def subscribe(self, topic: str, hearer: Callable[[], None]) -> Iterator[None]:
+        """Call `hearer` on every notification."""
         self._hearers[topic].add(hearer)
-
-        def stop() -> None:
+        try:
+            yield
+        finally:
             self._hearers[topic].discard(hearer)
             if not self._hearers[topic]:
                 del self._hearers[topic]
-
-        return stop
 
     def _ring_here(self, topic: str) -> None:
         for hearer in tuple(self._hearers.get(topic, ())):

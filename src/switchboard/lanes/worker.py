@@ -12,7 +12,7 @@ import os
 import random
 import socket
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from time import monotonic
@@ -26,6 +26,7 @@ from switchboard.core.policy.shares import WEIGHTS
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
+from switchboard.lanes.background import cancelled, wait_at_most
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim, Handler, LaneKind
@@ -109,7 +110,7 @@ class Worker:
                 await session.run(self._registered)
             except Unavailable as error:
                 log.warning("worker interrupted", reason=error.message)
-                await _wait(self._stopping, 0.2 + random.random() * 0.3)
+                await wait_at_most(0.2 + random.random() * 0.3, self._stopping)
 
     def _registered(self, number: int) -> None:
         self.number = number
@@ -151,12 +152,12 @@ class _Session:
             # Self-fence, in whatever way we leave. From below: nothing more is claimed, what runs is cancelled, and
             # only then do we let go of the connection with the lock, after which others may take the lanes.
             stack.push_async_callback(self._cancel_running)
-            stack.callback(self._notifier.subscribe(WORK, self._wake.set))
+            stack.enter_context(self._notifier.subscribe(WORK, self._wake.set))
             claiming = asyncio.create_task(self._claim_loop())
             loops = [claiming, *(asyncio.create_task(loop()) for loop in (self._beat_loop, self._tend_loop))]
             if self._maintenance:
                 loops.append(asyncio.create_task(self._maintenance_loop()))
-            stack.push_async_callback(_cancel, loops)
+            stack.push_async_callback(cancelled, *loops)
             log.info("worker ready", worker=self._worker)
             registered(self._worker)
             await self._until_over(loops)
@@ -198,7 +199,7 @@ class _Session:
         try:
             done, _ = await asyncio.wait([*loops, *ends], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _cancel(ends)
+            await cancelled(*ends)
         for task in done:
             if task in loops and (error := task.exception()) is not None:
                 self._lost.set()
@@ -215,7 +216,7 @@ class _Session:
             await self._unless_lost(asyncio.wait(self._running, timeout=self._settings.drain))
         if self._lost.is_set():
             return  # the others see it by the lock, or by the beat
-        await _cancel([claiming])
+        await cancelled(claiming)
         await self._cancel_running()
         await store.release_worker(self._database, self._worker)
         self._notifier.notify(WORK)
@@ -223,10 +224,10 @@ class _Session:
     async def _unless_lost(self, waiting: Coroutine[Any, Any, object]) -> None:
         tasks = [asyncio.create_task(waiting), asyncio.create_task(self._lost.wait())]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await _cancel(tasks)
+        await cancelled(*tasks)
 
     async def _cancel_running(self) -> None:
-        await _cancel(tuple(self._running))
+        await cancelled(*self._running)
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
@@ -238,7 +239,7 @@ class _Session:
             for item in items:
                 self._start(item)
             if not used_up(quota, map(self._place, items)):
-                await _wait(self._wake, self._settings.poll)
+                await wait_at_most(self._settings.poll, self._wake)
 
     def _start(self, item: Item) -> None:
         task = asyncio.create_task(self._work(item))
@@ -381,21 +382,6 @@ async def _failure(task: MaintenanceTask) -> str | None:
         log.exception("maintenance failed", task=task.name)
         return repr(error)[:500]
     return None
-
-
-async def _wait(event: asyncio.Event, timeout: float) -> None:
-    try:
-        async with asyncio.timeout(timeout):
-            await event.wait()
-    except TimeoutError:
-        pass
-
-
-async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    cancelled = tuple(tasks)
-    for task in cancelled:
-        task.cancel()
-    await asyncio.gather(*cancelled, return_exceptions=True)
 
 
 async def _close(connection: asyncpg.Connection) -> None:

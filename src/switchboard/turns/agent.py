@@ -34,6 +34,7 @@ from switchboard.domain.routing import SWITCHBOARD, Member, SystemId
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg
+from switchboard.lanes.background import cancelled, wait_at_most
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier, settled_topic
 from switchboard.ports.engine import EngineFailure, Fenced, Parked
@@ -123,9 +124,7 @@ class ButlerAgent:
         """Wait so many seconds for what was started; what is not ready then has changed nothing."""
         if self._compacting:
             _, late = await asyncio.wait(self._compacting, timeout=within)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await cancelled(*late)
 
     def require_butler(self) -> None:
         """Raises NotFound where there is no such butler, and ConfigurationError for one of another engine."""
@@ -169,18 +168,16 @@ class ButlerAgent:
 
     async def _answered(self, request_id: RequestId) -> ProcessedMessage:
         ring = asyncio.Event()
-        stop = self._parts.notifier.subscribe(settled_topic(request_id), ring.set)
         pause = _LOOK_EVERY_S
-        try:
+        with self._parts.notifier.subscribe(settled_topic(request_id), ring.set):
             while (found := await self._found(request_id)).state == "pending":
                 if await self._worked(found):
                     pause = _LOOK_EVERY_S
                 else:
-                    await _ring_or_timeout(ring, pause)
+                    await wait_at_most(pause, ring)
+                    ring.clear()
                     pause = min(pause * 1.5, _LOOK_AT_LEAST_EVERY_S)
             return _processed(found)
-        finally:
-            stop()
 
     async def _found(self, request_id: RequestId) -> store.FoundDelivery:
         database = self._parts.database
@@ -294,13 +291,6 @@ def _configured() -> Iterator[None]:
         yield
     except EngineFailure as error:
         raise ConfigurationError(str(error)) from error
-
-
-async def _ring_or_timeout(ring: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await ring.wait()
-    ring.clear()
 
 
 def _processed(found: store.FoundDelivery) -> ProcessedMessage:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from switchboard.domain.llm import Image
+from switchboard.lanes.background import cancelled
 from switchboard.ports.engine import Delta
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage
 
@@ -69,8 +70,7 @@ async def stream_message(  # noqa: PLR0913 - as above
             yield Delta(0, answer.content)
         yield answer
     finally:
-        call.cancel()
-        await asyncio.gather(call, return_exceptions=True)
+        await cancelled(call)
 
 
 async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> None:

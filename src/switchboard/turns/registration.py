@@ -17,6 +17,7 @@ import structlog
 
 from switchboard import __version__
 from switchboard.domain.errors import Unavailable
+from switchboard.lanes.background import cancelled
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
 from switchboard.store import lanes, processes
@@ -48,8 +49,7 @@ class Registration:
         try:
             yield registration
         finally:
-            beating.cancel()
-            await asyncio.gather(beating, return_exceptions=True)
+            await cancelled(beating)
             with contextlib.suppress(Unavailable):
                 await lanes.release_worker(database, registration.claim.worker)
 

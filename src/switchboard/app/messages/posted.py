@@ -12,6 +12,7 @@ from typing import Final
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.accounts import AccountId
 from switchboard.domain.errors import Overloaded
+from switchboard.lanes.background import cancelled
 from switchboard.lanes.notifier import Notifier, posted_topic
 from switchboard.store import posted as store
 from switchboard.store.database import Database
@@ -49,9 +50,8 @@ class PostedService:
         """The events after that number; waits up to `wait_s` s for the first, until `gone` is set."""
         await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
         ring = asyncio.Event()
-        stop = self._notifier.subscribe(posted_topic(account.channel, account.endpoint), ring.set)
         end = asyncio.get_running_loop().time() + wait_s
-        try:
+        with self._notifier.subscribe(posted_topic(account.channel, account.endpoint), ring.set):
             while not (found := await self._page(account, after)) and not gone.is_set():
                 left = end - asyncio.get_running_loop().time()
                 if left <= 0:
@@ -59,8 +59,6 @@ class PostedService:
                 await _either(ring, gone, min(left, _LOOK_EVERY_S))
                 ring.clear()
             return found
-        finally:
-            stop()
 
     async def settle(self, caller: Principal, account: AccountId, lease: int, upto: int) -> None:
         """The connector has made of them what they are. Raises Conflict if its lease has ended."""
@@ -79,6 +77,4 @@ async def _either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> N
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        await cancelled(*waiting)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Literal
@@ -21,6 +21,7 @@ from switchboard.app.cursors import Number, Text, cursor_after, key_of
 from switchboard.app.messages.views import Replies, ReplyView, Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
+from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
 from switchboard.store.deltas import Asked, MessageStanding, Piece, Position
@@ -263,15 +264,11 @@ class Stream:
     @contextmanager
     def _listening(self) -> Iterator[_Signals]:
         signals, notifier = _Signals(), self._runtime.notifier
-        stops = (
+        with (
             notifier.subscribe(delta_topic(self._request_id), signals.more),
             notifier.subscribe(settled_topic(self._request_id), signals.settle),
-        )
-        try:
+        ):
             yield signals
-        finally:
-            for stop in stops:
-                stop()
 
 
 class _Signals:
@@ -295,9 +292,7 @@ class _Signals:
 
     async def wait(self, seconds: float) -> None:
         """Until there is one, at most so long; one since the last time counts."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._given.wait()
+        await wait_at_most(seconds, self._given)
         self._given.clear()
 
 

@@ -28,6 +28,7 @@ from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_descrip
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
 from switchboard.journey.stopping import announce
+from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import (
     books,
@@ -264,18 +265,15 @@ class Views:
         """
         await self.own(caller, request_id)
         ring = asyncio.Event()
-        stop = self._runtime.notifier.subscribe(settled_topic(request_id), ring.set)
         deadline = asyncio.get_running_loop().time() + wait_s
-        try:
+        with self._runtime.notifier.subscribe(settled_topic(request_id), ring.set):
             while True:
                 ring.clear()
                 now = await self._replies(request_id)
                 left = deadline - asyncio.get_running_loop().time()
                 if now.settled or len(now.replies) > seen or left <= 0 or gone.is_set():
                     return now
-                await _ring_or_timeout(ring, min(left, _LOOK_EVERY_S))
-        finally:
-            stop()
+                await wait_at_most(min(left, _LOOK_EVERY_S), ring)
 
     async def stop(self, caller: Principal, request_id: UUID) -> Stopping:
         """End the turns of a message with what they have. Raises NotFound."""
@@ -393,14 +391,6 @@ class Views:
     async def books(self, *, now: bool) -> KeptBooks:
         """What a worker found when it balanced the books last, or, if it is to be `now`, what we find."""
         return await (books.balance_now(self._database) if now else books.kept_books(self._database))
-
-
-async def _ring_or_timeout(ring: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await ring.wait()
-    except TimeoutError:
-        pass
 
 
 def message_view(stored: StoredMessage) -> MessageView:
