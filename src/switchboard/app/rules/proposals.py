@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, TypeVar
@@ -219,8 +219,4 @@ def _refuse_many_key_sets(runtime: Runtime, written: Iterable[Rule]) -> None:
 def _disables(change: RuleChange) -> bool:
     """A rule whose target has gone must still be possible to switch off."""
     before, after = change.before, change.after
-    return before is not None and after is not None and not after.active and _rest(before) == _rest(after)
-
-
-def _rest(rule: Rule) -> tuple[object, ...]:
-    return rule.name, rule.channel, dict(rule.filters), rule.targets, rule.priority, rule.copy, rule.reply_to_automatic
+    return before is not None and after is not None and draft_of(after) == replace(draft_of(before), active=False)

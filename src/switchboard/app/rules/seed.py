@@ -20,9 +20,10 @@ from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.settings import ENGINES, FILE_NAME, source_of
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
+from switchboard.core.routing.draft import Edit, draft_of, gist, new_rule
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import ConfigurationError, InvalidInput
-from switchboard.domain.routing import Member, Rule, RuleDraft, SystemId, Team, TeamId
+from switchboard.domain.routing import Member, Rule, SystemId, Team, TeamId
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
 from switchboard.store.rules import list_rules
@@ -130,27 +131,13 @@ async def _warn_of_other_rules(database: Database, sources: Sequence[SeedFile]) 
         if team_id not in known:
             continue
         _, in_force = await list_rules(database, team_id)
-        if {_gist(rule) for rule in source.content.rules} != {_gist(rule) for rule in in_force}:
+        if set(map(gist, source.content.rules)) != {gist(draft_of(rule)) for rule in in_force}:
             log.warning(
                 "the rules in the file differ from those in force; a file only seeds the rules of a new team",
                 team=team_id,
                 file=str(source.file),
                 remedy="change the rules in force: `switchboard rules update`, or `rules export`, edit, `rules import`",
             )
-
-
-def _gist(rule: Rule | RuleDraft) -> tuple[object, ...]:
-    filters = tuple(sorted(rule.filters.items()))
-    return (
-        rule.name,
-        rule.channel,
-        filters,
-        rule.targets,
-        rule.priority,
-        rule.active,
-        rule.copy,
-        rule.reply_to_automatic,
-    )
 
 
 def _written(teams: Sequence[Mapping[str, object]]) -> list[SeedFile]:
@@ -184,25 +171,8 @@ def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 
 def _rules(content: TeamFile, author: str, now: datetime) -> list[Rule]:
-    return [_rule(draft, content.team.team_id, author, now) for draft in content.rules]
-
-
-def _rule(draft: RuleDraft, team_id: TeamId, author: str, now: datetime) -> Rule:
-    return Rule(
-        rule_id=new_uuid7(),
-        team_id=team_id,
-        name=draft.name,
-        channel=draft.channel,
-        filters=draft.filters,
-        targets=draft.targets,
-        created_at=now,
-        priority=draft.priority,
-        active=draft.active,
-        copy=draft.copy,
-        reply_to_automatic=draft.reply_to_automatic,
-        created_by=author,
-        updated_by=author,
-    )
+    edit = Edit(author, now, new_uuid7)
+    return [new_rule(draft, content.team.team_id, edit) for draft in content.rules]
 
 
 def _check(sources: Sequence[SeedFile], rules: Sequence[Rule], channels: Channels) -> None:

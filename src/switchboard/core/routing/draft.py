@@ -7,10 +7,10 @@ a rule. Next: `core/routing/check.py`, which says whether the rule makes sense i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from switchboard.core.words import near, or_list
@@ -227,31 +227,22 @@ def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
 
 def draft_of(rule: Rule) -> RuleDraft:
     """The parts that the author wrote."""
-    return RuleDraft(
-        rule.name,
-        rule.channel,
-        rule.targets,
-        rule.filters,
-        rule.priority,
-        rule.active,
-        rule.copy,
-        rule.reply_to_automatic,
-    )
+    return RuleDraft(**written_parts(rule))
+
+
+def written_parts(rule: Rule | RuleDraft) -> dict[str, Any]:
+    """The parts that the author wrote, by name."""
+    return {name: getattr(rule, name) for name in DRAFT_KEYS}
+
+
+def gist(draft: RuleDraft) -> Hashable:
+    """The same for drafts that say the same."""
+    return frozenset((written_parts(draft) | {"filters": frozenset(draft.filters.items())}).items())
 
 
 def with_draft(rule: Rule, draft: RuleDraft) -> Rule:
     """The same rule with new contents."""
-    return replace(
-        rule,
-        name=draft.name,
-        channel=draft.channel,
-        targets=draft.targets,
-        filters=draft.filters,
-        priority=draft.priority,
-        active=draft.active,
-        copy=draft.copy,
-        reply_to_automatic=draft.reply_to_automatic,
-    )
+    return replace(rule, **written_parts(draft))
 
 
 def new_rule(draft: RuleDraft, team_id: TeamId, edit: Edit, source: str = "") -> Rule:
@@ -259,15 +250,8 @@ def new_rule(draft: RuleDraft, team_id: TeamId, edit: Edit, source: str = "") ->
     return Rule(
         rule_id=edit.new_id(),
         team_id=team_id,
-        name=draft.name,
-        channel=draft.channel,
-        filters=draft.filters,
-        targets=draft.targets,
+        **written_parts(draft),
         created_at=edit.now,
-        priority=draft.priority,
-        active=draft.active,
-        copy=draft.copy,
-        reply_to_automatic=draft.reply_to_automatic,
         created_by=edit.author,
         updated_by=edit.author,
         updated_at=edit.now,

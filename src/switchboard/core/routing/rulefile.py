@@ -25,7 +25,16 @@ from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.core.routing.draft import DRAFT_KEYS, DocumentReader, Edit, draft_of, shown, with_draft
+from switchboard.core.routing.draft import (
+    DRAFT_KEYS,
+    DocumentReader,
+    Edit,
+    draft_of,
+    gist,
+    shown,
+    with_draft,
+    written_parts,
+)
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Filters, Rule, RuleChange, RuleDraft, SystemId, Target, TeamId
 
@@ -44,6 +53,19 @@ def rule_json(rule: Rule) -> JsonObject:
     return {
         "rule_id": str(rule.rule_id),
         "team_id": rule.team_id,
+        **_written_json(rule),
+        "version": rule.version,
+        "source": rule.source,
+        "created_by": rule.created_by,
+        "updated_by": rule.updated_by,
+        "created_at": _in_utc(rule.created_at),
+        "updated_at": None if rule.updated_at is None else _in_utc(rule.updated_at),
+    }
+
+
+def _written_json(rule: Rule | RuleDraft) -> JsonObject:
+    """Of its JSON form what its author wrote."""
+    return {
         "name": rule.name,
         "channel": rule.channel,
         "filters": filters_json(rule.filters),
@@ -52,12 +74,6 @@ def rule_json(rule: Rule) -> JsonObject:
         "active": rule.active,
         "copy": rule.copy,
         "reply_to_automatic": rule.reply_to_automatic,
-        "version": rule.version,
-        "source": rule.source,
-        "created_by": rule.created_by,
-        "updated_by": rule.updated_by,
-        "created_at": _in_utc(rule.created_at),
-        "updated_at": None if rule.updated_at is None else _in_utc(rule.updated_at),
     }
 
 
@@ -165,17 +181,9 @@ def render_rule_file(file: RuleFile) -> JsonObject:
 
 
 def _rendered(rule: FileRule) -> JsonObject:
-    draft = rule.draft
     form: JsonObject = {
         "rule_id": None if rule.rule_id is None else str(rule.rule_id),
-        "name": draft.name,
-        "channel": draft.channel,
-        "filters": filters_json(draft.filters),
-        "targets": [target_json(target) for target in draft.targets],
-        "priority": draft.priority,
-        "active": draft.active,
-        "copy": draft.copy,
-        "reply_to_automatic": draft.reply_to_automatic,
+        **_written_json(rule.draft),
         "source": rule.source,
         "created_by": rule.created_by,
         "created_at": None if rule.created_at is None else _in_utc(rule.created_at),
@@ -322,7 +330,7 @@ def _meant(file: RuleFile, in_force: Iterable[Rule]) -> dict[_Place, Rule]:
     named = {one.rule_id for _, one in _places(file)}
     free = {rule.rule_id: rule for rule in in_force if rule.rule_id not in named}
     found: dict[_Place, Rule] = {}
-    for likeness in (_all_of, _name_of):
+    for likeness in (gist, _name_of):
         alike: dict[Hashable, list[Rule]] = {}
         for rule in reversed(free.values()):
             alike.setdefault((rule.team_id, likeness(draft_of(rule))), []).append(rule)
@@ -337,26 +345,13 @@ def _name_of(draft: RuleDraft) -> Hashable:
     return draft.name
 
 
-def _all_of(draft: RuleDraft) -> Hashable:
-    filters = frozenset(draft.filters.items())
-    flags = (draft.active, draft.copy, draft.reply_to_automatic)
-    return draft.name, draft.channel, filters, draft.targets, draft.priority, flags
-
-
 def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
     """A new rule: what the file says, the rest from this edit. Age and id of a rule decide which fires first."""
     return Rule(
         rule_id=one.rule_id or edit.new_id(),
         team_id=team_id,
-        name=one.draft.name,
-        channel=one.draft.channel,
-        filters=one.draft.filters,
-        targets=one.draft.targets,
+        **written_parts(one.draft),
         created_at=one.created_at or edit.now,
-        priority=one.draft.priority,
-        active=one.draft.active,
-        copy=one.draft.copy,
-        reply_to_automatic=one.draft.reply_to_automatic,
         created_by=edit.author if one.created_by is None else one.created_by,
         updated_by=edit.author if one.updated_by is None else one.updated_by,
         updated_at=one.updated_at or edit.now,
