@@ -180,7 +180,7 @@ class Access:
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated("a token is required: send the header Authorization: Bearer sb_…")
-        digest = sha256(secret.encode()).digest()
+        digest = _digest(secret)
         if secret.startswith(SESSION_PREFIX):
             return await self._session(digest)
         known = self._cached(digest) or await self._looked_up(digest)

@@ -36,10 +36,10 @@ def key_of(cursor: str | None, kind: type[_Key]) -> _Key | None:
         raise bad_cursor() from None
 
 
-def uuid_cursor(cursor: str) -> UUID:
-    """The id that a list stopped at. Raises InvalidInput."""
+def uuid_cursor(cursor: str | None) -> UUID | None:
+    """The id that a list stopped at; None: from the beginning. Raises InvalidInput."""
     try:
-        return UUID(cursor)
+        return None if cursor is None else UUID(cursor)
     except ValueError:
         raise bad_cursor() from None
 

@@ -52,8 +52,13 @@ def shown_endpoint(member: Member, remote_agent: RemoteAgent | None) -> str | No
     """The URL that is called, without user, password, query and fragment: they may be secret."""
     set_for_him, own = (None, False) if remote_agent is None else (remote_agent.endpoint, remote_agent.own_endpoint)
     url = endpoint_in_use(member.options, set_for_him, own=own) if member.engine == ENGINE else None
+    return None if url is None else _without_secrets(url)
+
+
+def _without_secrets(url: str) -> str | None:
+    """None: it is no URL."""
     try:
-        return None if url is None else str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
+        return str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
     except (httpx2.InvalidURL, UnicodeError):
         return None
 
@@ -216,7 +221,4 @@ def _check_length(said: Announcement) -> None:
 
 def _host(url: str | None) -> str | None:
     """What the audit trail keeps of a URL."""
-    try:
-        return None if url is None else str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
-    except (httpx2.InvalidURL, UnicodeError):
-        return "invalid"
+    return None if url is None else _without_secrets(url) or "invalid"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 
 from switchboard.llm.build import Sessions
@@ -21,8 +21,7 @@ async def open_models(specs: Sequence[ModelSpec]) -> AsyncIterator[OpenModels]:
     """
     sessions = Sessions(specs)
     book = DayBook(lambda: datetime.now(UTC).date())
-    models = OpenModels(sessions, Dispatcher(sessions.models, book, context=sessions.contexts.of))
-    try:
+    async with aclosing(
+        OpenModels(sessions, Dispatcher(sessions.models, book, context=sessions.contexts.of))
+    ) as models:
         yield models
-    finally:
-        await models.aclose()

@@ -58,7 +58,7 @@ class ClassificationLog:
 
         For a team, that is the butler its present rules lead to; where they lead to none, there is no case.
         """
-        before = None if cursor is None else uuid_cursor(cursor)
+        before = uuid_cursor(cursor)
         found = await store.corrected(self._database, team_id, limit, before=before)
         following = str(found[-1].request_id) if len(found) == limit else None
         expected = ((one, self._expected(one)) for one in found)
@@ -104,7 +104,3 @@ def _items(result: JsonMapping, name: str) -> Sequence[JsonMapping]:
 
 def _name_of(one: store.Corrected) -> str:
     return f"{one.request_id}: {one.correction}" if one.correction else str(one.request_id)
-
-
-def _cursor_after(one: Read) -> str:
-    return cursor_after(one.request_id, one.team_id, one.n)

@@ -9,7 +9,7 @@ so for them the server must run. Settings enter; a `Tried` per model leaves. Nex
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -233,11 +233,11 @@ async def with_habits(settings: Settings, model: ModelSettings, place: ModelTest
         return tried
     asked = model.model_copy(update={"schemas": True})
     request = replace(_FORM, deadline=model.timeout, whole=False)
-    report = await _asked(settings, asked, place, request, _fits)
+    report = await _asked(settings, asked, place, request)
     tried = _spent(tried, report)
     refused = report.reply is None and bool(refused_schema(report))
     if refused:
-        report = await _asked(settings, asked, place, without_schema(request), _fits)
+        report = await _asked(settings, asked, place, without_schema(request))
         tried = _spent(tried, report)
     if report.reply is None:
         return replace(tried, schemas=False if refused else None)
@@ -274,11 +274,8 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
     """
     if not tried.ok or model.profile != "local":
         return tried
-    sessions = Sessions([model.spec])
-    try:
+    async with aclosing(Sessions([model.spec])) as sessions:
         context = await sessions.contexts.of(model.spec)
-    finally:
-        await sessions.aclose()
     if await _finds_word(settings, model, place, context) is not False:
         return tried
     if not await _finds_word(settings, model, place, SHORT):
@@ -289,7 +286,7 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
 async def _finds_word(settings: Settings, model: ModelSettings, place: ModelTestPlace, context: int) -> bool | None:
     """Whether a word at the head of so long a request reaches the model; None if it did not answer."""
     request = replace(sentinel(context), deadline=model.timeout)
-    reply = (await _asked(settings, model, place, request, _fits)).reply
+    reply = (await _asked(settings, model, place, request)).reply
     return None if reply is None else kept_sentinel(reply)
 
 
@@ -298,23 +295,16 @@ async def _asked(
     model: ModelSettings,
     place: ModelTestPlace,
     request: Request,
-    wrong: Callable[[Reply], Awaitable[str | None]],
+    wrong: Callable[[Reply], Awaitable[str | None]] | None = None,
 ) -> Report:
     """What came of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
-    sessions = Sessions([model.spec])
-    try:
+    async with aclosing(Sessions([model.spec])) as sessions:
         dispatcher = Dispatcher(sessions.models, _spending(place), DispatchLimits(settings.spending.cap))
         terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
         report = await dispatcher.run(request, terms)
         if report.reply is not None and place.database is not None:
             await model_usage.trust_keys(place.database, model.name)
         return report
-    finally:
-        await sessions.aclose()
-
-
-async def _fits(_: Reply) -> str | None:
-    return None
 
 
 async def _unfit(reply: Reply) -> str | None:

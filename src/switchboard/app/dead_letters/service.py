@@ -59,7 +59,7 @@ class DeadLetterService:
     ) -> tuple[list[ShownDeadLetter], str | None]:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         wanted = await self._reach.within(caller, wanted)
-        before = None if cursor is None else uuid_cursor(cursor)
+        before = uuid_cursor(cursor)
         page = await store.list_dead_letters(
             self._database, wanted, self._reach.reader(caller), before=before, limit=limit
         )
@@ -118,7 +118,7 @@ class DeadLetterService:
         except BeyondReach:
             await self._refuse(caller, wanted.to, {"teams": list(filtered.teams or ())})
             raise
-        after = None if wanted.after is None else uuid_cursor(wanted.after)
+        after = uuid_cursor(wanted.after)
         matched = await store.count_pending(self._database, filtered, after=after)
         failed: list[Failure] = []
         would: list[Simulated] = []

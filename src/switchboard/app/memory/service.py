@@ -34,7 +34,7 @@ class MemoryService:
         self, caller: Principal, wanted: FactFilter, *, limit: int, cursor: str | None
     ) -> tuple[list[ShownFact], str | None]:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
-        below = None if cursor is None else uuid_cursor(cursor)
+        below = uuid_cursor(cursor)
         page = await facts.list_facts(self._database, wanted.system_id, wanted.author, below, limit)
         await self._audit(caller, "read", {"system_id": wanted.system_id, "author": wanted.author, "facts": len(page)})
         return page, str(page[-1].fact_id) if len(page) == limit else None
@@ -65,7 +65,7 @@ class MemoryService:
         self, caller: Principal, system_id: str | None, *, limit: int, cursor: str | None
     ) -> tuple[list[ShownSummary], str | None]:
         """A page, newest first, and the cursor of the next. Raises InvalidInput."""
-        below = None if cursor is None else uuid_cursor(cursor)
+        below = uuid_cursor(cursor)
         page = list(await compaction.list_summaries(self._database, system_id, below, limit))
         await self._audit(caller, "read", {"system_id": system_id, "summaries": len(page)})
         return page, str(page[-1].summary_id) if len(page) == limit else None

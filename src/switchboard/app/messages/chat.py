@@ -181,7 +181,7 @@ class ChatService:
         self, speaker: Speaker, session: str, *, limit: int, cursor: str | None
     ) -> tuple[list[ChatEntry], str | None]:
         """A page of a session, newest first, and the cursor of the next. Raises InvalidInput, Unavailable."""
-        before = None if cursor is None else uuid_cursor(cursor)
+        before = uuid_cursor(cursor)
         written = await chats.page(self._database, self._conversation(speaker, session), limit, before)
         replies: dict[UUID, list[ReplyView]] = {}
         for one in await chats.replies(self._database, [message.request_id for message in written]):

@@ -219,11 +219,6 @@ def _turned_away(outcomes: Sequence[Acceptance | SwitchboardError]) -> Switchboa
     return None
 
 
-def split_batch(body: bytes) -> list[bytes]:
-    """The envelopes of a batch, byte for byte. Raises InvalidInput."""
-    return wire.split_batch(body)
-
-
 def encode_batch(envelopes: Sequence[object]) -> list[bytes]:
     """Envelopes that came by MCP as bytes, 1 to 200; see `encode_envelope`. Raises InvalidInput."""
     if not 1 <= len(envelopes) <= MAX_BATCH:
@@ -246,11 +241,6 @@ def encode_envelope(envelope: object) -> bytes:
         return json.dumps(envelope).encode()
     except RecursionError:
         raise InvalidInput("the JSON is nested too deeply", code="too_deep") from None
-
-
-def ingest_schema() -> JsonMapping:
-    """The published JSON Schema of `ingest.v1`."""
-    return wire.json_schema()
 
 
 async def _parse_all(caller: Principal, items: Sequence[bytes], now: datetime) -> list[Submission | SwitchboardError]:

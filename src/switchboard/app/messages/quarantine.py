@@ -69,7 +69,7 @@ class QuarantineService:
         if caller.role == "connector":
             wanted = Wanted(wanted.channel or caller.channel, wanted.endpoint or caller.endpoint, wanted.replay)
             await self._access.check_endpoint(caller, "quarantine", wanted.channel or "", wanted.endpoint or "")
-        before = None if cursor is None else uuid_cursor(cursor)
+        before = uuid_cursor(cursor)
         page = await store.list_events(self._database, wanted, before=before, limit=limit)
         return page, str(page[-1].quarantine_id) if len(page) == limit else None
 

@@ -218,7 +218,7 @@ class Views:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         if caller.role == "connector":
             channel, endpoint = await self._own_endpoint(caller, channel, endpoint)
-        before = None if cursor is None else uuid_cursor(cursor)
+        before = uuid_cursor(cursor)
         page = await inbox.list_messages(
             self._database, before=before, limit=limit, channel=channel, endpoint=endpoint, state=state
         )
@@ -320,7 +320,9 @@ class Views:
         page = await ledger.list_deliveries(
             self._database, before=before, limit=limit, system_id=system_id, state=state
         )
-        return page, _cursor_after(page[-1]) if len(page) == limit else None
+        if len(page) < limit:
+            return page, None
+        return page, cursor_after(page[-1].request_id, page[-1].system_id, page[-1].seq)
 
     async def teams(self, reach: Reach, *, limit: int, cursor: str | None) -> tuple[int, list[TeamView], str | None]:
         """The version of the rules in force, a page of its teams, and the cursor of the next.
@@ -354,7 +356,7 @@ class Views:
         self, state: OutboxState | None, *, limit: int, cursor: str | None
     ) -> tuple[list[OutboxRow], str | None]:
         """A page of the replies of all endpoints, newest first, and the cursor of the next. Raises InvalidInput."""
-        before = None if cursor is None else uuid_cursor(cursor)
+        before = uuid_cursor(cursor)
         page = await outbox.page_of_replies(self._database, state=state, before=before, limit=limit)
         return page, str(page[-1].outbox_id) if len(page) == limit else None
 
@@ -430,7 +432,3 @@ def _rule(rule: Rule) -> RuleView:
     return RuleView(
         **{name: getattr(rule, name) for name in names}, targets=[target_json(target) for target in rule.targets]
     )
-
-
-def _cursor_after(delivery: ShownDelivery) -> str:
-    return cursor_after(delivery.request_id, delivery.system_id, delivery.seq)

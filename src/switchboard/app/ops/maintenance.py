@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -173,9 +174,7 @@ class DeadLetterMaintenance:
         """Tell each System4 in a notice or two of the dead letters that wait for it; returns how many."""
         told = 0
         for handler in await dead_letters.waiting_handlers(self._database):
-            count = 0
-            while some := await dead_letters.digest(self._database, handler):
-                count += some
+            count = await _all(partial(dead_letters.digest, self._database, handler))
             log.info("dead letters reported in a digest", system_id=handler, dead_letters=count)
             told += count
         if told:
@@ -208,10 +207,7 @@ class DeadLetterMaintenance:
 
     async def empty(self, keep_days: int) -> int:
         """Throw away payloads of dead letters that were handled longer ago; returns how many."""
-        emptied = 0
-        while count := await dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE):
-            emptied += count
-        return emptied
+        return await _all(lambda: dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE))
 
 
 def _log(report: DeadLetterReport) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from switchboard.app.messages.intake import MAIL, split_batch
+from switchboard.app.messages.intake import MAIL
+from switchboard.core.envelope.read import split_batch
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer, FilesAnswer
 from switchboard.server.fastpath.direct import whole_body

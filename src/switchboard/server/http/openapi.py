@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from switchboard.app.messages.intake import ingest_schema
+from switchboard.core.envelope.read import json_schema
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.server.http.gate import is_public
 from switchboard.server.http.schema_names import TAGS, published_name
@@ -60,7 +60,7 @@ def _illustrate(body: JsonMapping, by_media_type: JsonMapping) -> None:
 
 def _envelope_schemas() -> JsonObject:
     """`Envelope` and its parts as components: JSON Schema keeps them under $defs, OpenAPI under components."""
-    schema = dict(ingest_schema())
+    schema = json_schema()
     parts = schema.pop("$defs", {})
     for key in ("$schema", "$id"):
         schema.pop(key, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchboard.app.messages.intake import ingest_schema
+from switchboard.core.envelope.read import json_schema
 from switchboard.core.planning.schemas import pipeline_schema, route_decision_schema
 from switchboard.core.remote_agents import response_schema, route_schema
 from switchboard.domain.json_values import JsonObject
@@ -15,7 +15,7 @@ router = router_of("public", prefix="/schemas")
 @router.get("/ingest.v1.json", operation_id="get_ingest_schema", summary="Get the JSON Schema of ingest.v1")
 async def ingest() -> JsonObject:
     """The envelope that `POST /v1/ingest` accepts."""
-    return dict(ingest_schema())
+    return json_schema()
 
 
 @router.get("/route.v1.json", operation_id="get_route_schema", summary="Get the JSON Schema of route.v1")
