@@ -23,6 +23,7 @@ from switchboard.core.policy.budget import Amount, Cap, SenderCaps
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.classification import Candidate, Utterance
 from switchboard.domain.llm import (
+    Bill,
     ChatMessage,
     FailureKind,
     ModelAttempt,
@@ -42,7 +43,7 @@ from switchboard.llm.build import Sessions
 from switchboard.llm.dispatch import Dispatcher, DispatchLimits, Terms
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import ModelSpec
-from switchboard.llm.spending import DayBook
+from switchboard.llm.spending import DayBook, Reserved
 from switchboard.testing.scripted_llm import (
     Call,
     Garbage,
@@ -103,6 +104,19 @@ class Scripted:
             self.running -= 1
 
 
+class Billed(DayBook):
+    """The book of a day that keeps the bills as well."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: TODAY)
+        self.bills: list[Bill] = []
+
+    async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
+        await super().settle(reserved, bill)
+        if bill is not None:
+            self.bills.append(bill)
+
+
 GOOD = Said(calls=(ToolCall("route_to_butler", {"butler": "health"}),), usage=Usage(1000, 100), stop_reason="end")
 DOWN = ModelFailure("unavailable", "down")
 
@@ -137,7 +151,7 @@ async def test_a_model_that_fails_is_followed_by_the_next_in_order() -> None:
             spec("openai", "http://127.0.0.1:9", "never"),
         ]
         sessions = Sessions(specs)
-        book = DayBook(lambda: TODAY)
+        book = Billed()
         report = await Dispatcher(sessions.models, book).run(request(), Terms("classification"))
         await sessions.aclose()
     assert outcomes(report.attempts) == [("first", "unavailable"), ("second", "garbage"), ("third", "answered")]
@@ -606,7 +620,7 @@ async def test_the_report_when_no_model_answers() -> None:
 
 
 async def test_each_asker_uses_and_pays_for_its_own_models() -> None:
-    book, models = DayBook(lambda: TODAY), [Scripted(name, lambda _: GOOD) for name in ("a", "b")]
+    book, models = Billed(), [Scripted(name, lambda _: GOOD) for name in ("a", "b")]
     pairs = [(ModelSpec(one.name, "openai", "m"), one) for one in models]
     one = Dispatcher(pairs, book)
     assert by(await one.run(request(), Terms("turn", models=("b", "a")))) == "b"

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
-from switchboard.agents.mcp import McpEngine, route_request
+from switchboard.agents.mcp import Carried, McpEngine, route_request
 from switchboard.core.remote_agents import route_schema
 from switchboard.domain.envelope import Attachment
 from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
@@ -86,7 +86,7 @@ async def test_what_a_remote_butler_is_given(remote: Remote, engine: McpEngine) 
     record = Record()
     await engine.run(turn, MemoryJournal(record))
     call = remote.calls[-1]
-    Validator(route_schema()).validate(route_request(turn, record.key("mcp"), "t").model_dump(mode="json"))
+    Validator(route_schema()).validate(route_request(turn, record.key("mcp"), "t", Carried()).model_dump(mode="json"))
     assert call["key"] == str(record.key("mcp"))
     assert call["request_context"]["request_id"] == str(turn.request_id)
     assert call["request_context"]["source_sender_identity"] == "alice"

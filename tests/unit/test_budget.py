@@ -20,6 +20,8 @@ from switchboard.core.policy.budget import (
     reserve,
     settle,
 )
+from switchboard.domain.llm import Bill, Usage
+from switchboard.llm.spending import DayBook, Reserved
 
 TODAY = date(2026, 6, 1)
 _AMOUNTS = st.builds(Amount, st.integers(0, 100), st.integers(0, 100))
@@ -114,6 +116,24 @@ def test_a_new_day_has_spent_nothing_but_what_still_runs_stays_reserved() -> Non
     account = BudgetAccount(TODAY, Amount(90), Amount(7))
     assert on(account, TODAY + timedelta(days=1)) == BudgetAccount(TODAY + timedelta(days=1), ZERO, Amount(7))
     assert on(account, TODAY) == account
+
+
+async def test_the_book_of_a_process_does_not_grow_with_its_bills() -> None:
+    one, two = [DayBook(_today), DayBook(_today)]
+    await _used(one, 2, Usage(1000))
+    await _used(two, 1, Usage(2000))
+    assert vars(one) == vars(two)
+
+
+def _today() -> date:
+    return TODAY
+
+
+async def _used(book: DayBook, times: int, usage: Usage) -> None:
+    for _ in range(times):
+        reserved = await book.reserve(Amount(usage.tokens), Cap())
+        assert isinstance(reserved, Reserved)
+        await book.settle(reserved, Bill("turn", "small", usage))
 
 
 def test_neither_a_clock_set_back_nor_a_message_begins_a_new_day() -> None:

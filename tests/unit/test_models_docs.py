@@ -114,5 +114,5 @@ async def test_the_example_of_two_is_asked_in_its_order(tmp_path: Path, monkeypa
     settings = _read(blocks(PAGE)[0], tmp_path, monkeypatch)
     sessions = Sessions(model.spec for model in settings.models)
     await sessions.aclose()
-    assert [session.name for _, session in sessions.models] == ["own", "spare"]
+    assert [spec.name for spec, _ in sessions.models] == ["own", "spare"]
     assert settings.classify.models == ("own", "spare")

@@ -155,10 +155,7 @@ class Carried:
     upload_url: str = ""
 
 
-_NOTHING: Final = Carried()
-
-
-def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried = _NOTHING) -> RouteDocument:
+def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried) -> RouteDocument:
     """`route.v1`; if a model split the message, `input.prompt` is the part for this butler."""
     envelope = turn.envelope
     source, event, sender = envelope.source, envelope.event, envelope.sender

@@ -45,7 +45,7 @@ class ApiSession:
     kind: ApiKind
 
     def __init__(self, spec: ModelSpec, kind: ApiKind, opened: Open) -> None:
-        self.name, self.model, self.kind = spec.name, spec.model, kind
+        self.kind = kind
         self._spec = spec
         self._open = opened
         self._local = spec.profile == "local"

@@ -72,14 +72,6 @@ class CliSession:
     login: Mapping[str, str] | None = None
     """The variables by which the program finds the login of our user, if it has one instead of a key."""
 
-    @property
-    def name(self) -> str:
-        return self.spec.name
-
-    @property
-    def model(self) -> str:
-        return self.spec.model
-
     async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Run the program once; the reply is told when it is whole. Raises ModelFailure, with the output so far."""
         with self.unsaid():

@@ -18,13 +18,7 @@ Kind = Literal[ApiKind, CliKind]
 
 
 class ModelSession(Protocol):
-    """One model that can be asked. `name` is that of the settings, `model` the provider's."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def model(self) -> str: ...
+    """One model that can be asked."""
 
     @property
     def kind(self) -> Kind: ...

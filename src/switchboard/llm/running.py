@@ -41,14 +41,6 @@ class RunnerSession:
     asked: CliSession
 
     @property
-    def name(self) -> str:
-        return self.asked.name
-
-    @property
-    def model(self) -> str:
-        return self.asked.model
-
-    @property
     def kind(self) -> CliKind:
         return self.asked.kind
 
@@ -80,7 +72,8 @@ class RunnerSession:
             tools.shut()  # it has a moment to end, and may use it to call something
             await run.end()
         reply = run.judged(request)
-        reply = self._unpaid(reply) if asked.login is not None else reply
+        if asked.login is not None:  # the program says what it would have cost; a login has a subscription
+            reply = replace(reply, usage=replace(reply.usage, cost_usd=None))
         run.tell(reply.text)
         tell(reply, on_delta, text=False)
         return reply
@@ -95,10 +88,6 @@ class RunnerSession:
             return start(LongProgram((path, *command.words), env, place / "work"))
         except OSError as error:
             raise ModelFailure("defect", f"{program} could not be started: {error}") from error
-
-    def _unpaid(self, reply: Reply) -> Reply:
-        """What the program says that it would have cost; a login has a subscription."""
-        return replace(reply, usage=replace(reply.usage, cost_usd=None))
 
 
 class _Run:

@@ -44,7 +44,6 @@ class DayBook:
     def __init__(self, today: Callable[[], date]) -> None:
         self._today = today
         self.account = BudgetAccount(today())
-        self.bills: list[Bill] = []
 
     async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | BudgetRefusal:
         """Set `wanted` aside, or say why not. The caller is the only sender there is."""
@@ -59,4 +58,3 @@ class DayBook:
         """Free what was reserved and book what it really cost."""
         spent = Amount() if bill is None else amount_of(bill)
         self.account = settle(on(self.account, self._today()), reserved.amount, spent)
-        self.bills += [] if bill is None else [bill]

@@ -24,6 +24,7 @@ from switchboard.agents.loop.asking import event_of
 from switchboard.agents.loop.calls import Around, told
 from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk, cancelled
+from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import Done, Used, reached
 from switchboard.core.turns.loop import DAY_SPENT, EMPTY, PlannedCall, begin, ended_at, written
@@ -272,7 +273,7 @@ class ProgramTalk(Talk):
 
     async def _carry(self, path: str, made: ToolCall) -> JsonMapping:
         tool = self._tools.get(made.name)
-        free = tool is not None and tool.effect == "idempotent" and not tool.ordered
+        free = tool is not None and is_read_only(tool)
         async with nullcontext() if free else self._in_order:
             n, call = await self._intended(path, made)
             try:

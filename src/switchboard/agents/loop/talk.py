@@ -22,6 +22,7 @@ from switchboard.agents.loop.calls import Around, Caller, record_of, told
 from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
+from switchboard.core.planning.guard import is_read_only
 from switchboard.core.readers import person_of
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
@@ -303,7 +304,7 @@ class Talk:
         beside = False
         for call in calls:
             tool = self._tools.get(call.made.name)
-            free = tool is not None and tool.effect == "idempotent" and not tool.ordered
+            free = tool is not None and is_read_only(tool)
             if free and beside:
                 groups[-1].append(call)
             else:

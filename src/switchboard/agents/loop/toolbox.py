@@ -50,9 +50,7 @@ def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
 async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """As the message says. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
-    wanted = tools if options.tools is None else options.tools
-    there = await usable(tools[name] for name in wanted if name in tools)
-    grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
+    there, grants = await _offered(options, tools), _grants(options)
     owns = is_named(options.owners, turn.envelope) and reader.authentic
     audience = _audience(private=reader.private, owns=owns)
     return Granted(
@@ -65,10 +63,17 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
 
 async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> tuple[FrozenTool, ...]:
     """What owners may use when they write alone to the butler. Raises `Unavailable`."""
+    there = await _offered(options, tools)
+    return tuple(_frozen(tool, options) for tool in granted(there, _grants(options), "owners"))
+
+
+async def _offered(options: TurnOptions, tools: Mapping[str, Tool]) -> Sequence[Tool]:
     wanted = tools if options.tools is None else options.tools
-    grants = Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
-    there = await usable(tools[name] for name in wanted if name in tools)
-    return tuple(_frozen(tool, options) for tool in granted(there, grants, "owners"))
+    return await usable(tools[name] for name in wanted if name in tools)
+
+
+def _grants(options: TurnOptions) -> Grants:
+    return Grants(**{audience: frozenset(names) for audience, names in options.grants.items()})
 
 
 def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from switchboard.agents.loop.requests import ModelUse
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.core.planning.ladder import Retry, Settled, settle, settle_review
 from switchboard.core.planning.machine import Plan
@@ -50,30 +51,21 @@ class _Climb:
     window: int
     ends: float
     answers: list[Reply] = field(default_factory=list)
-    spent: dict[str, ModelUsage] = field(default_factory=dict)
+    use: ModelUse = field(default_factory=ModelUse)
     notes: list[str] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
         """Those that may still be generated."""
-        return self.question.tokens - sum(one.output_tokens for one in self.spent.values())
-
-    @property
-    def usage(self) -> tuple[ModelUsage, ...]:
-        return tuple(self.spent.values())
+        return self.question.tokens - sum(one.output_tokens for one in self.use.usage)
 
     def book(self, attempt: ModelAttempt, reserved: int) -> None:
         """What an attempt has used; where nobody reported it, all that it might have generated."""
-        used, before = attempt.usage, self.spent.get(attempt.name, ModelUsage(attempt.name))
+        used = attempt.usage
         cost = attempt.micros / 1e6 if attempt.micros or used.cost_usd is not None else None
-        self.spent[attempt.name] = ModelUsage(
-            attempt.name,
-            before.input_tokens + used.input_tokens,
-            before.output_tokens + (reserved if used.estimated else used.output_tokens),
-            before.cache_read + used.cache_read,
-            before.cache_write + used.cache_write,
-            before.cost_usd if cost is None else (before.cost_usd or 0.0) + cost,
-        )
+        generated = reserved if used.estimated else used.output_tokens
+        name, read, wrote = attempt.name, used.cache_read, used.cache_write
+        self.use.add(ModelUsage(name, used.input_tokens, generated, read, wrote, cost))
 
 
 class ModelPlanner:
@@ -96,7 +88,7 @@ class ModelPlanner:
         found = await self._settled(climb, read)
         if isinstance(found, Retry):
             found = Settled(question.templates.best, "template", len(climb.answers), faults=found.faults)
-        return Planned(found, climb.usage, tuple(climb.notes))
+        return Planned(found, climb.use.usage, tuple(climb.notes))
 
     async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         """As in the protocol."""
@@ -106,7 +98,7 @@ class ModelPlanner:
 
         climb = await self._climb(question, partial(review_request, plan, question.text, texts, question.menu))
         found = await self._settled(climb, read)
-        return Reviewed(Review("complete") if isinstance(found, Retry) else found, climb.usage, tuple(climb.notes))
+        return Reviewed(Review("complete") if isinstance(found, Retry) else found, climb.use.usage, tuple(climb.notes))
 
     async def _climb(self, question: PlanQuestion, make: Make) -> _Climb:
         ends = asyncio.get_running_loop().time() + question.seconds
@@ -180,7 +172,7 @@ def _said(reply: Reply) -> str:
 def _failed(report: Report, climb: _Climb) -> ModelFailure:
     """Why no model answered, with all that was used until then."""
     failure = report.failure or ModelFailure("unavailable", "there is no model")
-    used = climb.usage
+    used = climb.use.usage
     total = Usage(sum(one.input_tokens for one in used), sum(one.output_tokens for one in used))
     failure.reply = replace(failure.reply, usage=total)
     return failure

@@ -19,7 +19,7 @@ import msgspec
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, Caller
 from switchboard.agents.loop.requests import ModelUse, failure_of
-from switchboard.agents.loop.talk import Talk, said_in
+from switchboard.agents.loop.talk import Talk, cancelled, said_in
 from switchboard.agents.loop.telling import Telling
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
@@ -141,9 +141,7 @@ class PlannedTurn:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             return acting.result() if acting.done() else None
         finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            await cancelled(waits)
 
     # What is decided --------------------------------------------------------------------------------------------------
 
