@@ -24,7 +24,6 @@ from switchboard.app.runtime import Runtime
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.core.policy.budget import Amount
-from switchboard.core.uuid7 import next_uuid7
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.journey.classify import RouteLimits
 from switchboard.llm.dispatch import DispatchLimits
@@ -33,7 +32,7 @@ from switchboard.server.serve import run_server
 from switchboard.store import classification, model_usage, routing
 from switchboard.store.books import audit_books
 from switchboard.store.classification import NewSession, Reservation
-from switchboard.store.ids import new_uuid7
+from switchboard.store.ids import IdSequence, new_uuid7
 from switchboard.store.lanes import load_work
 from switchboard.testing.scripted_llm import Call, Reply, Request, Script, ScriptedLlm, Status
 from switchboard.testing.scripted_llm.script import Usage
@@ -715,7 +714,7 @@ async def test_keys_of_long_ago_are_forgotten(opened: Open) -> None:
         database, now = house.runtime.database, time.time()
         old, young = uuid4(), uuid4()
         for key, days in ((old, 31), (young, 29)):
-            id_then = next_uuid7(None, int((now - days * 86_400) * 1000), 0)
+            id_then = IdSequence().next(1, now - days * 86_400)[0]
             assert await classification.claim_key(database, key.hex, id_then) is None
             await classification.keep_key(database, key.hex, uuid4().hex, id_then)
         assert await Retention(database).classifications(30) == 1

@@ -19,7 +19,7 @@ from switchboard.app.ops.results import erase_results
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import make_worker, open_runtime
 from switchboard.core.envelope.read import read_envelope
-from switchboard.core.uuid7 import first_uuid7, next_uuid7
+from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import ModelAttempt, Reply, Report, Request
 from switchboard.domain.routing import SystemId
@@ -33,7 +33,7 @@ from switchboard.store import lanes as lane_store
 from switchboard.store.database import query
 from switchboard.store.facts import NewFact
 from switchboard.store.history import Said
-from switchboard.store.ids import new_uuid7
+from switchboard.store.ids import IdSequence, new_uuid7
 from switchboard.store.lanes import Settlement
 from tests.hands import Hand, a_hand, at_work
 from tests.lab import Lab, envelope_json, lab, submission
@@ -297,7 +297,7 @@ async def test_results_of_tools_stay_while_a_turn_runs_and_its_words_are_in_a_hi
         rows = await parts.database.rows("select request_id from entry where role = 'user' order by position")
         compacted, kept, forgotten = (rows[n]["request_id"] for n in (9, 10, 11))
         a_month_ago = datetime.now(UTC) - timedelta(days=31)
-        unknown, old = new_uuid7(), next_uuid7(None, int(a_month_ago.timestamp() * 1000), 1)
+        unknown, old = new_uuid7(), IdSequence().next(1, a_month_ago.timestamp())[0]
         others = ("plan.md", str(uuid4()), str(kept).upper())
         for name in (*map(str, (compacted, kept, forgotten, running, unknown, old)), *others):
             result = tmp_path / "notes" / "ann" / "tool-results" / name / "web_fetch.txt"

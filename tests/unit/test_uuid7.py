@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.uuid7 import MAX_MS, first_uuid7, next_uuid7, next_uuid7s, uuid7_ms
+from switchboard.core.uuid7 import MAX_MS, first_uuid7, next_uuid7s, uuid7_ms
 from switchboard.store.ids import IdSequence, new_uuid7
 
 LAST = UUID("ffffffff-ffff-7fff-bfff-ffffffffffff")
+
+
+def next_uuid7(previous: UUID | None, now_ms: int, random_bits: int) -> UUID:
+    [following] = next_uuid7s(previous, now_ms, [random_bits])
+    return following
 
 
 def test_the_vector_of_rfc_9562_appendix_a_6() -> None:

@@ -69,6 +69,14 @@ class Sniffed:
     contradicted: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """What is known of a blob besides its bytes."""
+
+    size_bytes: int
+    media_type: str
+
+
 def sniff(head: bytes, claimed: str) -> Sniffed:
     """The media type of a file by its first bytes; the claim counts as long as they do not contradict it."""
     claim = bare_type(claimed)

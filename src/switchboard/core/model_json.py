@@ -17,7 +17,7 @@ from typing import Final, Literal, NoReturn
 
 from switchboard.core.lenient import clean
 from switchboard.core.mending import NotJsonError, mended
-from switchboard.domain.json_values import JsonObject
+from switchboard.domain.json_values import JsonMapping, JsonObject
 
 Rung = Literal["exact", "stripped", "repaired"]
 
@@ -32,7 +32,7 @@ _FENCE_END: Final = re.compile(r"\r?\n?[ \t]*```\Z")
 class FoundObject:
     """The object. `rung`: as it stands, without thinking and fences, or with its punctuation mended."""
 
-    value: JsonObject
+    value: JsonMapping
     rung: Rung
 
 
@@ -62,8 +62,8 @@ def read_object(text: str) -> FoundObject | NoObject:
     if not inner.startswith("{"):
         return NoObject("the answer must be one JSON object and nothing else")
     tries: tuple[tuple[Rung, str, Callable[[str], object]], ...] = (
-        ("exact", text.strip(), _decoded),
-        ("stripped", inner, _decoded),
+        ("exact", text.strip(), _STRICT.decode),
+        ("stripped", inner, _STRICT.decode),
         ("repaired", inner, mended),
     )
     why = ""
@@ -85,10 +85,6 @@ def read_object(text: str) -> FoundObject | NoObject:
 def _without_fences(text: str) -> str:
     begin = _FENCE.match(text)
     return text if begin is None else _FENCE_END.sub("", text[begin.end() :]).strip()
-
-
-def _decoded(text: str) -> object:
-    return _STRICT.decode(text)
 
 
 def _pairs(pairs: Iterable[tuple[str, object]]) -> JsonObject:

@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from switchboard.core.envelope.strict import AsModel
+from switchboard.core.published import published
 from switchboard.domain.envelope import Attachment, ChatType, PolicyTier
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -34,9 +35,6 @@ ROUTE_RESPONSE: Final = "route_response.v1"
 MAX_REASON: Final = 4000
 """Maximum characters of a reason, or of the message of an error."""
 
-ROUTE_SCHEMA_ID: Final = "/schemas/route.v1.json"
-RESPONSE_SCHEMA_ID: Final = "/schemas/route_response.v1.json"
-_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SHOWN: Final = 200
 
 
@@ -215,14 +213,12 @@ class RouteResponse(_Heard):
 
 def route_schema() -> JsonObject:
     """The published JSON Schema of `route.v1`."""
-    head = {"$schema": _DRAFT, "$id": ROUTE_SCHEMA_ID}
-    return head | RouteDocument.model_json_schema() | {"title": ROUTE}
+    return published(ROUTE, RouteDocument.model_json_schema())
 
 
 def response_schema() -> JsonObject:
     """The published JSON Schema of `route_response.v1`. It cannot express which parts exclude each other."""
-    head = {"$schema": _DRAFT, "$id": RESPONSE_SCHEMA_ID}
-    return head | RouteResponse.model_json_schema() | {"title": ROUTE_RESPONSE}
+    return published(ROUTE_RESPONSE, RouteResponse.model_json_schema())
 
 
 def read_response(structured: object, texts: Sequence[str]) -> RouteResponse:

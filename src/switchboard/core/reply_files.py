@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from switchboard.core.blobs import stored_blob
+from switchboard.core.blobs import StoredBlob, stored_blob
 from switchboard.core.storable import storable_text
 from switchboard.core.visible import visible
 from switchboard.domain.envelope import Attachment
@@ -22,14 +22,6 @@ _MOST_ENDING: Final = 20
 _MOST_REASON: Final = 200
 _FOREIGN: Final = "it is neither of this turn nor of its message, so it is not sent"
 _UNITS: Final = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB"))
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """What is stored of a file that an answer may have."""
-
-    size_bytes: int
-    media_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ def instead(filename: str, size_bytes: int, why: str) -> str:
     return f"[{reply_name(filename)}{size}: {reason}]"
 
 
-def chosen(attachments: Sequence[Attachment], stored: Mapping[bytes, Stored], most: int) -> ChosenFiles:
+def chosen(attachments: Sequence[Attachment], stored: Mapping[bytes, StoredBlob], most: int) -> ChosenFiles:
     """What becomes of the attachments of an answer; `stored` are the blobs that it may have. One twice is sent once."""
     files: dict[tuple[str, str], ReplyFile] = {}
     lines = []

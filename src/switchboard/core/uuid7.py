@@ -24,18 +24,14 @@ MAX_MS: Final = (1 << 48) - 1
 """The last millisecond that fits: a day in the year 10889."""
 
 
-def next_uuid7(previous: UUID | None, now_ms: int, random_bits: int) -> UUID:
-    """The identifier that follows `previous` at `now_ms`, milliseconds since 1970 (clamped to what 48 bits hold).
-
-    When the clock has moved on, all 74 random bits are fresh. When it stands still or runs backward, the previous value
-    is increased by a random step (RFC 9562 6.2, method 2): ids stay in order and still cannot be guessed. An overflow
-    carries into the timestamp. Of `random_bits` the lowest 74 are used. Raises OverflowError after the last UUIDv7.
-    """
-    return next_uuid7s(previous, now_ms, [random_bits])[0]
-
-
 def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list[UUID]:
-    """One for each of `dice`, which are their random bits: equivalent to repeated calls."""
+    """The identifiers that follow `previous` at `now_ms`, milliseconds since 1970 (clamped to what 48 bits hold).
+
+    One for each of `dice`, of which the lowest 74 bits are used. When the clock has moved on, all 74 random bits are
+    fresh. When it stands still or runs backward, the previous value is increased by a random step (RFC 9562 6.2, method
+    2): ids stay in order and still cannot be guessed. An overflow carries into the timestamp. Raises OverflowError
+    after the last UUIDv7.
+    """
     count = -1 if previous is None else _count(previous)
     earliest = min(max(now_ms, 0), MAX_MS) << _RANDOM_BITS
     following: list[UUID] = []

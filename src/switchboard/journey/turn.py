@@ -20,7 +20,7 @@ import structlog
 from switchboard.core.blobs import stored_blob
 from switchboard.core.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
-from switchboard.core.reply_files import ChosenFiles, Stored, chosen
+from switchboard.core.reply_files import ChosenFiles, chosen
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Unavailable
@@ -289,8 +289,7 @@ class TurnLeg:
     async def _files(self, work: Work, answer: Answer) -> ChosenFiles:
         """Those that the answer may have: a hash that a butler has learned somewhere opens nothing."""
         blobs = {blob for one in answer.attachments if (blob := stored_blob(one)) is not None}
-        found = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
-        stored = {blob: Stored(one.size_bytes, one.media_type) for blob, one in found.items()}
+        stored = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
         return chosen(answer.attachments, stored, self._limits.files)
 
     async def _said(self, turn: Turn, entries: tuple[Entry, ...]) -> Said | None:

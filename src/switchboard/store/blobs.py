@@ -11,16 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from switchboard.core.blobs import StoredBlob
 from switchboard.domain.message import RequestId
 from switchboard.store.database import Database, arrays, part_as, query, row_as
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBlob:
-    """What is known of a blob besides its bytes."""
-
-    size_bytes: int
-    media_type: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, Protocol
 
-from switchboard.core.blobs import HEAD_BYTES, Sniffed, sniff
+from switchboard.core.blobs import HEAD_BYTES, Sniffed, StoredBlob, sniff
 from switchboard.domain.errors import BlobQuota, TooLarge
 from switchboard.ports.blobs import BlobStore
-from switchboard.store.blobs import Noted, PieceStore, StoredBlob, claim
+from switchboard.store.blobs import Noted, PieceStore, claim
 from switchboard.store.database import Database
 
 PIECE_BYTES: Final = 262_144

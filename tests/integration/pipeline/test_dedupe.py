@@ -9,7 +9,6 @@ from uuid import UUID
 import asyncpg
 
 from switchboard.app.ops.maintenance import Retention
-from switchboard.core.uuid7 import next_uuid7
 from switchboard.pipeline import (
     MessagePipeline,
     RoutingContext,
@@ -18,6 +17,7 @@ from switchboard.pipeline import (
 )
 from switchboard.store.books import audit_books
 from switchboard.store.classification import claim_key
+from switchboard.store.ids import IdSequence
 from tests.embedding import (
     HEALTH,
     TELEGRAM,
@@ -147,7 +147,7 @@ async def takes(_butler: str, _text: str, _: RoutingContext) -> object:
 
 def ago(hours: float) -> UUID:
     """An id that was made so long ago."""
-    return next_uuid7(None, int((datetime.now(UTC) - timedelta(hours=hours)).timestamp() * 1000), 2)
+    return IdSequence().next(1, (datetime.now(UTC) - timedelta(hours=hours)).timestamp())[0]
 
 
 async def aged(house: Lab, hours: float) -> None:

@@ -8,13 +8,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from switchboard.core.uuid7 import next_uuid7
 from switchboard.journey.accept import Submission
 from switchboard.pipeline import (
     MessagePipeline,
 )
 from switchboard.store.database import query
-from switchboard.store.ids import new_uuid7
+from switchboard.store.ids import IdSequence, new_uuid7
 from tests.embedding import (
     HEALTH,
     call,
@@ -124,7 +123,7 @@ async def test_the_fifteen_minutes_count_from_the_message_however_long_it_waited
     _, key = await talk(house, [("too old", timedelta(minutes=36)), ("just before", timedelta(minutes=21))])
     received = datetime.now(UTC) - timedelta(minutes=20)
     model = calling(call("health"))
-    given = context(conversation=key, request_id=str(next_uuid7(None, int(received.timestamp() * 1000), 7)))
+    given = context(conversation=key, request_id=str(IdSequence().next(1, received.timestamp())[0]))
     await MessagePipeline(pool, model, "switchboard").process("and?", {}, request_context=given)
     assert [one["text"] for one in model.data["history"]] == ["just before", "re: just before"]
 

@@ -15,11 +15,11 @@ from uuid import UUID
 
 from switchboard.app.access import Access, Principal, owns_endpoint
 from switchboard.app.settings import Settings
-from switchboard.core.blobs import blob_of
+from switchboard.core.blobs import StoredBlob, blob_of
 from switchboard.domain.errors import BlobQuota, NotFound
 from switchboard.store import blobs as store
 from switchboard.store import outbox
-from switchboard.store.blobs import PieceStore, StoredBlob, Used
+from switchboard.store.blobs import PieceStore, Used
 from switchboard.store.database import Database
 from switchboard.store.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
 from switchboard.store.spool import Limit, Spooled, enter, spooled

@@ -17,13 +17,13 @@ import msgspec
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.envelope.strict import ESCAPED_SURROGATE, model_of, not_json, strict_envelope, too_deep
 from switchboard.core.json_size import check_containers
+from switchboard.core.published import published
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 
 MAX_BATCH: Final = 200
 """Maximum number of envelopes in a batch."""
-SCHEMA_ID: Final = "/schemas/ingest.v1.json"
 
 _TOLERANCE: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,8 +80,7 @@ def json_schema() -> JsonObject:
 
     What it cannot express: `observed_at` needs a zone, `raw` is null in the metadata tier, and a message is not empty.
     """
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID}
-    return head | model_of(Envelope).model_json_schema() | {"title": SCHEMA_VERSION}
+    return published(SCHEMA_VERSION, model_of(Envelope).model_json_schema())
 
 
 def _scanned(body: bytes) -> tuple[bytes, list[bytes]]:

@@ -38,7 +38,7 @@ def route_tool(menu: Menu) -> OfferedTool:
         "steps": _steps(menu),
         "target": {
             "type": "string",
-            "enum": _different(*_names(offered(menu)), *menu.specialists, *menu.subagents, ""),
+            "enum": _different(*(tool.name for tool, _ in offered(menu)), *menu.specialists, *menu.subagents, ""),
         },
         "args": {"type": "object"},
         "confidence": {"type": "number"},
@@ -81,10 +81,6 @@ def _step(actions: Sequence[str], targets: Sequence[str], args: JsonObject) -> J
         "needs": {"type": "array", "items": {"type": "integer"}},
     }
     return {"type": "object", "properties": properties, "required": ["action", "target", "args", "needs"]}
-
-
-def _names(tools: Sequence[tuple[FrozenTool, JsonObject]]) -> Iterator[str]:
-    return (tool.name for tool, _ in tools)
 
 
 def offered(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:

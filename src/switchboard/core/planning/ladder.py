@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from switchboard.core.model_json import NoObject, Rung, read_object
+from switchboard.core.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.form import REVIEW, ROUTE_DECISION
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.read import Faulty, read_decision, read_review
-from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Reply
 from switchboard.domain.planning import Pipeline, PipelineStep, Review, RouteDecision
 
@@ -72,10 +71,9 @@ def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: 
     if isinstance(found, NoObject):
         faults = (found.why,)
     else:
-        value, rung = found
-        decision = read_decision(value, menu, limits)
+        decision = read_decision(found.value, menu, limits)
         if isinstance(decision, RouteDecision):
-            return _taken(Settled(decision, rung, tries), decision.confidence, limits, templates)
+            return _taken(Settled(decision, found.rung, tries), decision.confidence, limits, templates)
         faults = decision.faults
     return Retry(faults) if tries < _TRIES else Settled(templates.best, "template", tries, faults=faults)
 
@@ -96,21 +94,19 @@ def settle_review(
     if not answers:
         return Review("complete")
     found = _object_in(answers[-1], REVIEW)
-    read = Faulty((found.why,)) if isinstance(found, NoObject) else read_review(found[0], menu, limits, before)
+    read = Faulty((found.why,)) if isinstance(found, NoObject) else read_review(found.value, menu, limits, before)
     if isinstance(read, Review):
         return read
     return Retry(read.faults) if len(answers) < _TRIES else Review("complete")
 
 
-def _object_in(reply: Reply, tool: str) -> tuple[JsonMapping, Rung] | NoObject:
+def _object_in(reply: Reply, tool: str) -> FoundObject | NoObject:
     """The filled-in form in an answer. An object in the text counts, and is read strictly; calls only without one."""
     if "{" in reply.text or not reply.calls:
-        found = read_object(reply.text)
-        return found if isinstance(found, NoObject) else (found.value, found.rung)
+        return read_object(reply.text)
     calls = [call for call in reply.calls if call.name == tool]
     if len(calls) != 1 or len(reply.calls) != 1:
         return NoObject(f"call {tool} once, and nothing else")
     if not calls[0].malformed:
-        return calls[0].arguments, "exact"
-    found = read_object(calls[0].malformed)
-    return found if isinstance(found, NoObject) else (found.value, found.rung)
+        return FoundObject(calls[0].arguments, "exact")
+    return read_object(calls[0].malformed)

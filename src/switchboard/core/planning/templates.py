@@ -52,7 +52,8 @@ class Builds:
 def templates(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None = None) -> Templates:
     """The templates for a message."""
     found = _matching(text, menu, limits, builds)
-    usable = (_plan(steps, limits) for steps in found if not _faults(steps, menu, limits))
+    # A tool may not be granted to the sender, or may want other arguments.
+    usable = (_plan(steps, limits) for steps in found if not steps_faults(steps, menu, limits.steps))
     return Templates(_plan((_write("s1", text, _QUESTION, menu),), limits), next(usable, None))
 
 
@@ -92,8 +93,3 @@ def _write(step_id: str, text: str, task: str, menu: Menu) -> PipelineStep:
 
 def _plan(steps: tuple[PipelineStep, ...], limits: PlanLimits) -> Pipeline:
     return Pipeline(limits.sized(steps), max_rounds=1, token_budget=limits.template_budget)
-
-
-def _faults(steps: tuple[PipelineStep, ...], menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
-    """A tool may not be granted to the sender, or may want other arguments."""
-    return steps_faults(steps, menu, limits.steps)

@@ -270,8 +270,7 @@ class _Problems:
             finding = _about(rule, problem.code, severity, problem.message)
             yield replace(finding, meant=problem.meant, field=problem.field)
 
-        each = ((name, value) for name, wanted in rule.filters.items() for value in values_of(wanted))
-        yield from (_pattern_like(rule, name, value) for name, value in each if _PATTERN.search(value))
+        yield from (_pattern_like(rule, name, value) for name, value in _pairs(rule) if _PATTERN.search(value))
 
     def _skips(self, rule: Rule) -> bool:
         team = self._tree.get(rule.team_id)

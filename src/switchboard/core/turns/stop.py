@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchboard.core.routing.facts import facts
+from switchboard.core.turns.asking import is_answer
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
 from switchboard.ports.chat import is_own
@@ -32,7 +32,7 @@ def is_stop(envelope: Envelope, channel: Channel) -> bool:
     command, at, name = text.strip().lower().partition("@")
     if command != COMMAND or (at and not is_own(envelope, name)):
         return False
-    return channel.automatic(envelope) is None and channel.authentic(facts(envelope, channel))
+    return is_answer(envelope, channel)
 
 
 def answer(stopped: Sequence[bool]) -> str:
