@@ -152,9 +152,9 @@ async def audit_books(
     return found
 
 
-async def check_books(database: Database, *, patience_s: float = PATIENCE_S) -> Checkup:
+async def check_books(database: Database) -> Checkup:
     """Check the last 24 hours, all that is open, and the past day that was audited longest ago. Raises Unavailable."""
-    recent = await _recent(database) + Books(Balance(), Balance(), await _open_problems(database, patience_s))
+    recent = await _recent(database) + Books(Balance(), Balance(), await _open_problems(database, PATIENCE_S))
     past = await _check_past_day(database)
     unbalanced = dict.fromkeys(row["day"] for row in await database.rows(query("books.unbalanced")))
     return Checkup(recent, past, tuple(unbalanced))

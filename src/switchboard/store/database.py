@@ -229,6 +229,10 @@ async def _require_usable(connection: asyncpg.pool.PoolConnectionProxy[Row], hin
         raise ConfigurationError(f"{hint}: {trouble}")
 
 
+def _out_of_reach(error: BaseException) -> Unavailable:
+    return Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}")
+
+
 def _host_hint(url: str) -> str:
     """Where the URL points, without its secrets."""
     parts = urlsplit(url)
@@ -327,7 +331,7 @@ class Database:
             if misused or isinstance(error, ValueError):
                 raise
             self._keys = None  # it may come back as another database
-            raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
+            raise _out_of_reach(error) from error
         if told.unconfirmed:
             raise Unavailable("the synchronous standby did not confirm it; try again")
 
@@ -352,14 +356,14 @@ class Database:
                 server_settings={"search_path": SCHEMA, "application_name": "switchboard worker"},
             )
         except _LOST as error:
-            raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
+            raise _out_of_reach(error) from error
 
     async def listen(self, connection: asyncpg.Connection, channel: str, hear: Callable[[str], None]) -> None:
         """Call `hear` with every payload that is notified on `channel`."""
         try:
             await connection.add_listener(channel, lambda *got: hear(str(got[3])))
         except (asyncpg.PostgresError, *_LOST) as error:
-            raise Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}") from error
+            raise _out_of_reach(error) from error
 
     async def ping(self) -> None:
         """Run an empty query. Raises `Unavailable` if the server does not answer."""
