@@ -132,6 +132,8 @@ class Postgres:
                 await database.run(f"vacuum full {row['name']}")
         finally:
             await database.close()
+        # What PostgreSQL keeps of its catalogs for the next connection is copied, too, and not made in each database.
+        await (await asyncpg.connect(self.url(unfinished))).close()
         await self.administrator.execute(f'alter database "{unfinished}" rename to "{MIGRATED}"')
 
     async def _admit_roles(self) -> None:
