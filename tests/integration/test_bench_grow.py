@@ -15,7 +15,7 @@ from switchboard.bench import grow, lab
 from switchboard.bench.filling import RARE
 from switchboard.store.books import audit_books
 from switchboard.store.inbox import get_raw, list_messages
-from switchboard.store.outbox import list_replies
+from switchboard.store.outbox import page_of_replies
 
 MESSAGES = 2000
 
@@ -44,7 +44,7 @@ async def test_what_is_filled_in_balances_and_is_listed(database_url: str, home:
         bytes_, _ = await get_raw(database, rare.request_id) or (b"", "")
         assert 900 < len(bytes_) < 1200
         assert json.loads(bytes_)["source"]["channel"] == "telegram"
-        assert len(await list_replies(database, states=["sent"], limit=MESSAGES)) == MESSAGES - MESSAGES // 500
+        assert len(await page_of_replies(database, state="sent", limit=MESSAGES)) == MESSAGES - MESSAGES // 500
     assert result.few.keys() == result.many.keys()
     assert {"accept one message", "claim", "explain", "books balance"} < result.many.keys()
     *tables, (last, *_, total) = grow.summary(result)

@@ -272,8 +272,9 @@ class Engine(RuleBasedStateMachine):
 
     @rule()
     def resend(self) -> None:
-        for reply in self.do(outbox.list_replies(self.parts.database, states=["uncertain", "failed", "dead"])):
-            self.do(self.parts.replies.resend(reply.outbox_id))
+        for reply in self.do(outbox.page_of_replies(self.parts.database, limit=100)):
+            if reply.state in {"uncertain", "failed", "dead"}:
+                self.do(self.parts.replies.resend(reply.outbox_id))
 
     @invariant()
     def the_books_balance(self) -> None:

@@ -193,7 +193,7 @@ async def test_attempts_used_up_end_the_reply_and_the_conversation_goes_on(datab
             )
             assert state == ("dead" if attempt == MAX_SENDS else "pending")
         assert [r.text for r in await parts.replies.pull(PULL)] == ["2"]
-        [request_id] = {r.request_id for r in await outbox.list_replies(parts.database) if r.text == "1"}
+        [request_id] = {r.request_id for r in await replies_of(parts) if r.text == "1"}
         receipts = await outbox.list_receipts(parts.database, request_id)
         assert [r["error"] for r in receipts] == [f"no {n}" for n in range(1, MAX_SENDS + 1)]
         await assert_balanced(parts)
@@ -242,7 +242,7 @@ async def test_a_lease_that_runs_out_again_and_again_ends_in_a_dead_reply(databa
         for _ in range(MAX_SENDS):
             assert len(await parts.replies.pull(IDEMPOTENT)) == 1
             assert await lease_runs_out(parts) == 1
-        [reply] = await outbox.list_replies(parts.database)
+        [reply] = await replies_of(parts)
         assert reply.state == "dead"
         assert await parts.replies.pull(IDEMPOTENT) == []
 
@@ -252,7 +252,7 @@ async def test_a_receipt_counts_once_and_only_with_its_lease(database_url: str) 
         await answered(parts, "1")
         with pytest.raises(NotFound):
             await parts.replies.receipt(uuid4(), 1, SENT)
-        [waiting] = await outbox.list_replies(parts.database)
+        [waiting] = await replies_of(parts)
         for lease in (0, 1, 99):
             with pytest.raises(Conflict):
                 await parts.replies.receipt(waiting.outbox_id, lease, SENT)
@@ -303,7 +303,7 @@ async def test_ten_operators_that_send_again_at_once_send_once(database_url: str
 async def test_replies_that_are_read_at_the_door_are_sent_as_soon_as_they_are_written(database_url: str) -> None:
     async with lab(database_url) as parts:
         await answered(parts, "1", "2", channel="api")
-        rows = await outbox.list_replies(parts.database)
+        rows = await replies_of(parts)
         assert [(r.text, r.state, r.attempts) for r in rows] == [("1", "sent", 0), ("2", "sent", 0)]
         assert await parts.count("select count(*) from lane where state <> 'idle'") == 0
         await assert_balanced(parts)
@@ -378,7 +378,7 @@ async def test_replies_with_a_callback_are_posted_in_order_by_the_workers(databa
                 await parts.accept.accept(submission(str(n), channel="api"))
             await eventually(lambda: settled(parts))
         assert [r.text for r in platform.got] == [str(n) for n in range(5)]
-        assert {r.state for r in await outbox.list_replies(parts.database)} == {"sent"}
+        assert {r.state for r in await replies_of(parts)} == {"sent"}
         await assert_balanced(parts)
 
 
@@ -398,7 +398,7 @@ async def test_a_callback_that_fails_or_breaks_its_promise_is_tried_again_until_
             async with at_work(worker(parts, {"bot:house": platform})):
                 await eventually(hurry)
         assert [r.text for r in platform.got] == ["1"] * MAX_SENDS + ["2", "2"]
-        first, second = await outbox.list_replies(parts.database)
+        first, second = await replies_of(parts)
         assert (first.state, second.state) == ("dead", "sent")
         told = [entry for entry in logs if entry["event"] == "reply not sent"]
         of_first = [(e["attempt"], e["state"], e["log_level"]) for e in told if e["outbox_id"] == str(first.outbox_id)]
@@ -419,7 +419,7 @@ async def test_a_callback_that_kills_every_worker_that_tries_is_not_tried_for_ev
         await parts.database.run("update lane set attempts = $1 where kind = 'send'", MAX_SENDS)
         async with at_work(worker(parts, {"bot:house": platform})):
             await eventually(lambda: settled(parts))
-        first, second = await outbox.list_replies(parts.database)
+        first, second = await replies_of(parts)
         assert (first.state, second.state) == ("dead", "sent")
         assert "died" in str(first.error)
         assert [r.text for r in platform.got] == ["2"]
@@ -445,7 +445,7 @@ async def test_a_callback_that_is_not_configured_any_more_fails_with_a_reason(da
         await parts.accept.accept(submission("1", channel="api"))
         async with at_work(worker(parts, {"bot:house": Platform()}, configured={})):
             await eventually(lambda: settled(parts))
-        [reply] = await outbox.list_replies(parts.database)
+        [reply] = await replies_of(parts)
         assert reply.state == "failed"
         assert "bot:house" in str(reply.error)
 
@@ -466,6 +466,11 @@ IN_PARTS = IDEMPOTENT
 
 async def recorded(parts: Lab, reply: OutboxRow, part: int, state: PartState, **more: Any) -> PartState:
     return await parts.replies.part(reply, reply.lease, OutboxPart(part, 5, state, **more), None)
+
+
+async def replies_of(parts: Lab) -> list[OutboxRow]:
+    """All, in the order in which they were written."""
+    return (await outbox.page_of_replies(parts.database, limit=100))[::-1]
 
 
 async def sent_parts(parts: Lab, reply: OutboxRow, *numbers: int) -> None:

@@ -78,7 +78,7 @@ async def test_new_teams_and_members_are_reloaded(database: Database) -> None:
     assert await book.refresh()
     assert receiver(book) == "System1/three"
     assert book.rules.members[three.system_id] == three
-    assert (book.rules.version, book.rules.teams) == (3, (await teams.load_rule_set(database)).teams)
+    assert (book.rules.version, book.rules.teams) == (3, (await teams.load_with_rules_of(database, ())).teams)
 
 
 async def test_an_index_that_does_not_match_the_changes_is_rebuilt(database: Database) -> None:

@@ -18,7 +18,7 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import RuleSet
 from switchboard.store.database import Database
-from switchboard.store.teams import load_rule_set, rule_set_version
+from switchboard.store.teams import load_with_rules_of, rule_set_version, team_ids
 from tests.hands import a_hand
 from tests.processes import butler, write_teams
 
@@ -43,10 +43,14 @@ def names(rules: RuleSet) -> set[tuple[str, str, str]]:
     return {(rule.team_id, rule.name, rule.created_by) for rule in rules.rules}
 
 
+async def stored_rules(database: Database) -> RuleSet:
+    return await load_with_rules_of(database, await team_ids(database))
+
+
 async def test_a_new_installation_has_a_team_that_answers(database: Database) -> None:
     assert await seed_teams(database, read_seed(None))
     assert not await seed_teams(database, read_seed(None))
-    rules = await load_rule_set(database)
+    rules = await stored_rules(database)
     assert (rules.version, [team.team_id for team in rules.teams]) == (1, ["root"])
     assert names(rules) == {("root", "Everything to memo", "default")}
 
@@ -55,7 +59,7 @@ async def test_teams_of_files_children_named_first(database: Database, tmp_path:
     write_teams(tmp_path, root(), home())
     (tmp_path / "home.json").rename(tmp_path / "a.json")
     await seed_teams(database, read_seed(tmp_path))
-    rules = await load_rule_set(database)
+    rules = await stored_rules(database)
     assert {(team.team_id, team.parent_id) for team in rules.teams} == {("root", None), ("home", "root")}
     assert names(rules) == {("root", "all", "file:root.json")}
 
@@ -68,7 +72,7 @@ async def test_a_known_team_keeps_its_rules_and_gets_its_members(database: Datab
     new_rule = {"name": "another", "channel": "email", "targets": [{"system_id": "System1/clerk"}]}
     write_teams(tmp_path, root(systems=[butler("memo"), butler("clerk")], routing_rules=[new_rule]))
     await seed_teams(database, read_seed(tmp_path))
-    rules = await load_rule_set(database)
+    rules = await stored_rules(database)
     assert rules.version == 2
     assert {member.name for member in rules.teams[0].members} == {"memo", "clerk"}
     assert names(rules) == {("root", "all", "file:root.json")}
@@ -105,7 +109,7 @@ async def test_a_butler_that_retires_does_not_stop_the_start(database: Database,
     await seed_teams(database, read_seed(tmp_path))
     write_teams(tmp_path, root(systems=[{**butler("memo"), "active": False}]))
     assert await seed_teams(database, read_seed(tmp_path))
-    assert not (await load_rule_set(database)).teams[0].members[0].active
+    assert not (await stored_rules(database)).teams[0].members[0].active
 
 
 async def test_channels_of_plug_ins_may_be_named(database: Database, tmp_path: Path) -> None:
@@ -118,7 +122,7 @@ async def test_channels_of_plug_ins_may_be_named(database: Database, tmp_path: P
 async def test_teams_written_in_the_settings(database: Database, tmp_path: Path) -> None:
     write_teams(tmp_path, root())
     assert await seed_teams(database, read_seed(tmp_path, written=[home()]))
-    rules = await load_rule_set(database)
+    rules = await stored_rules(database)
     assert {(team.team_id, team.parent_id) for team in rules.teams} == {("root", None), ("home", "root")}
 
 

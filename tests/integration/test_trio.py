@@ -499,7 +499,7 @@ async def test_waiting_for_people_is_no_time_of_the_plan() -> None:
         ScriptedLlm(says("Written.")) as llm,
         a_trio(llm, Given(APPROVALS), tools, approvals=Asks()) as (engine, _),
     ):
-        engine._equipment._clock = engine._clock = lambda: now[0]
+        engine._equipment.clock = lambda: now[0]
         with pytest.raises(Parked):
             await engine.run(TURN, MemoryJournal(record))
         now[0] += timedelta(hours=40)

@@ -104,10 +104,10 @@ async def connect_pooled(settings: Settings) -> Database:
     return await Database.connect(settings.database_url.get_secret_value(), direct_url=direct_url)
 
 
-async def _keep_embedded(settings: Settings, database: Database, every: float = 1.0) -> None:
+async def _keep_embedded(settings: Settings, database: Database) -> None:
     """Bring the embedded server back when it has crashed under us. Runs until cancelled."""
     while True:
-        await asyncio.sleep(every)
+        await asyncio.sleep(1)
         try:
             await database.ping()
         except Unavailable:

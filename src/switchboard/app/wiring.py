@@ -114,10 +114,10 @@ async def open_switchboard(runtime: Runtime) -> AsyncIterator[Switchboard]:
         yield Switchboard(runtime, accept, ReplyService(runtime.database, runtime.notifier), mails)
 
 
-async def _hear_butlers(database: Database, every: float = 5.0) -> None:
+async def _hear_butlers(database: Database) -> None:
     """Record that the server accepts heartbeats: silence counts only while it does. Runs until cancelled."""
     while True:
-        await asyncio.sleep(every)
+        await asyncio.sleep(5)
         with contextlib.suppress(Unavailable):  # nobody could be heard either
             await remote_agents.listen(database)
 

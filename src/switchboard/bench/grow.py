@@ -189,7 +189,7 @@ async def look(runtime: Runtime, messages: int) -> dict[str, float]:
 def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
     """What is looked at, by the name under which it is shown; `one` is a message."""
     database = runtime.database
-    messages, replies = partial(inbox.list_messages, database), partial(outbox.list_replies, database)
+    messages, replies = partial(inbox.list_messages, database), partial(outbox.page_of_replies, database, limit=100)
     deliveries = partial(ledger.list_deliveries, database)
     dead = partial(dead_letters.list_dead_letters, database)
     echo: Any = "System1/echo"
@@ -202,8 +202,8 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
         "message, its bytes": partial(inbox.get_raw, database, one),
         "explain": partial(explain, runtime, one),
         "outbox list": replies,
-        "outbox list, sent": partial(replies, states=["sent"]),
-        "outbox list, uncertain (none)": partial(replies, states=["uncertain"]),
+        "outbox list, sent": partial(replies, state="sent"),
+        "outbox list, uncertain (none)": partial(replies, state="uncertain"),
         "ledger list": deliveries,
         "ledger list, butler and answered": partial(deliveries, system_id=echo, state="answered"),
         "ledger list, butler and declined (none)": partial(deliveries, system_id=echo, state="declined"),

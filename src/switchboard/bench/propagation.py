@@ -30,7 +30,7 @@ from switchboard.store import rules as store
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database, from_json, to_json
 from switchboard.store.rules import Authorship
-from switchboard.store.teams import load_rule_set, rule_set_version
+from switchboard.store.teams import open_rules, rule_set_version
 
 _SUB_TEAMS: Final = ("left", "right")
 _BY: Final = Authorship("bench", "to see how fast it gets about")
@@ -188,7 +188,8 @@ async def _post(
 
 async def _judge(database: Database, log: _Log) -> PropagationResult:
     rows = {row["request_id"]: row for row in await database.rows(_DECIDED)}
-    teams = (await load_rule_set(database)).teams
+    async with open_rules(database) as stored:
+        teams = stored.teams
     indexes: dict[int, RoutingIndex] = {}
     torn = 0
     for row in rows.values():

@@ -291,7 +291,7 @@ class Files(Protocol):
 class Approvals(Protocol):
     """What people are asked in a conversation of a butler. What a turn may see is found out from its message."""
 
-    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> Sequence[Pending]:
+    async def pending(self, turn: Turn, readers: str) -> Sequence[Pending]:
         """What earlier messages wait for, as far as `readers` see it in chat. Raises `Unavailable`."""
         ...
 

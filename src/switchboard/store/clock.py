@@ -34,16 +34,11 @@ class DatabaseClock:
     What has passed is measured by a clock that nobody sets: ours may be set at any moment.
     """
 
-    def __init__(
-        self,
-        own: Callable[[], datetime] = lambda: datetime.now(UTC),
-        steady: Callable[[], float] = _steady,
-    ) -> None:
+    def __init__(self, own: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._own = own
-        self._steady = steady
         self._skew = timedelta()
         self._too_far = False
-        self._told, self._told_at = own(), steady()
+        self._told, self._told_at = own(), _steady()
 
     def now(self) -> datetime:
         """The database's time. Raises `Unavailable` while the clocks are too far apart."""
@@ -52,13 +47,13 @@ class DatabaseClock:
                 f"the database's clock differs from this machine's by {self._skew.total_seconds():+.0f} s; "
                 "synchronise both with NTP. Nothing was stored"
             )
-        return self._told + timedelta(0, self._steady() - self._told_at)
+        return self._told + timedelta(0, _steady() - self._told_at)
 
     async def measure(self, database: Database) -> timedelta:
         """How far the database's clock is ahead, as far as the round trip lets us know."""
-        before = self._steady()
+        before = _steady()
         there: datetime = await database.value(query("checkup.clock"))
-        after, own = self._steady(), self._own()
+        after, own = _steady(), self._own()
         half = (after - before) / 2
         self._told, self._told_at = there, after - half
         self._skew = there + timedelta(seconds=half) - own

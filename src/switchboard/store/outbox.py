@@ -5,7 +5,6 @@ Called by `journey/reply.py`; rows come from the turn's settlement (`store/lanes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
@@ -129,14 +128,6 @@ async def expire_leases(database: Database) -> int:
 async def resend(database: Database, outbox_id: UUID) -> bool:
     """Put an uncertain, failed or dead reply at the end of its lane again. False: it is in none of these states."""
     return bool(await database.value(query("outbox.resend"), outbox_id))
-
-
-async def list_replies(
-    database: Database, *, states: Sequence[str] | None = None, request_id: UUID | None = None, limit: int | None = 100
-) -> list[OutboxRow]:
-    """The newest `limit` replies (None: all) in the order of their ids; of one message, or in some states."""
-    rows = await database.rows(query("outbox.list"), list(states) if states else None, request_id, limit)
-    return rows_as(OutboxRow, map(_with_files, rows))
 
 
 async def replies_of(database: Database, request_id: UUID) -> tuple[str, list[OutboxRow]]:

@@ -42,13 +42,6 @@ async def open_rules(database: Database) -> AsyncIterator[StoredRules]:
         yield StoredRules(version, await _teams(connection), in_pieces(connection, "teams.rules"))
 
 
-async def load_rule_set(database: Database) -> RuleSet:
-    """The whole version as one value, for where there is room for it."""
-    async with open_rules(database) as stored:
-        rules = [rule async for some in stored.rules for rule in some]
-        return RuleSet(stored.version, stored.teams, tuple(sorted(rules, key=lambda rule: rule.rule_id)))
-
-
 async def load_with_rules_of(database: Database, team_ids: Collection[TeamId]) -> RuleSet:
     """All teams and members, and of the rules those of some teams, as one consistent version."""
     async with database.snapshot() as connection:

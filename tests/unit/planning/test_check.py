@@ -17,7 +17,7 @@ from switchboard.core.planning.check import pipeline_faults, steps_faults
 from switchboard.core.planning.form import MOST_TOOLS, NOTE, offered, reduced_schema, review_tool, route_tool
 from switchboard.core.planning.guard import guard_of
 from switchboard.core.planning.limits import Clock, PlanLimits
-from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.core.planning.places import place_of, unknown_url
 from switchboard.core.planning.schemas import pipeline_schema, route_decision_schema
 from switchboard.core.turns.frozen import FrozenTool
@@ -132,7 +132,7 @@ def test_the_form_is_made_for_the_message() -> None:
     kinds = schema["properties"]["steps"]["items"]["anyOf"]
     names = [kind["properties"]["target"]["enum"] for kind in kinds]
     tools = [[one.name] for one, _ in offered(MENU)]
-    assert names == [*tools, list(MENU.specialists), ["review"]]
+    assert names == [*tools, list(SPECIALIST_TASKS), ["review"]]
     [fetch] = [kind for kind in kinds if kind["properties"]["target"]["enum"] == ["web_fetch"]]
     assert fetch["properties"]["args"] == {
         "type": "object",

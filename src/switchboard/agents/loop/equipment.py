@@ -55,15 +55,10 @@ class Terms:
 class Equipment:
     """`clock` says the time; `tools` are all that there are, None: ours."""
 
-    def __init__(
-        self,
-        context: EngineContext,
-        tools: Sequence[Tool] | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
+    def __init__(self, context: EngineContext, tools: Sequence[Tool] | None = None) -> None:
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._context = context
         self._given = tools
-        self._clock = clock
 
     @cached_property
     def _tools(self) -> Mapping[str, Tool]:
@@ -171,7 +166,7 @@ class Equipment:
         member, models = turn.member, self.models(turn.member, (), runners=True)
         places = self._workspace(member, options), self.kept_for(member, frozen.readers)
         return Around(
-            *(models, tools, *places, self._clock, options, self._context.approvals),
+            *(models, tools, *places, self.clock, options, self._context.approvals),
             granted=lambda: self._granted(turn, options),
             keep=self._keeper(turn),
         )

@@ -8,8 +8,7 @@ which carries out one turn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,16 +33,10 @@ def engine(context: EngineContext) -> Engine:
 
 
 class ModelEngine:
-    """Turns with a model. `clock` says the time; `tools` are all that there are, None: ours."""
+    """Turns with a model. `tools` are all that there are, None: ours."""
 
-    def __init__(
-        self,
-        context: EngineContext,
-        tools: Sequence[Tool] | None = None,
-        *,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._equipment = Equipment(context, tools, clock)
+    def __init__(self, context: EngineContext, tools: Sequence[Tool] | None = None) -> None:
+        self._equipment = Equipment(context, tools)
 
     stoppable: Final = True
 

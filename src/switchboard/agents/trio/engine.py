@@ -7,8 +7,8 @@ else. Next: `executor.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 import msgspec
@@ -46,20 +46,14 @@ def engine(context: EngineContext) -> Engine:
 
 
 class TrioEngine:
-    """Turns with plans. `clock` says the time; `tools` are all that there are, None: ours; `planner`, None: ours."""
+    """Turns with plans. `tools` are all that there are, None: ours; `planner`, None: ours."""
 
     def __init__(
-        self,
-        context: EngineContext,
-        tools: Sequence[Tool] | None = None,
-        *,
-        planner: Planner | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, context: EngineContext, tools: Sequence[Tool] | None = None, *, planner: Planner | None = None
     ) -> None:
         self._context = context
-        self._equipment = Equipment(context, tools, clock)
+        self._equipment = Equipment(context, tools)
         self._planner = planner
-        self._clock = clock
 
     stoppable: Final = True
 
@@ -149,7 +143,7 @@ class TrioEngine:
             limits=plan.limits.thinking if models.habits(roles.router).thinks else plan.limits,
             max_rounds=plan.max_rounds,
             token_budget=plan.token_budget,
-            deadline=self._clock() + timedelta(seconds=plan.deadline),
+            deadline=self._equipment.clock() + timedelta(seconds=plan.deadline),
             urls=written_urls(own),
             more_urls=tuple(url for url in frozen.urls if url in written_urls("\n".join(map(own_words, person)))),
             paths=tuple(dict.fromkeys((*attached, *paths_in(own)))),

@@ -369,10 +369,10 @@ async def _deliveries(database: Database, request_id: UUID) -> tuple[ExplainedDe
 
 
 async def _replies(database: Database, request_id: UUID) -> tuple[ExplainedReply, ...]:
+    _, replies = await outbox.replies_of(database, request_id)
     receipts = await outbox.list_receipts(database, request_id)
     return tuple(
-        ExplainedReply(reply, tuple(r for r in receipts if r["outbox_id"] == reply.outbox_id))
-        for reply in await outbox.list_replies(database, request_id=request_id)
+        ExplainedReply(reply, tuple(r for r in receipts if r["outbox_id"] == reply.outbox_id)) for reply in replies
     )
 
 

@@ -14,7 +14,7 @@ import msgspec
 from switchboard.core.arguments import complaints
 from switchboard.core.planning.graph import graph_faults
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.core.planning.places import place_faults
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import MAX_CHARS, MAX_ROUNDS, SPECIALISTS, Pipeline, PipelineAction, PipelineStep
@@ -57,7 +57,7 @@ def step_faults(step: PipelineStep, menu: Menu) -> Iterator[str]:
     if step.action == "tool":
         yield from tool_faults(step.target, step.args, menu)
     elif step.action in SPECIALISTS:
-        yield from _specialist_faults(step, menu)
+        yield from _specialist_faults(step)
     elif step.action != "router_review":
         yield f"action must be one of {', '.join(_ACTIONS)}, not {step.action!r}"
 
@@ -81,9 +81,9 @@ def tool_faults(name: str, arguments: Mapping[str, object], menu: Menu) -> Itera
     yield from place_faults(arguments, menu)
 
 
-def _specialist_faults(step: PipelineStep, menu: Menu) -> Iterator[str]:
-    if step.target not in menu.specialists:
-        yield f"there is no specialist {step.target[:100]!r}; there are: {', '.join(menu.specialists) or 'none'}"
+def _specialist_faults(step: PipelineStep) -> Iterator[str]:
+    if step.target not in SPECIALIST_TASKS:
+        yield f"there is no specialist {step.target[:100]!r}; there are: {', '.join(SPECIALIST_TASKS)}"
     task = step.args.get("task")
     if not isinstance(task, str) or not task.strip():
         yield "args.task must say what is to be written"

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.core.planning.places import choices, place_of
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import FrozenTool
@@ -38,7 +38,7 @@ def route_tool(menu: Menu) -> OfferedTool:
         "steps": _steps(menu),
         "target": {
             "type": "string",
-            "enum": _different(*(tool.name for tool, _ in offered(menu)), *menu.specialists, *menu.subagents, ""),
+            "enum": _different(*(tool.name for tool, _ in offered(menu)), *SPECIALIST_TASKS, *menu.subagents, ""),
         },
         "args": {"type": "object"},
         "confidence": {"type": "number"},
@@ -68,7 +68,7 @@ def _different(*names: str) -> list[str]:
 
 def _steps(menu: Menu) -> JsonObject:
     kinds = [_step(("tool",), (tool.name,), schema) for tool, schema in offered(menu)]
-    kinds.append(_step(("specialist", *(("specialist_with_tools",) if menu.tools else ())), menu.specialists, _TASK))
+    kinds.append(_step(("specialist", *(("specialist_with_tools",) if menu.tools else ())), SPECIALIST_TASKS, _TASK))
     kinds.append(_step(("router_review",), ("review",), {"type": "object", "properties": {NOTE: {"type": "string"}}}))
     return {"type": "array", "maxItems": MOST_STEPS, "items": {"anyOf": kinds}}
 

@@ -25,7 +25,6 @@ class Menu:
     """
 
     tools: tuple[FrozenTool, ...] = ()
-    specialists: tuple[str, ...] = SPECIALIST_TASKS
     subagents: Mapping[str, str] = field(default_factory=dict)
     urls: tuple[str, ...] = ()
     more_urls: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from typing import Final
 from switchboard.core.cut import cut
 from switchboard.core.planning.form import MOST_STEPS, offered, review_tool, route_tool, shorter_menus, usable
 from switchboard.core.planning.machine import Plan
-from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.core.planning.views import fair_shares, review_view, router_view, rule_for, specialist_view
 from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.domain.llm import ChatMessage, OfferedTool, Report, Request
@@ -175,7 +175,7 @@ def _told_of(menu: Menu) -> str:
     others = [f"- {name}: {' '.join(said.split())[:_MOST_DESCRIPTION]}" for name, said in menu.subagents.items()]
     parts = (
         ("Tools:\n" + "\n".join(tools)) if tools else "There are no tools.",
-        f"Specialists: {', '.join(menu.specialists)}.",
+        f"Specialists: {', '.join(SPECIALIST_TASKS)}.",
         ("Other butlers and teams:\n" + "\n".join(others)) if others else "",
         "URLs:\n" + "\n".join(menu.all_urls) if menu.all_urls else "",
         "Paths:\n" + "\n".join(menu.all_paths) if menu.all_paths else "",

@@ -16,7 +16,7 @@ from switchboard.core.cut import cut
 from switchboard.core.planning.check import steps_faults
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.menu import Menu
+from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Pipeline, PipelineStep
 
@@ -54,7 +54,7 @@ def templates(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None =
     found = _matching(text, menu, limits, builds)
     # A tool may not be granted to the sender, or may want other arguments.
     usable = (_plan(steps, limits) for steps in found if not steps_faults(steps, menu, limits.steps))
-    return Templates(_plan((_write("s1", text, _QUESTION, menu),), limits), next(usable, None))
+    return Templates(_plan((_write("s1", text, _QUESTION),), limits), next(usable, None))
 
 
 def left_out(menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def left_out(menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
 
 def _matching(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None) -> Iterator[tuple[PipelineStep, ...]]:
     if builds is not None and not menu.urls and _BUILD.search(text):
-        yield _build_cycle(text, menu, builds)
+        yield _build_cycle(text, builds)
     if menu.urls and (len(menu.urls) == 1 or _RESEARCH.search(text)):
         one = len(menu.urls) == 1 and not _RESEARCH.search(text)
         yield _research(text, _ANSWER if one else _REPORT, menu, limits)
@@ -73,22 +73,22 @@ def _matching(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None) 
 def _research(text: str, task: str, menu: Menu, limits: PlanLimits) -> tuple[PipelineStep, ...]:
     urls = menu.urls[: limits.steps - 1]
     fetches = [PipelineStep(f"s{n}", "tool", FETCH, {"url": url}) for n, url in enumerate(urls, 1)]
-    last = replace(_write(f"s{len(urls) + 1}", text, task, menu), needs=tuple(step.id for step in fetches))
+    last = replace(_write(f"s{len(urls) + 1}", text, task), needs=tuple(step.id for step in fetches))
     return (*fetches, last)
 
 
-def _build_cycle(text: str, menu: Menu, builds: Builds) -> tuple[PipelineStep, ...]:
+def _build_cycle(text: str, builds: Builds) -> tuple[PipelineStep, ...]:
     """One after the other: what was not changed is not built, and what was not built is not tested."""
-    edit = replace(_write("s1", text, _EDIT, menu), action="specialist_with_tools")
+    edit = replace(_write("s1", text, _EDIT), action="specialist_with_tools")
     build = PipelineStep("s2", "tool", builds.tool, builds.build, ("s1",))
     test = PipelineStep("s3", "tool", builds.tool, builds.test, ("s2",))
-    return (edit, build, test, replace(_write("s4", text, _SUMMARY, menu), needs=("s1", "s2", "s3")))
+    return (edit, build, test, replace(_write("s4", text, _SUMMARY), needs=("s1", "s2", "s3")))
 
 
-def _write(step_id: str, text: str, task: str, menu: Menu) -> PipelineStep:
+def _write(step_id: str, text: str, task: str) -> PipelineStep:
     said = cut(text.strip(), MOST_TASK)
     args = {"task": f"{task}\n\nThe message:\n{said}"}
-    return PipelineStep(step_id, "specialist", menu.specialists[0], args)
+    return PipelineStep(step_id, "specialist", SPECIALIST_TASKS[0], args)
 
 
 def _plan(steps: tuple[PipelineStep, ...], limits: PlanLimits) -> Pipeline:

@@ -61,15 +61,13 @@ def decide(
     return begun if isinstance(begun, Decision) else _drive(begun, _NOT_ASKED)
 
 
-def simulate(
-    index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None, start: TeamId | None = None
-) -> Decision:
+def simulate(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None = None) -> Decision:
     """What would become of the message, as far as known without asking a model.
 
     A team whose model would be asked has a step `undecided`; the model's choice is in neither list, so both may be
     empty.
     """
-    return _drive(deciding(index, facts, pinned, start), None)
+    return _drive(deciding(index, facts, pinned), None)
 
 
 def keep(index: RoutingIndex, facts: Mapping[str, str], what: str) -> Decision:

@@ -201,28 +201,27 @@ def shown(name: object) -> str:
 _API: Final = DocumentReader("invalid_rule", "the rule")
 
 
-def parse_draft(value: object, path: str = "") -> RuleDraft:
+def parse_draft(value: object) -> RuleDraft:
     """The rule in an object `{name, channel, targets, filters?, priority?, active?, copy?,
     reply_to_automatic?}`.
 
     Raises InvalidInput (code `invalid_rule`) at the first invalid value, with its path in `field`.
     """
-    return _API.draft(value, path)
+    return _API.draft(value, "")
 
 
-def parse_facts(value: object, path: str = "facts") -> dict[str, str]:
+def parse_facts(value: object) -> dict[str, str]:
     """The facts of a made-up message. Raises InvalidInput as `parse_draft`."""
-    return _API.facts(value, path)
+    return _API.facts(value, "facts")
 
 
-def apply_patch(rule: Rule, patch: object, path: str = "") -> Rule:
+def apply_patch(rule: Rule, patch: object) -> Rule:
     """The rule with the parts in `patch` changed: any of `name`, `channel`, `filters`, `targets`, `priority`, `active`,
     `copy`, `reply_to_automatic`.
 
     `filters` and `targets` are replaced whole. The author is not set yet. Raises InvalidInput as `parse_draft`.
     """
-    draft = _API.patched(draft_of(rule), patch, path)
-    return with_draft(rule, draft)
+    return with_draft(rule, _API.patched(draft_of(rule), patch, ""))
 
 
 def draft_of(rule: Rule) -> RuleDraft:

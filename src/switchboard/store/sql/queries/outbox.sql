@@ -42,15 +42,6 @@ where o.outbox_id = $1;
 from outbox o join lane l on l.key = o.lane join conversation c using (conversation)
 where o.lane = $1 and o.seq = $2;
 
--- name: list
-{{shown}}
-from (
-    select * from outbox
-    where ($1::text[] is null or state = any ($1)) and ($2::uuid is null or request_id = $2)
-    order by outbox_id desc limit $3
-) o join lane l on l.key = o.lane join conversation c using (conversation)
-order by o.outbox_id;
-
 -- name: of_message
 -- The state of a message, and all its replies; one row without a reply if there is none.
 select s.message_state, r.* from (select message_state($1) as message_state) s
