@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -16,13 +15,11 @@ import msgspec
 from switchboard.app.access import Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
-from switchboard.core.turns.asking import chosen
+from switchboard.core.turns.asking import Verb, chosen
 from switchboard.domain.errors import Conflict, InvalidInput, NotFound
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.store import approvals as store
-
-Verb = Literal["approve", "refuse", "answer"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from switchboard.app.approvals.service import Verb
+from switchboard.core.turns.asking import Verb
 from switchboard.domain.shown import ApprovalState, ShownApproval
 from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, ResponseBody, Words
 
