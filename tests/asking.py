@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from switchboard.core.classification.judge import unfit
-from switchboard.core.classification.prompt import Asked, Prompt, route_tool, routing_prompt
+from switchboard.core.classification.prompt import AskedMessage, Prompt, route_tool, routing_prompt
 from switchboard.domain.classification import Candidate
 from switchboard.domain.llm import ChatMessage, Reply, Request, ToolServer
 from switchboard.llm.build import Sessions
@@ -22,7 +22,7 @@ REQUEST: Final = "0198c0de-0000-7000-8000-000000000001"
 
 def prompt(text: str = "I have a headache") -> Prompt:
     """The prompt that asks which of them gets `text`."""
-    return routing_prompt(CANDIDATES, Asked(text, "telegram", "ann"))
+    return routing_prompt(CANDIDATES, AskedMessage(text, "telegram", "ann"))
 
 
 def request(

@@ -10,7 +10,7 @@ from typing import Any
 
 from switchboard.agents.trio.engine import TrioEngine
 from switchboard.agents.trio.port import Planned, Planner, PlanQuestion, Reviewed
-from switchboard.core.planning.ladder import Settled
+from switchboard.core.planning.ladder import SettledDecision
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep, Review, RouteDecision
 from switchboard.llm.spec import ModelSpec
@@ -51,7 +51,9 @@ class Given:
 
     async def plan(self, question: PlanQuestion) -> Planned:
         self.asked.append(question)
-        return Planned(Settled(self.decision, "exact", 1, self.unsure), (ModelUsage("router", 10, self.tokens),))
+        return Planned(
+            SettledDecision(self.decision, "exact", 1, self.unsure), (ModelUsage("router", 10, self.tokens),)
+        )
 
     async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         self.asked.append(question)

@@ -25,11 +25,11 @@ from uuid import UUID
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.history import LIMITS
 from switchboard.core.classification.judge import parse_calls
-from switchboard.core.classification.prompt import ROUTE_TOOL, Asked
+from switchboard.core.classification.prompt import ROUTE_TOOL, AskedMessage
 from switchboard.core.classification.result import choices, result_of
 from switchboard.core.classification.source import (
-    Seen,
-    SourceMetadata,
+    IntakeContext,
+    SourceArguments,
     envelope_of,
     given_candidates,
     given_request_id,
@@ -168,7 +168,7 @@ class MessagePipeline:
         if request_context is not None:
             await self._leg.check_month(request_id)
         envelope = envelope_of(
-            message_text, source, known, Seen(request_id, uuid7_time(request_id), self._source_butler)
+            message_text, source, known, IntakeContext(request_id, uuid7_time(request_id), self._source_butler)
         )
         message = await self._leg.message(
             envelope,
@@ -271,9 +271,9 @@ def _new_id() -> RequestId:
     return RequestId(make())
 
 
-def _question(message: Message, source: SourceMetadata, known: JsonMapping) -> Question:
+def _question(message: Message, source: SourceArguments, known: JsonMapping) -> Question:
     sender, payload = message.envelope.sender, message.envelope.payload
-    asked = Asked(
+    asked = AskedMessage(
         payload.normalized_text,
         source.source_channel or "unknown",
         sender.identity,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
-from switchboard.core.planning.ladder import Settled
+from switchboard.core.planning.ladder import SettledDecision
 from switchboard.core.planning.machine import Plan
 from switchboard.core.policy.retry import OutagePolicy
 from switchboard.domain.json_values import JsonMapping
@@ -91,7 +91,7 @@ class Drawn:
     """A planner that draws its plans; its reviews add a step at times."""
 
     async def plan(self, question: PlanQuestion) -> Planned:
-        return Planned(Settled(plan_of(question.text), "exact", 1), (ModelUsage("router", 10, 40),))
+        return Planned(SettledDecision(plan_of(question.text), "exact", 1), (ModelUsage("router", 10, 40),))
 
     async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
         more = len(plan.steps) % 3 == 0 and len(plan.steps) < 30

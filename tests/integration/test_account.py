@@ -16,7 +16,7 @@ from switchboard.app.models import open_models
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, ModelFailure, Request
 from switchboard.journey.compaction import ASKER as COMPACTION
-from switchboard.llm.dispatch import Terms
+from switchboard.llm.dispatch import RequestTerms
 from switchboard.llm.models import OpenModels
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage
@@ -31,7 +31,7 @@ Use = Callable[[OpenModels], Awaitable[str]]
 
 
 async def by_classification(models: OpenModels) -> str:
-    report = await models.dispatcher.run(ASKED, Terms(CLASSIFICATION))
+    report = await models.dispatcher.run(ASKED, RequestTerms(CLASSIFICATION))
     return report.attempts[-1].outcome
 
 

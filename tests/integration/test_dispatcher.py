@@ -17,7 +17,7 @@ import pytest
 from msgspec import structs
 
 from switchboard.app.classification.models import AskingPolicy, by_dispatcher
-from switchboard.core.classification.prompt import CLOSING, OPENING, Asked, Prompt, route_tool, routing_prompt
+from switchboard.core.classification.prompt import CLOSING, OPENING, AskedMessage, Prompt, route_tool, routing_prompt
 from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.core.policy.budget import Amount, Cap, SenderCaps
 from switchboard.core.tokens import asked_tokens
@@ -40,7 +40,7 @@ from switchboard.domain.llm import (
 from switchboard.domain.llm import Reply as Said
 from switchboard.journey.ask import RoutingTask
 from switchboard.llm.build import Sessions
-from switchboard.llm.dispatch import Dispatcher, DispatchLimits, Terms
+from switchboard.llm.dispatch import Dispatcher, DispatchLimits, RequestTerms
 from switchboard.llm.port import Kind
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import DayBook, Reserved
@@ -152,7 +152,7 @@ async def test_a_model_that_fails_is_followed_by_the_next_in_order() -> None:
         ]
         sessions = Sessions(specs)
         book = Billed()
-        report = await Dispatcher(sessions.models, book).run(request(), Terms("classification"))
+        report = await Dispatcher(sessions.models, book).run(request(), RequestTerms("classification"))
         await sessions.aclose()
     assert outcomes(report.attempts) == [("first", "unavailable"), ("second", "garbage"), ("third", "answered")]
     assert by(report) == "third"
@@ -213,7 +213,7 @@ async def test_an_unexpected_error_of_a_session_is_a_failure_of_its_model() -> N
 
 async def test_an_answer_that_does_not_fit_is_followed_by_the_next() -> None:
     bad = replace(GOOD, calls=(ToolCall("route_to_butler", {"butler": "nobody"}),))
-    checks = Terms(unfit=wrong)
+    checks = RequestTerms(unfit=wrong)
     one = dispatcher(Scripted("a", lambda _: bad), Scripted("b", lambda _: GOOD))
     report = await one.run(request(), checks)
     assert outcomes(report.attempts) == [("a", "unfit"), ("b", "answered")]
@@ -231,7 +231,7 @@ async def test_no_further_model_is_asked_after_an_accepted_call() -> None:
     async def has_taken() -> bool:
         return next(taken)
 
-    report = await dispatcher(Scripted("a", lambda _: DOWN), never).run(request(), Terms(taken=has_taken))
+    report = await dispatcher(Scripted("a", lambda _: DOWN), never).run(request(), RequestTerms(taken=has_taken))
     assert outcomes(report.attempts) == [("a", "unavailable")]
     assert never.asked == []
 
@@ -373,13 +373,13 @@ def routing(asked: Prompt, *, taken: bool = False) -> RoutingTask:
     return RoutingTask(asked, route_tool(CANDIDATES), REQUEST, CANDIDATES, "token", has_taken)
 
 
-def chatty(**more: Any) -> tuple[Request, Terms]:
+def chatty(**more: Any) -> tuple[Request, RequestTerms]:
     """A question with a long history: of ten utterances the newest is the shortest."""
     at, texts = datetime(2026, 1, 1, tzinfo=UTC), [f"{n} " + "word " * (500 if n < 9 else 5) for n in range(10)]
     said = [Utterance(at, "x", ours=False, text=text) for text in texts]
-    asked = Asked("my head hurts", "telegram", "x")
+    asked = AskedMessage("my head hurts", "telegram", "x")
     one = routing(routing_prompt([Candidate("health")], asked, said))
-    return one.request(None, 60.0, 1024), Terms(shorter=one.shorter, **more)
+    return one.request(None, 60.0, 1024), RequestTerms(shorter=one.shorter, **more)
 
 
 def shown(asked: Request) -> list[str]:
@@ -472,7 +472,7 @@ async def test_who_waits_for_a_model_is_served_by_what_for_then_by_age() -> None
     running = []
     for n, asker in enumerate(askers):
         asked = Request((ChatMessage("user", f"{asker} {n}"),))
-        running.append(asyncio.create_task(dispatch.run(asked, Terms(asker))))
+        running.append(asyncio.create_task(dispatch.run(asked, RequestTerms(asker))))
         await begun.wait()  # the first has the slot, the others come in this order
     await asyncio.sleep(0)
     gate.set()
@@ -502,9 +502,9 @@ async def test_a_busy_model_is_skipped() -> None:
 async def test_budgets_of_a_message_and_of_a_day() -> None:
     cheap = Scripted("cheap", lambda _: GOOD)
     one = dispatcher(cheap, max_tokens=100)
-    report = await one.run(request(), Terms(cap=Cap(tokens=5000)))
+    report = await one.run(request(), RequestTerms(cap=Cap(tokens=5000)))
     assert outcomes(report.attempts) == [("cheap", "answered")]
-    report = await one.run(request(), Terms(cap=Cap(tokens=5000), spent=Amount(4500)))
+    report = await one.run(request(), RequestTerms(cap=Cap(tokens=5000), spent=Amount(4500)))
     assert outcomes(report.attempts) == [("cheap", "budget")]
     assert "5000 of a message" in report.attempts[0].message
     assert report.failure is not None
@@ -623,8 +623,8 @@ async def test_each_asker_uses_and_pays_for_its_own_models() -> None:
     book, models = Billed(), [Scripted(name, lambda _: GOOD) for name in ("a", "b")]
     pairs = [(ModelSpec(one.name, "openai", "m"), one) for one in models]
     one = Dispatcher(pairs, book)
-    assert by(await one.run(request(), Terms("turn", models=("b", "a")))) == "b"
-    assert by(await one.run(request(), Terms("classification"))) == "a"
+    assert by(await one.run(request(), RequestTerms("turn", models=("b", "a")))) == "b"
+    assert by(await one.run(request(), RequestTerms("classification"))) == "a"
     assert [(bill.asker, bill.model, bill.usage.tokens) for bill in book.bills] == [
         ("turn", "b", 1100),
         ("classification", "a", 1100),

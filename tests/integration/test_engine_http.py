@@ -26,7 +26,7 @@ from switchboard.domain.routing import SystemId
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnknown, Refusal, TurnResult
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
-from switchboard.transport.signed_post import MAX_RESPONSE, Destination, PostError, post, verify
+from switchboard.transport.signed_post import MAX_RESPONSE, PostDestination, PostError, post, verify
 from tests.engines import Hook, a_hook, failure, run
 from tests.waiting import SOON
 
@@ -265,8 +265,8 @@ async def names(monkeypatch: pytest.MonkeyPatch, answers: list[list[str]]) -> As
         yield asked
 
 
-def to_name(hook: Hook, *, allow_private: bool) -> Destination:
-    return Destination(f"http://rebind.test:{hook.port}/hook", b"s", 5.0, allow_private)
+def to_name(hook: Hook, *, allow_private: bool) -> PostDestination:
+    return PostDestination(f"http://rebind.test:{hook.port}/hook", b"s", 5.0, allow_private)
 
 
 async def test_a_name_that_is_not_resolved_in_time_was_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ async def test_a_name_that_is_not_resolved_in_time_was_not_called(monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
         with pytest.raises(PostError, match="longer") as caught:
-            await post(Destination("http://slow.test/", b"s", 0.4), b"{}", uuid4())
+            await post(PostDestination("http://slow.test/", b"s", 0.4), b"{}", uuid4())
     assert (caught.value.kind, caught.value.sent) == ("timeout", False)
 
 

@@ -16,7 +16,7 @@ from switchboard.core.mail.marks import UNREAD_MARK
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.transport import mail_reading
-from switchboard.transport.mail_frames import ASKED, Asked
+from switchboard.transport.mail_frames import ASKED, MailRequest
 from switchboard.transport.mail_reading import MailLimits, MailReader, mail_name
 from tests.servers import open_server
 from tests.strategies import NOW
@@ -71,7 +71,7 @@ FOR_NONE: Final = {"asyncio", "structlog", "httpx2", "asyncpg", "typer", "fastap
     ids=["plain", "html", "unusual"],
 )
 async def test_a_process_imports_only_what_its_mails_need(body: bytes, endpoint: str, expected: set[str]) -> None:
-    about, raw = msgspec.json.encode(Asked(endpoint, "imap", NOW)), HEAD + body
+    about, raw = msgspec.json.encode(MailRequest(endpoint, "imap", NOW)), HEAD + body
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", LOADED), stdin=pipe, stdout=pipe, stderr=pipe

@@ -22,7 +22,7 @@ from switchboard.store.database import Database
 from switchboard.store.mcp_tools import StoredPins, accept, list_servers, list_tools
 from switchboard.tools.mcp_server import McpServer, tools_of
 from switchboard.tools.mcp_spec import ServerSpec
-from switchboard.transport.mcp_call import Said, ServerFailure
+from switchboard.transport.mcp_call import McpToolResult, ServerFailure
 from switchboard.transport.stdio_mcp import KEY
 from tests.mcp_servers import OPEN, Rogue, a_rogue, keepers, running
 from tests.rogue_mcp import a_tool
@@ -65,7 +65,7 @@ async def pinned(database: Database, server: str = "rogue") -> dict[str, PinnedT
     return {one.tool.name: one for one in known.get(server, ())}
 
 
-async def called(server: McpServer, name: str, /, **arguments: object) -> Said:
+async def called(server: McpServer, name: str, /, **arguments: object) -> McpToolResult:
     """A call of a tool as it was accepted."""
     known = await server._pins.known([server.spec.name])
     [tool] = [one for one in known[server.spec.name] if one.tool.name == name]
@@ -86,14 +86,14 @@ async def test_what_a_server_does_wrong_ends_its_call_and_the_next_one_finds_it_
 ) -> None:
     open_before = len([*OPEN.iterdir()])
     async with a_server(rogue.spec(), database) as server:
-        assert await called(server, "echo", text="hello") == Said("hello", ok=True)
-        assert await called(server, "babble") == Said("said", ok=True)
-        assert await called(server, "fail") == Said("the disk is full", ok=False)
+        assert await called(server, "echo", text="hello") == McpToolResult("hello", ok=True)
+        assert await called(server, "babble") == McpToolResult("said", ok=True)
+        assert await called(server, "fail") == McpToolResult("the disk is full", ok=False)
         assert "not supported" in (await called(server, "ask")).text
         assert await failure_of(server, "die") == "the server has ended"
         assert await failure_of(server, "line") == "the server sent a message of more than 8388608 bytes"
         assert await failure_of(server, "flood") == "the server sends too much that it was not asked for"
-        assert await called(server, "echo", text="again") == Said("again", ok=True)
+        assert await called(server, "echo", text="again") == McpToolResult("again", ok=True)
     assert len([*OPEN.iterdir()]) == open_before
 
 
@@ -112,11 +112,11 @@ async def test_a_call_without_an_answer_ends_and_the_server_only_if_it_answers_n
     async with a_server(rogue.spec(timeout=0.2), database) as server:
         [keeper] = keepers()
         assert await failure_of(server, "silent") == "the server did not answer in 0.2 s"
-        assert await called(server, "echo", text="still there") == Said("still there", ok=True)
+        assert await called(server, "echo", text="still there") == McpToolResult("still there", ok=True)
         assert keepers() == [keeper]
         assert await failure_of(server, "freeze") == "the server did not answer in 0.2 s"
         await eventually(lambda: gone(keeper))
-        assert await called(server, "echo", text="another one") == Said("another one", ok=True)
+        assert await called(server, "echo", text="another one") == McpToolResult("another one", ok=True)
 
 
 async def test_a_frozen_server_is_ended_though_calls_keep_coming(rogue: Rogue, database: Database) -> None:
@@ -167,7 +167,7 @@ async def test_what_a_server_leaves_behind_ends_with_it(rogue: Rogue, database: 
 async def test_an_idle_server_is_ended_and_started_again(rogue: Rogue, database: Database) -> None:
     async with a_server(rogue.spec(idle=0.1), database) as server:
         await eventually(lambda: nothing_runs(rogue))
-        assert await called(server, "echo", text="back") == Said("back", ok=True)
+        assert await called(server, "echo", text="back") == McpToolResult("back", ok=True)
         assert len(running([str(rogue.notes)])) == 2  # itself and its keeper
 
 
@@ -296,7 +296,7 @@ async def test_a_server_ends_with_its_keeper(rogue: Rogue, database: Database) -
         [keeper] = keepers()
         os.kill(keeper, signal.SIGKILL)
         await eventually(lambda: nothing_runs(rogue))
-        assert await called(server, "echo", text="new") == Said("new", ok=True)
+        assert await called(server, "echo", text="new") == McpToolResult("new", ok=True)
 
 
 # Tools that change ------------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ async def test_a_tool_that_changes_is_disabled_until_an_operator_accepts_it(rogu
         with pytest.raises(ServerFailure, match="disabled") as raised:
             await server.call(before["look"], {}, uuid4())
         assert not raised.value.reached
-        assert await called(server, "echo", text="as before") == Said("as before", ok=True)
+        assert await called(server, "echo", text="as before") == McpToolResult("as before", ok=True)
         await server._pins.known(["rogue"])
     assert {*await pinned(database)} == {"echo"}
     assert [call["name"] for call in rogue.calls] == ["echo"]

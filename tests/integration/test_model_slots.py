@@ -22,9 +22,9 @@ from switchboard.app.models import StoredSlots, open_models
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
 from switchboard.domain.llm import ChatMessage, Report, Request
-from switchboard.llm.dispatch import Terms
+from switchboard.llm.dispatch import RequestTerms
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import NoSlot, SlotLease, Wanted, rank_of
+from switchboard.llm.slots import NoSlot, SlotLease, SlotRequest, rank_of
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage
 from switchboard.store.database import Database
@@ -233,8 +233,8 @@ async def test_slots_are_counted_by_model_and_renewed_while_they_are_held(databa
     assert isinstance(await theirs.take(slot("a", 2)), SlotLease)
 
 
-def slot(name: str, most: int, asker: str = "turn") -> Wanted:
-    return Wanted(name, name, most, rank_of(asker))
+def slot(name: str, most: int, asker: str = "turn") -> SlotRequest:
+    return SlotRequest(name, name, most, rank_of(asker))
 
 
 async def test_who_waits_is_served_by_rank_then_by_age_whatever_process_waits(database: Database) -> None:
@@ -285,7 +285,7 @@ async def test_a_message_is_routed_next_however_many_plans_wait(database: Databa
             planners = [ModelPlanner(one) for one in (ours, theirs)]
             plans = [asyncio.create_task(planners[n % 2].plan(question(f"Plan {n}", models=("m",)))) for n in range(20)]
             await llm.waiting("first")
-            routed = asyncio.create_task(theirs.dispatcher.run(a_message(), Terms("classification")))
+            routed = asyncio.create_task(theirs.dispatcher.run(a_message(), RequestTerms("classification")))
             await eventually(partial(waits, database))
             llm.release("first")
             assert (await routed).failure is None

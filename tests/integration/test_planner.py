@@ -16,7 +16,7 @@ import pytest
 from switchboard.agents.trio.planner import ModelPlanner
 from switchboard.agents.trio.port import Planned, PlanQuestion
 from switchboard.core.planning.check import steps_faults
-from switchboard.core.planning.machine import End, Ended, Finish, Plan, Record, StartStep, advance, begin
+from switchboard.core.planning.machine import Finish, Plan, Record, StartStep, StepEnd, StepEnded, advance, begin
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.read import steps_of
 from switchboard.core.planning.templates import templates
@@ -284,7 +284,7 @@ async def carried_out(one: ModelPlanner, text: str = "A summary.") -> Plan:
         if isinstance(command, StartStep):
             reviews = command.step.action == "router_review"
             found = (await one.review(question(menu=AFTER), made, {"s2": text})).review if reviews else None
-            made, more = advance(made, Ended(End(command.step.id, "done", 10), found))
+            made, more = advance(made, StepEnded(StepEnd(command.step.id, "done", 10), found))
             left += more
     return made
 

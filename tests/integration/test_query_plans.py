@@ -19,8 +19,8 @@ import pytest
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
 from switchboard.core.policy.budget import Amount, SenderCaps
-from switchboard.core.policy.liveness import Patience
-from switchboard.core.turns.asking import Command
+from switchboard.core.policy.liveness import LivenessPolicy
+from switchboard.core.turns.asking import ChatCommand
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
 from switchboard.domain.message import Conversation, Message, RequestId
 from switchboard.domain.routing import (
@@ -307,11 +307,13 @@ async def test_what_a_sender_may_use_of_models_is_read_and_booked_by_index(watch
 
 async def test_the_liveness_of_remote_butlers_is_read_by_index(watched: Watched) -> None:
     async def look() -> None:
-        found = await remote_agents.list_remote_agents(watched.database, Patience())
+        found = await remote_agents.list_remote_agents(watched.database, LivenessPolicy())
         assert [one.system_id for one in found] == [f"System1/m{n}" for n in range(1, 5)]
         member = Member(SystemId("System1/m1"), TeamId("team1"), 1, "mcp")
         await remote_agents.StoredRemoteAgents(watched.database).seen(member.system_id)
-        assert await remote_agents.beat(watched.database, member.system_id, remote_agents.Announcement(), Patience())
+        assert await remote_agents.beat(
+            watched.database, member.system_id, remote_agents.Announcement(), LivenessPolicy()
+        )
         assert await remote_agents.StoredRemoteAgents(watched.database).endpoint_of(member) is None
 
     for _ in range(8):
@@ -806,14 +808,14 @@ async def test_what_people_are_asked_is_found_by_index(watched: Watched) -> None
         ),
         "one": partial(approvals.get, database, one.approval_id),
         "of a message": partial(approvals.of_message, database, row["request_id"]),
-        "by a command": partial(approvals.of_readers, database, readers, Command("approve", start, "").ids, 5),
+        "by a command": partial(approvals.of_readers, database, readers, ChatCommand("approve", start, "").ids, 5),
         "by a reply": partial(approvals.asked_in, database, where, "42"),
         "of a conversation": partial(stored.pending, later, readers),
         "how many of it": partial(stored.count, turn),
         "how many": partial(approvals.count, database),
         "untold": partial(approvals.untold, database, item),
         "while it is written": partial(deltas.look, database, row["request_id"]),
-        "by its id": partial(lookup.find, database, *Command("approve", start, "").ids, 5),
+        "by its id": partial(lookup.find, database, *ChatCommand("approve", start, "").ids, 5),
         "too old": partial(forget_events, database, UUID(int=1), 100),
     }
     for name, act in acts.items():
@@ -823,5 +825,5 @@ async def test_what_people_are_asked_is_found_by_index(watched: Watched) -> None
     assert [a.approval_id for a in await approvals.list_approvals(database, "pending", None, 200)] != []
     assert [p.approval_id for p in await stored.pending(later, readers)] == [one.approval_id]
     assert one.approval_id in [
-        a.approval_id for a in await approvals.of_readers(database, readers, Command("approve", start, "").ids, 5)
+        a.approval_id for a in await approvals.of_readers(database, readers, ChatCommand("approve", start, "").ids, 5)
     ]

@@ -19,7 +19,7 @@ from switchboard.agents.mcp import McpEngine
 from switchboard.app.access import Principal
 from switchboard.app.ops.doctor import check_database
 from switchboard.app.settings import Settings
-from switchboard.core.policy.liveness import Patience
+from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.domain.classification import Candidate
 from switchboard.domain.routing import Classified, Member, Route, SystemId, Target, Team
 from switchboard.journey.ask import Question
@@ -220,7 +220,7 @@ async def test_an_own_endpoint_counts_only_as_long_as_the_file_lets_it(database_
     allowed = far(announces_endpoint=True)
     async with lab(database_url, *tree(allowed)) as parts:
         await remote_agents.beat(
-            parts.database, FAR, remote_agents.Announcement(endpoint="https://1.1.1.1/mcp"), Patience()
+            parts.database, FAR, remote_agents.Announcement(endpoint="https://1.1.1.1/mcp"), LivenessPolicy()
         )
         assert await remote_agents.StoredRemoteAgents(parts.database).endpoint_of(allowed) == "https://1.1.1.1/mcp"
         assert await remote_agents.StoredRemoteAgents(parts.database).endpoint_of(far()) == PUBLIC_URL
@@ -272,7 +272,7 @@ async def test_a_heartbeat_under_way_does_not_undo_what_an_operator_sets_meanwhi
     async with lab(database_url, *tree(far(announces_endpoint=True))) as parts:
         await remote_agents.move(parts.database, FAR, "https://new.example/mcp")
         kept = await remote_agents.beat(
-            parts.database, FAR, remote_agents.Announcement(endpoint="https://stolen.example/mcp"), Patience()
+            parts.database, FAR, remote_agents.Announcement(endpoint="https://stolen.example/mcp"), LivenessPolicy()
         )
         assert isinstance(kept, tuple)
         assert kept[1].registered.in_use == "https://new.example/mcp"
@@ -383,7 +383,7 @@ async def test_every_process_knows_soon_and_reads_no_rule_again(database_url: st
                 "update member set promised = true, last_seen_at = now() - interval '1 h' where system_id = $1", FAR
             )
             await candidates_are(here)
-            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), Patience())
+            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), LivenessPolicy())
             await candidates_are(away, here)
             await remote_agents.quarantine(parts.database, FAR, "olga", "misbehaves")
             await candidates_are(here)
@@ -415,7 +415,7 @@ class Asked:
 async def test_a_model_is_told_what_a_butler_announced_and_not_of_one_who_is_away(database_url: str) -> None:
     async with lab(database_url, *tree(far(), butler("here"), classify=True), classifying=True) as parts:
         await remote_agents.beat(
-            parts.database, FAR, remote_agents.Announcement("knows the sea", ("tides",)), Patience()
+            parts.database, FAR, remote_agents.Announcement("knows the sea", ("tides",)), LivenessPolicy()
         )
         await parts.rule_book.look_around()
         asked = Asked()
@@ -536,7 +536,7 @@ async def test_a_silent_butler_is_still_called_once_and_returns_when_it_answers(
             assert dead_letter["reason"].startswith("quarantined: no sign of life for 700 s; and now: 127.0.0.1")
             assert [o for lane, _, o, _ in await turns(parts) if lane.startswith("turn:")] == ["answered", "failed"]
             await asyncio.to_thread(remote.start)
-            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), Patience())
+            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), LivenessPolicy())
             await parts.rule_book.look_around()
             again = await parts.accept.accept(submission("back again"))
             await eventually(lambda: settled(parts))
@@ -547,7 +547,7 @@ async def test_a_butler_quarantined_by_an_operator_is_not_called(database_url: s
     with a_remote(tmp_path) as remote:
         async with working(database_url, remote) as parts:
             await remote_agents.quarantine(parts.database, FAR, "olga", "misbehaves")
-            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), Patience())
+            await remote_agents.beat(parts.database, FAR, remote_agents.Announcement(), LivenessPolicy())
             await parts.rule_book.look_around()
             await parts.accept.accept(submission("are you there"))
             await eventually(lambda: settled(parts))

@@ -28,7 +28,7 @@ import pytest
 import pytest_asyncio
 
 from switchboard.ports.sandbox import SandboxRules
-from switchboard.sandbox.run import Done, NoSandbox, Sandbox
+from switchboard.sandbox.run import CommandExit, NoSandbox, Sandbox
 from tests import bombs
 from tests.forked import Forks
 from tests.sandboxed import QUOTA, remove_groups
@@ -426,7 +426,7 @@ async def test_files_in_memory_are_limited(small: Path) -> None:
 async def test_a_full_workspace_can_be_tidied(small: Path, sandbox: Sandbox) -> None:
     assert (await sandbox.run("head -c 2M /dev/zero >much", small, QUOTA, 60)).status == 0
     tidied = await sandbox.run("rm much; ls", small, MIB, 60)
-    assert tidied == Done(b"", 0)
+    assert tidied == CommandExit(b"", 0)
 
 
 OUTLIVING: Final = (

@@ -28,7 +28,7 @@ from switchboard.tools.files import MOST_SHOWN
 from switchboard.tools.results import remove_results, turns_with_results
 from switchboard.tools.search import MOST_SEARCHED
 from switchboard.tools.threads import Stopped, StopSignal, in_thread
-from switchboard.tools.workspace import MOST_WRITTEN, ToolRefusal, Written, write
+from switchboard.tools.workspace import MOST_WRITTEN, FileToWrite, ToolRefusal, write
 from tests.documents import HOME, blocks
 from tests.tools import KEY, TOOLS, TURN, called, scope_of
 
@@ -612,7 +612,7 @@ def test_a_write_that_is_stopped_leaves_nothing(workspace: Path) -> None:
     (stop := StopSignal()).ask()
     (workspace / "file").write_text("before")
     with pytest.raises(Stopped):
-        write(workspace, Written(("file",), b"after", KEY), stop)
+        write(workspace, FileToWrite(("file",), b"after", KEY), stop)
     assert contents(workspace) == {"file": b"before"}
 
 
@@ -761,7 +761,7 @@ async def test_descriptors_are_closed(workspace: Path, outside: Path) -> None:
 
 def test_what_a_reader_has_apart_has_quotas_of_its_own(tmp_path: Path) -> None:
     def put(*parts: str) -> None:
-        write(tmp_path, Written(parts, b"x" * 20_000, KEY), StopSignal(), 50_000)
+        write(tmp_path, FileToWrite(parts, b"x" * 20_000, KEY), StopSignal(), 50_000)
 
     put("inbox", "1.png")
     put("inbox", "2.png")

@@ -14,7 +14,7 @@ import pytest
 from switchboard.agents.trio.planner import ModelPlanner
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.planning import MAX_ROUNDS
-from switchboard.llm.dispatch import Terms
+from switchboard.llm.dispatch import RequestTerms
 from switchboard.ports.engine import Answer
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.store.database import Database
@@ -181,7 +181,7 @@ async def test_twenty_plans_and_a_message_to_route_share_one_slot_and_the_messag
         plans = asyncio.gather(*turns)
         await llm.waiting("written")
         begun = len(llm.requests)
-        routed = asyncio.create_task(theirs.dispatcher.run(a_message(), Terms("classification")))
+        routed = asyncio.create_task(theirs.dispatcher.run(a_message(), RequestTerms("classification")))
         await eventually(partial(waits, database))
         llm.release("written")
         assert (await routed).failure is None

@@ -9,7 +9,16 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchboard.core.routing.backtest import Blast, Case, DeadEnd, Difference, Receivers, Tally, compare, receivers
+from switchboard.core.routing.backtest import (
+    BacktestTally,
+    Blast,
+    Case,
+    DeadEnd,
+    Difference,
+    Receivers,
+    compare,
+    receivers,
+)
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.rulefile import difference
@@ -94,7 +103,7 @@ def test_receivers_have_no_order_and_nobody_twice() -> None:
 
 
 def test_all_are_counted_and_the_first_few_shown() -> None:
-    tally = Tally(index(TO_A), index(TO_A, TO_B))
+    tally = BacktestTally(index(TO_A), index(TO_A, TO_B))
     assert tally.blast() == Blast(0, 0, (), complete=True)
     tally.add([case(1, "email"), case(2)])
     tally.add([])
@@ -155,7 +164,7 @@ def test_compare_equals_deciding_twice(before: list[Rule], after: list[Rule], ca
     assert [one.request_id for one in differences] == expected
     assert all(one.before != one.after for one in differences)
     assert compare(then, now, cases, difference(before, after)) == differences, "nothing that may differ is left out"
-    tally = Tally(then, now, difference(before, after))
+    tally = BacktestTally(then, now, difference(before, after))
     tally.add(cases[:cut])
     tally.add(cases[cut:])
     assert tally.blast() == Blast(len(cases), len(expected), tuple(differences), complete=True)

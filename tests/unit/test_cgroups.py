@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from switchboard.sandbox.cgroups import Group, Totals, find_parents
+from switchboard.sandbox.cgroups import CommandLimits, ControlGroup, find_parents
 
-TOTALS = Totals(memory=1 << 30, processes=256)
+TOTALS = CommandLimits(memory=1 << 30, processes=256)
 SERVICE = "/system.slice/switchboard.service"
 
 
@@ -101,7 +101,7 @@ def test_limits_are_written_as_this_kernel_calls_them(
 ) -> None:
     for name in there:
         (tmp_path / name).touch()
-    group = Group({"pids": tmp_path, "memory": tmp_path}, TOTALS)
+    group = ControlGroup({"pids": tmp_path, "memory": tmp_path}, TOTALS)
     group.limit()
     group.add(4711)
     assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {**written, "cgroup.procs": "4711"}
@@ -109,7 +109,7 @@ def test_limits_are_written_as_this_kernel_calls_them(
 
 def test_a_group_without_limits_is_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no limits"):
-        Group({"pids": tmp_path}, TOTALS).limit()
+        ControlGroup({"pids": tmp_path}, TOTALS).limit()
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,6 @@ def test_a_group_without_limits_is_none(tmp_path: Path) -> None:
 def test_what_the_kernel_has_refused_is_the_reason(tmp_path: Path, events: Mapping[str, str], why: str) -> None:
     for name, text in events.items():
         (tmp_path / name).write_text(text)
-    told = Group({"pids": tmp_path, "memory": tmp_path}, TOTALS).excess()
+    told = ControlGroup({"pids": tmp_path, "memory": tmp_path}, TOTALS).excess()
     assert told.startswith(why)
     assert bool(told) is bool(why)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.policy.liveness import Patience, liveness
+from switchboard.core.policy.liveness import LivenessPolicy, liveness
 from switchboard.core.remote_agents import RouteResponse, read_response, response_schema, route_schema
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.remote_agents import RemoteAgent, self_description
@@ -104,12 +104,12 @@ def test_the_published_schema_takes_what_we_take(said: dict[str, Any]) -> None:
     ],
 )
 def test_how_silence_is_judged(silence: float, promised: bool, quarantined: bool, wanted: str) -> None:
-    assert liveness(silence, Patience(), promised=promised, quarantined=quarantined) == wanted
+    assert liveness(silence, LivenessPolicy(), promised=promised, quarantined=quarantined) == wanted
 
 
 def test_two_heartbeats_may_get_lost() -> None:
-    assert Patience().interval * 3 <= 300
-    assert Patience(stale_after=0.5).interval == 1
+    assert LivenessPolicy().interval * 3 <= 300
+    assert LivenessPolicy(stale_after=0.5).interval == 1
 
 
 def test_what_the_file_leaves_open_is_as_announced() -> None:

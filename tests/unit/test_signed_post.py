@@ -9,7 +9,7 @@ import pytest
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.transport.signed_post import (
-    Destination,
+    PostDestination,
     PostError,
     Verification,
     check_url,
@@ -208,7 +208,7 @@ def test_a_missing_secret_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_destination_does_not_show_its_secret() -> None:
-    assert "canary" not in repr(Destination("https://example.org", SECRET))
+    assert "canary" not in repr(PostDestination("https://example.org", SECRET))
 
 
 @pytest.mark.parametrize(

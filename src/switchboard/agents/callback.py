@@ -20,7 +20,15 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, ReplyFile
 from switchboard.ports.channel import Receipt
 from switchboard.ports.engine import Files
-from switchboard.transport.signed_post import RETRYABLE, Destination, PostError, PostResult, Webhook, destination, post
+from switchboard.transport.signed_post import (
+    RETRYABLE,
+    PostDestination,
+    PostError,
+    PostResult,
+    Webhook,
+    destination,
+    post,
+)
 
 SCHEMA_VERSION: Final = "reply.v1"
 _TIMEOUT_S: Final = 30.0
@@ -52,7 +60,7 @@ def callbacks_from(settings: Sequence[CallbackLike], files: Files | None = None)
 class SignedCallback:
     """Posts `reply.v1`; the receiver recognises a repetition by its `Idempotency-Key`, the outbox id."""
 
-    to: Destination
+    to: PostDestination
     files: Files | None = None
 
     async def send(self, reply: OutboxRow) -> Receipt:

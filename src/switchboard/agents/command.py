@@ -52,8 +52,8 @@ from switchboard.ports.tools import QUOTA
 from switchboard.sandbox.enclosure import ENVIRONMENT
 from switchboard.sandbox.run import NoSandbox, Sandbox
 from switchboard.transport.programs import (
-    Ended,
     Program,
+    ProgramExit,
     ProgramUser,
     account_of,
     death_guard,
@@ -159,7 +159,7 @@ class CommandEngine:
 
         return await run_step(turn, journal, "command", act, options.effect)
 
-    async def _execute(self, options: CommandOptions, turn: Turn, run: _Run) -> Ended:
+    async def _execute(self, options: CommandOptions, turn: Turn, run: _Run) -> ProgramExit:
         argv = options.command if options.sandbox else (*self._guard, *options.command)
         try:
             given = delivery_json(turn, run.key, run.directory.files)
@@ -178,12 +178,12 @@ class CommandEngine:
             raise EngineFailure(message, retryable=False)
         return replace(ended, errors=storable_text(ended.errors).strip()[-_TAIL:])
 
-    async def _ended(self, program: Program, options: CommandOptions, directory: TurnDirectory) -> Ended:
+    async def _ended(self, program: Program, options: CommandOptions, directory: TurnDirectory) -> ProgramExit:
         if not options.sandbox:
             return await run_program(program, self._grace)
         return await self._sandbox.execute(program, directory.root, QUOTA)
 
-    def _result(self, options: CommandOptions, ended: Ended, files: Sequence[Attachment]) -> TurnResult:
+    def _result(self, options: CommandOptions, ended: ProgramExit, files: Sequence[Attachment]) -> TurnResult:
         match ended.status:
             case 0 if options.output == "json" and ended.output.strip():
                 return parse_said(ended.output, files)

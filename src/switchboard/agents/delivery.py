@@ -68,7 +68,7 @@ class SaidFile(msgspec.Struct, frozen=True):
         return Attachment(media_type=UNKNOWN, filename=reply_name(self.filename), size_bytes=0, storage_ref=ref)
 
 
-class Said(msgspec.Struct, frozen=True):
+class _JsonAnswer(msgspec.Struct, frozen=True):
     """The JSON answer; exactly one of the first three is given. `files` go with a reply."""
 
     reply: str | None = None
@@ -149,7 +149,7 @@ def parse_said(body: bytes, files: Sequence[Attachment] = ()) -> TurnResult:
     Raises `EngineFailure` (not retryable): another attempt would give the same answer.
     """
     try:
-        said = msgspec.json.decode(body, type=Said)
+        said = msgspec.json.decode(body, type=_JsonAnswer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _not_understood(str(error)) from error
     if (said.reply is not None) + said.no_reply + (said.refuse is not None) != 1:

@@ -32,7 +32,7 @@ from switchboard.ports.engine import (
 )
 from switchboard.transport.signed_post import (
     RETRYABLE,
-    Destination,
+    PostDestination,
     PostError,
     PostResult,
     check_url,
@@ -81,16 +81,16 @@ class HttpEngine:
         return await run_step(turn, journal, "http", act, options.effect)
 
 
-def _destination(options: HttpOptions) -> Destination:
+def _destination(options: HttpOptions) -> PostDestination:
     try:
         check_url(options.url)
         secret = read_secret(options.secret_env, options.secret_file)
     except ConfigurationError as error:
         raise EngineFailure(error.message, error_class="validation", retryable=False) from error
-    return Destination(options.url, secret, options.timeout or 30.0, options.allow_private)
+    return PostDestination(options.url, secret, options.timeout or 30.0, options.allow_private)
 
 
-async def _post(to: Destination, body: bytes, key: UUID) -> PostResult:
+async def _post(to: PostDestination, body: bytes, key: UUID) -> PostResult:
     try:
         return await post(to, body, key)
     except PostError as error:

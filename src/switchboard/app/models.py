@@ -23,7 +23,7 @@ from switchboard.domain.llm import Bill
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.dispatch import Dispatcher, DispatchLimits
 from switchboard.llm.models import OpenModels
-from switchboard.llm.slots import NoSlot, SlotLease, Wanted
+from switchboard.llm.slots import NoSlot, SlotLease, SlotRequest
 from switchboard.llm.spending import Reserved
 from switchboard.store import classification as store
 from switchboard.store import model_usage
@@ -85,7 +85,7 @@ class StoredSlots:
         self._freeing: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
 
-    async def take(self, wanted: Wanted) -> SlotLease | NoSlot:
+    async def take(self, wanted: SlotRequest) -> SlotLease | NoSlot:
         """A slot, or why there is none."""
         await asyncio.gather(*self._freeing)  # the next request of a turn must not find its own slot taken
         self._asked.add(wanted.ticket)

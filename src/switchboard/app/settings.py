@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from switchboard.app.ownership import read_ours
 from switchboard.core.policy.budget import Cap, SenderCaps
-from switchboard.core.policy.liveness import Patience
+from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.schedules import Schedule, parse_window
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
@@ -146,9 +146,9 @@ class LivenessSettings(_Group):
         return self
 
     @property
-    def patience(self) -> Patience:
+    def patience(self) -> LivenessPolicy:
         """The same, as the rule book takes it."""
-        return Patience(self.stale_after, self.quarantine_after)
+        return LivenessPolicy(self.stale_after, self.quarantine_after)
 
 
 class WebhookSettings(_Group):

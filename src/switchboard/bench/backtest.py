@@ -18,7 +18,7 @@ from uuid import UUID
 import aiohttp
 
 from switchboard.bench import lab
-from switchboard.core.routing.backtest import Case, Tally
+from switchboard.core.routing.backtest import BacktestTally, Case
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Member, Rule, SystemId, Target, Team, TeamId
@@ -106,5 +106,5 @@ def _pure(messages: int) -> float:
         for n in range(messages)
     ]
     began = perf_counter()
-    Tally(before, after).add(cases)
+    BacktestTally(before, after).add(cases)
     return messages / (perf_counter() - began)

@@ -28,12 +28,12 @@ import anthropic
 import openai
 
 from switchboard.bench import lab
-from switchboard.core.classification.prompt import Asked, route_tool, routing_prompt
+from switchboard.core.classification.prompt import AskedMessage, route_tool, routing_prompt
 from switchboard.domain.classification import Candidate
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import ChatMessage, Request, ToolServer
-from switchboard.llm.commands import PROGRAMS, Command, Way, command_for
+from switchboard.llm.commands import PROGRAMS, CliCommand, Way, command_for
 from switchboard.llm.outputs import read_output
 from switchboard.llm.port import ApiKind, CliKind, Kind
 from switchboard.llm.spec import API_KINDS, ModelSpec
@@ -214,7 +214,7 @@ async def _request(place: _Place, up: lab.ReadyProcess) -> Request:
     new = NewSession("bench", request_id, "root", (_BUTLER,), timedelta(minutes=10))
     await classification.open_session(place.database, new, sha256(secret.encode()).digest())
     [message] = lab.messages(1, 1, "bare")
-    prompt = routing_prompt((_BUTLER,), Asked(message["payload"]["normalized_text"], "api", "bench"))
+    prompt = routing_prompt((_BUTLER,), AskedMessage(message["payload"]["normalized_text"], "api", "bench"))
     tool, server = route_tool((_BUTLER,)), ToolServer(f"{up.url}/mcp", secret)
     asked = (ChatMessage("user", prompt.question),)
     return Request(
@@ -245,7 +245,7 @@ async def _run(spec: ModelSpec, request: Request, *, offered: bool) -> float:
     return took
 
 
-def _without_tool(kind: CliKind, command: Command) -> Command:
+def _without_tool(kind: CliKind, command: CliCommand) -> CliCommand:
     """The same command without our MCP server."""
     if kind == "claude-code":
         return replace(command, files={**command.files, "mcp.json": json.dumps({"mcpServers": {}})})

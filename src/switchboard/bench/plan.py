@@ -27,7 +27,7 @@ from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime, open_switchboard
 from switchboard.bench import lab
 from switchboard.bench.turn import submission
-from switchboard.core.planning.ladder import Settled
+from switchboard.core.planning.ladder import SettledDecision
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.json_values import JsonMapping
@@ -212,7 +212,7 @@ class _Planner:
     pipeline: Pipeline
 
     async def plan(self, _: PlanQuestion) -> Planned:
-        return Planned(Settled(self.pipeline, "exact", 1))
+        return Planned(SettledDecision(self.pipeline, "exact", 1))
 
     async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:  # noqa: ARG002
         return Reviewed(Review("complete"))

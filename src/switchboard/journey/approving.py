@@ -15,7 +15,7 @@ import structlog
 
 from switchboard.core.owners import decides_in_chat
 from switchboard.core.readers import directory_of
-from switchboard.core.turns.asking import Command, chosen, command_in, fits_chat, notice, short
+from switchboard.core.turns.asking import ChatCommand, chosen, command_in, fits_chat, notice, short
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import Member, SystemId
@@ -113,11 +113,11 @@ class ChatDecisions:
         if len(asked) != 1:
             hints = " or ".join(f"/answer {short(one)} and your answer" for one in asked)
             return Answer(f"I do not know what this answers. Please write {hints or 'it again'}.")
-        command = Command("answer", asked[0].approval_id.hex, turn.text.strip())
+        command = ChatCommand("answer", asked[0].approval_id.hex, turn.text.strip())
         told = await self._carried_out(turn, asked[0], command)
         return NoReply(reason=f"handed on: it answers {short(asked[0])}") if told is None else Answer(told)
 
-    async def _commanded(self, turn: Turn, command: Command) -> str:
+    async def _commanded(self, turn: Turn, command: ChatCommand) -> str:
         reader = await self._conversations.reader(turn)
         readers = directory_of(reader, turn.request_id)
         asked = _meant(await store.of_readers(self._database, readers, command.ids, _FEW))
@@ -126,7 +126,7 @@ class ChatDecisions:
         done = f"{_STATES[command.verb].capitalize()}: {asked.tool} ({short(asked)})."
         return await self._carried_out(turn, asked, command) or done
 
-    async def _carried_out(self, turn: Turn, asked: ShownApproval, command: Command) -> str | None:
+    async def _carried_out(self, turn: Turn, asked: ShownApproval, command: ChatCommand) -> str | None:
         """Why it is not done; None: it is."""
         if why := _unfit(asked, command):
             return why
@@ -150,13 +150,13 @@ class ChatDecisions:
             return None
         return f"You may not decide that here. An operator can: switchboard approvals show {short(asked)}"
 
-    async def _refused(self, turn: Turn, asked: ShownApproval, command: Command) -> None:
+    async def _refused(self, turn: Turn, asked: ShownApproval, command: ChatCommand) -> None:
         log.warning("refused", actor=_sender(turn), action="approvals")
         detail = {"approval_id": str(asked.approval_id), "command": command.verb}
         await audit.append(self._database, _sender(turn), "refused:approvals", detail)
 
 
-def _unfit(asked: ShownApproval, command: Command) -> str | None:
+def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:
     """Why this cannot be done to what is asked, by anybody; None: it can."""
     if asked.kind == "question" and command.verb == "approve":
         return f"That is a question: write /answer {short(asked)} and your answer."

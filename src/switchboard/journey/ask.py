@@ -26,7 +26,7 @@ import structlog
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.classification.history import LIMITS, select_history
 from switchboard.core.classification.judge import is_ours, parse_calls, reconcile, unfit
-from switchboard.core.classification.prompt import Asked, Prompt, route_tool, routing_prompt
+from switchboard.core.classification.prompt import AskedMessage, Prompt, route_tool, routing_prompt
 from switchboard.core.classification.result import in_no_part, word_by_word
 from switchboard.core.lenient import shown
 from switchboard.core.tokens import asked_tokens, estimate_tokens
@@ -69,7 +69,7 @@ class Question:
     request_id: UUID
     conversation: str
     team_id: str
-    message: Asked
+    message: AskedMessage
     attachments: tuple[Attachment, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     targets: tuple[Target, ...] = ()

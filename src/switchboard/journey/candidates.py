@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from switchboard.core.policy.liveness import Patience
+from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.core.routing.scope import subtree
 from switchboard.domain.classification import Candidate
@@ -61,7 +61,7 @@ async def read_live(database: Database, start: TeamId | None = None, through: Se
     known = await store.load_with_rules_of(database, ())
     below = frozenset[TeamId]().union(*(subtree(known.teams, team_id) for team_id in through))
     rule_set = await store.load_with_rules_of(database, below) if below else known
-    remote_agents = {one.system_id: one for one in await list_remote_agents(database, Patience())}
+    remote_agents = {one.system_id: one for one in await list_remote_agents(database, LivenessPolicy())}
     parents = {team.team_id: team.parent_id for team in rule_set.teams}
     first = start if start in parents else next(team_id for team_id, parent in parents.items() if parent is None)
     teams = tuple(replace(team, classify=team.classify or team.team_id == first) for team in rule_set.teams)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from switchboard.core.classification.prompt import Asked
+from switchboard.core.classification.prompt import AskedMessage
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.tiers import TIERS, tier_of
@@ -205,7 +205,7 @@ class RouteLeg:
         item, waiting, rules = case.item, case.waiting, self._rule_book.rules
         envelope = stored_envelope(waiting.envelope)
         sender, targets = envelope.sender, rules.index.candidates(asked.team_id)
-        message = Asked(
+        message = AskedMessage(
             envelope.payload.normalized_text if asked.segment is None else asked.segment,
             envelope.source.channel,
             sender.identity,

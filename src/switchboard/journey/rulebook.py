@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from switchboard.core.channels.registry import CHANNELS
-from switchboard.core.policy.liveness import Patience
+from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.remote_agents import RemoteAgent
@@ -66,7 +66,7 @@ class RuleBook:
         rules: Rules,
         *,
         classifying: bool = False,
-        patience: Patience | None = None,
+        patience: LivenessPolicy | None = None,
         implies: Implies = CHANNELS.implies,
     ) -> None:
         self._database = database
@@ -74,7 +74,7 @@ class RuleBook:
         self._notifier = notifier
         self._one_at_a_time = asyncio.Lock()
         self._classifying = classifying
-        self._patience = patience or Patience()
+        self._patience = patience or LivenessPolicy()
         self._unreachable: frozenset[SystemId] = frozenset()
         self._away: frozenset[SystemId] = frozenset()
         self.rules = rules
@@ -90,7 +90,7 @@ class RuleBook:
         notifier: Notifier,
         *,
         classifying: bool = False,
-        patience: Patience | None = None,
+        patience: LivenessPolicy | None = None,
         implies: Implies = CHANNELS.implies,
     ) -> RuleBook:
         """Load and compile the present version. `classifying`: there are models, for teams that want them asked.

@@ -19,7 +19,7 @@ Ask = TypeVar("Ask")
 Answer = TypeVar("Answer")
 
 
-class Group(Struct, Generic[Ask, Answer], frozen=True):
+class WriteGroup(Struct, Generic[Ask, Answer], frozen=True):
     """Asks that were handed in together, or have joined them since; once written, per ask its answer or what it raised.
 
     Those with a lower `number` were handed in earlier.
@@ -54,7 +54,7 @@ class BatchWriter(Generic[Ask, Answer]):
         self._least = least
         self._key = key
         self._free_writers = writers
-        self._waiting: deque[Group[Ask, Answer]] = deque()
+        self._waiting: deque[WriteGroup[Ask, Answer]] = deque()
         self._handed_in = self._taken = 0
         """The number of the last group that was handed in, and of the last that does not wait any more."""
         self._size = 0
@@ -79,17 +79,17 @@ class BatchWriter(Generic[Ask, Answer]):
         parts = [self.hand_in(*asks[at : at + self._most]) for at in range(0, len(asks), self._most)]
         return [outcome for part in parts for outcome in await part.outcomes]
 
-    def hand_in(self, *asks: Ask) -> Group[Ask, Answer]:
+    def hand_in(self, *asks: Ask) -> WriteGroup[Ask, Answer]:
         """Hand in at most `most` without waiting; what is handed in later is written later."""
         self._handed_in += 1
         outcomes = asyncio.get_running_loop().create_future()
-        group = Group[Ask, Answer](self._handed_in, list(asks), self._keys(asks), outcomes)
+        group = WriteGroup[Ask, Answer](self._handed_in, list(asks), self._keys(asks), outcomes)
         self._waiting.append(group)
         self._size += len(asks)
         self._start_writer()
         return group
 
-    def join(self, group: Group[Ask, Answer], ask: Ask) -> bool:
+    def join(self, group: WriteGroup[Ask, Answer], ask: Ask) -> bool:
         """Hand in one with a group that still waits; False: it does not, or has as many as it may, or keys."""
         joins = group.number > self._taken and len(group.asks) < self._most and self._key is None
         if joins:
@@ -115,11 +115,11 @@ class BatchWriter(Generic[Ask, Answer]):
         finally:
             self._free_writers += 1
 
-    def _take(self) -> list[Group[Ask, Answer]]:
+    def _take(self) -> list[WriteGroup[Ask, Answer]]:
         """The next groups, together not more than `most`; none where they have to wait for who is at work."""
         if self._at_work and self._size < self._least:
             return []
-        taken: list[Group[Ask, Answer]] = []
+        taken: list[WriteGroup[Ask, Answer]] = []
         size = 0
         while self._waiting and (not taken or size + len(self._waiting[0].asks) <= self._most):
             if not self._busy.isdisjoint(self._waiting[0].keys):
@@ -130,7 +130,7 @@ class BatchWriter(Generic[Ask, Answer]):
         self._size -= size
         return taken
 
-    async def _write_apart(self, groups: Sequence[Group[Ask, Answer]]) -> None:
+    async def _write_apart(self, groups: Sequence[WriteGroup[Ask, Answer]]) -> None:
         keys = frozenset[Hashable]().union(*(group.keys for group in groups))
         self._busy |= keys
         self._at_work += 1
@@ -140,7 +140,7 @@ class BatchWriter(Generic[Ask, Answer]):
             self._at_work -= 1
             self._busy -= keys
 
-    async def _write_out(self, groups: Sequence[Group[Ask, Answer]]) -> None:
+    async def _write_out(self, groups: Sequence[WriteGroup[Ask, Answer]]) -> None:
         try:
             outcomes = await self._outcomes([ask for group in groups for ask in group.asks])
         except asyncio.CancelledError:

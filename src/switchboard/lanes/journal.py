@@ -21,7 +21,7 @@ from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
-from switchboard.lanes.batch import BatchWriter, Group
+from switchboard.lanes.batch import BatchWriter, WriteGroup
 from switchboard.lanes.faults import point
 from switchboard.ports.engine import (
     NOT_DONE,
@@ -46,7 +46,7 @@ from switchboard.store.steps import Step, StepWrite
 _NAMESPACE = UUID("6f0b2f0a-6a0e-5d3e-9c3b-0f6f0d1c7a11")
 
 _Outcomes = asyncio.Future[Sequence[bool | BaseException]]
-_Writes = Group[StepWrite, bool]
+_Writes = WriteGroup[StepWrite, bool]
 
 
 def keys_of(item: Item) -> Callable[[str], UUID]:

@@ -25,12 +25,12 @@ import httpx2
 from switchboard.core.lenient import block_text, items, json_value, mapping, shown
 from switchboard.core.replies import is_call_of
 from switchboard.domain.llm import FailureKind, ModelFailure, OnDelta, Reply, Request, ToolCall, ToolServer
-from switchboard.llm.commands import PROGRAMS, Command, Way, command_for, headers_of
+from switchboard.llm.commands import PROGRAMS, CliCommand, Way, command_for, headers_of
 from switchboard.llm.outputs import read_output
 from switchboard.llm.port import CliKind, tell, with_usage
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.web import broken_failure
-from switchboard.transport.programs import Ended, Program, run_program
+from switchboard.transport.programs import Program, ProgramExit, run_program
 from switchboard.transport.scratch import scratch
 
 _SHORTEST_SECRET: Final = 6
@@ -104,7 +104,7 @@ class CliSession:
         tell(reply, on_delta)
         return reply
 
-    async def _execute(self, place: Path, command: Command, left: float, mcp_host: str | None) -> Ended:
+    async def _execute(self, place: Path, command: CliCommand, left: float, mcp_host: str | None) -> ProgramExit:
         program = program_of(self.spec)
         path = shutil.which(program)
         if path is None:
@@ -155,7 +155,7 @@ def _listed(response: httpx2.Response) -> set[object]:
     return {tool.get("name") for tool in items(mapping(mapping(json_value(text)).get("result")).get("tools"))}
 
 
-def lay_out(place: Path, command: Command) -> None:
+def lay_out(place: Path, command: CliCommand) -> None:
     """Write the files of a command into its scratch directory."""
     for directory in ("home", "work"):
         (place / directory).mkdir()
@@ -183,7 +183,7 @@ def passed_on(names: Sequence[str], mcp_host: str | None) -> dict[str, str]:
     return given
 
 
-def judged(kind: CliKind, request: Request, ended: Ended) -> Reply:
+def judged(kind: CliKind, request: Request, ended: ProgramExit) -> Reply:
     """The reply in a program's output, or the ModelFailure that it amounts to.
 
     A call with a good result counts whatever came after it. Without one the cause is determined: the program was
@@ -205,7 +205,7 @@ def _is_offered(call: ToolCall, request: Request) -> bool:
     return server is not None and any(is_call_of(call, tool.name, server.name) for tool in request.tools)
 
 
-def _failure(kind: CliKind, request: Request, reply: Reply, ended: Ended) -> ModelFailure | None:
+def _failure(kind: CliKind, request: Request, reply: Reply, ended: ProgramExit) -> ModelFailure | None:
     if ended.late:
         return ModelFailure("timeout", f"{kind} was not done in time, and was killed")
     if ended.too_much:
@@ -229,7 +229,7 @@ def broke_off(kind: CliKind, reply: Reply) -> bool:
     return reply.stop_reason is None or reply.stop_reason in _BAD_ENDS or (kind != "codex" and reply.errors != ())
 
 
-def cause(kind: CliKind, reply: Reply, ended: Ended) -> ModelFailure:
+def cause(kind: CliKind, reply: Reply, ended: ProgramExit) -> ModelFailure:
     """Why a program broke off."""
     told = reply.errors[-1] if reply.errors else ended.errors
     if not reply.errors and not reply.calls and not reply.text and ended.text.strip():

@@ -56,7 +56,7 @@ _TOOL_S: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class CliCommand:
     """`words`: its arguments; `env`: besides PATH, HOME and the like; `files` by path in the scratch directory.
 
     `links`: files elsewhere by path in that directory.
@@ -82,12 +82,12 @@ class Way:
     login: Mapping[str, str] | None = None
 
 
-def command_for(kind: CliKind, request: Request, server: ToolServer, way: Way) -> Command:
+def command_for(kind: CliKind, request: Request, server: ToolServer, way: Way) -> CliCommand:
     """The command of one session, with the tools of the request at this server."""
     return _COMMANDS[kind](request, server, way)
 
 
-def run_command_for(kind: CliKind, request: Request, relay: Sequence[str], way: Way) -> Command:
+def run_command_for(kind: CliKind, request: Request, relay: Sequence[str], way: Way) -> CliCommand:
     """The command of a whole turn; `relay` is the command of the MCP server with the tools. Only of `RUNNERS`."""
     return _claude_run(request, relay, way) if kind == "claude-code" else _codex_run(request, relay, way)
 
@@ -105,20 +105,20 @@ def _present(env: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in env.items() if value is not None}
 
 
-def _claude(request: Request, server: ToolServer, way: Way) -> Command:
+def _claude(request: Request, server: ToolServer, way: Way) -> CliCommand:
     at = {"type": "http", "url": server.url, "headers": headers_of(request, server)}
     words = (*_claude_words(request, server.name, way), "--max-turns", "4", "--system-prompt", request.system)
     files = {_MCP_FILE: json.dumps({"mcpServers": {server.name: at}})}
-    return Command(words, _claude_env(request, way), files, request.said)
+    return CliCommand(words, _claude_env(request, way), files, request.said)
 
 
-def _claude_run(request: Request, relay: Sequence[str], way: Way) -> Command:
+def _claude_run(request: Request, relay: Sequence[str], way: Way) -> CliCommand:
     servers = {RELAYED: {"type": "stdio", "command": relay[0], "args": relay[1:]}} if request.tools else {}
     words = [*_claude_words(request, RELAYED, way), "--include-partial-messages", "--max-turns", str(request.rounds)]
     words += ["--system-prompt-file", str(way.place / _SYSTEM_FILE)]
     env = _claude_env(request, way) | {"MCP_TOOL_TIMEOUT": str(round(request.deadline * 1000)), "MCP_TIMEOUT": "60000"}
     files = {_MCP_FILE: json.dumps({"mcpServers": servers}), _SYSTEM_FILE: request.system}
-    return Command(tuple(words), env, files, request.said)
+    return CliCommand(tuple(words), env, files, request.said)
 
 
 def _claude_words(request: Request, server: str, way: Way) -> tuple[str, ...]:
@@ -140,22 +140,22 @@ def _claude_env(request: Request, way: Way) -> dict[str, str]:
     return env
 
 
-def _codex(request: Request, server: ToolServer, way: Way) -> Command:
+def _codex(request: Request, server: ToolServer, way: Way) -> CliCommand:
     session = f'http_headers={{"X-Session-Id"={json.dumps(request.key)}}}'
     at = f'url={json.dumps(server.url)},bearer_token_env_var="SESSION_TOKEN",{session},{_codex_server(request)}'
     at += f",startup_timeout_sec={_STARTUP_S},tool_timeout_sec={_TOOL_S}"
     words = _codex_words(way, {f"mcp_servers.{server.name}": f"{{{at}}}"})
     env = _codex_env(way) | {"SESSION_TOKEN": server.token}
-    return Command(words, env, {"codex/.keep": ""}, request.text, _codex_links(way))
+    return CliCommand(words, env, {"codex/.keep": ""}, request.text, _codex_links(way))
 
 
-def _codex_run(request: Request, relay: Sequence[str], way: Way) -> Command:
+def _codex_run(request: Request, relay: Sequence[str], way: Way) -> CliCommand:
     at = f"command={json.dumps(relay[0])},args={json.dumps(relay[1:])},{_codex_server(request)}"
     at += f",startup_timeout_sec=60,tool_timeout_sec={round(request.deadline)}"
     more = {"model_instructions_file": json.dumps(str(way.place / _SYSTEM_FILE))}
     more |= {f"mcp_servers.{RELAYED}": f"{{{at}}}"} if request.tools else {}
     files = {"codex/.keep": "", _SYSTEM_FILE: request.system}
-    return Command(_codex_words(way, more), _codex_env(way), files, request.said, _codex_links(way))
+    return CliCommand(_codex_words(way, more), _codex_env(way), files, request.said, _codex_links(way))
 
 
 def _codex_server(request: Request) -> str:
@@ -211,7 +211,7 @@ def _codex_links(way: Way) -> dict[str, str]:
     return {f"codex/{name}": f"{(way.login or {})['CODEX_HOME']}/{name}" for name in names}
 
 
-def _gemini(request: Request, server: ToolServer, way: Way) -> Command:
+def _gemini(request: Request, server: ToolServer, way: Way) -> CliCommand:
     names = _names(request)
     at = {"httpUrl": server.url, "headers": headers_of(request, server), "trust": True, "includeTools": names}
     allowed = (_GEMINI_ALLOWED.format(server=server.name, tool=name) for name in names)
@@ -230,10 +230,10 @@ def _gemini(request: Request, server: ToolServer, way: Way) -> Command:
     env = _present({"GOOGLE_GEMINI_BASE_URL": way.spec.base_url}) | {"GEMINI_API_KEY": way.key or "none"}
     env |= {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
     env |= {"GEMINI_TELEMETRY_ENABLED": "false", "NO_UPDATE_NOTIFIER": "1"}
-    return Command(tuple(words), env, files, request.text)
+    return CliCommand(tuple(words), env, files, request.text)
 
 
-def _opencode(request: Request, server: ToolServer, way: Way) -> Command:
+def _opencode(request: Request, server: ToolServer, way: Way) -> CliCommand:
     name = f"switchboard/{way.spec.model}"
     model = {"name": way.spec.model, "tool_call": True, "limit": {"context": 128_000, "output": request.max_tokens}}
     base_url = way.spec.base_url or "https://api.openai.com/v1"
@@ -254,10 +254,10 @@ def _opencode(request: Request, server: ToolServer, way: Way) -> Command:
     words = ("run", "--pure", "--format", "json", "-m", name, "--title", "t")
     env = {f"OPENCODE_DISABLE_{name}": "1" for name in _OPENCODE_OFF}
     env |= {"OPENCODE_CONFIG": str(way.place / "opencode.json")}
-    return Command(words, env, {"opencode.json": json.dumps(settings)}, request.text)
+    return CliCommand(words, env, {"opencode.json": json.dumps(settings)}, request.text)
 
 
-_COMMANDS: Final[Mapping[CliKind, Callable[[Request, ToolServer, Way], Command]]] = {
+_COMMANDS: Final[Mapping[CliKind, Callable[[Request, ToolServer, Way], CliCommand]]] = {
     "claude-code": _claude,
     "codex": _codex,
     "gemini-cli": _gemini,

@@ -1,6 +1,6 @@
 """Which model is asked: those of the settings in order, each subject to its breaker, its limit and the budget.
 
-The caller passes `Dispatcher.run` a `Request` and its `Terms` and gets a `Report`. Next: `port.py`.
+The caller passes `Dispatcher.run` a `Request` and its `RequestTerms` and gets a `Report`. Next: `port.py`.
 
 After every failure the next model is asked, and none twice in one run: later retries are up to the caller. Only a model
 for which the request was too long is asked once more, with the request cut as short as possible. No model is asked
@@ -36,7 +36,7 @@ from switchboard.domain.llm import (
     Usage,
 )
 from switchboard.llm.port import ModelSession
-from switchboard.llm.slots import Line, NoSlot, Slots, held_slot, rank_of
+from switchboard.llm.slots import NoSlot, SlotQueue, Slots, held_slot, rank_of
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import Spending, amount_of
 
@@ -69,7 +69,7 @@ class DispatchLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RequestTerms:
     """The conditions of a request, set by the caller.
 
     `asker` names the purpose in the usage log, `butler` whose work it is. `models`: which are asked, in this order;
@@ -92,7 +92,7 @@ class Terms:
     butler: str = ""
 
 
-_NO_TERMS: Final = Terms()
+_NO_TERMS: Final = RequestTerms()
 _NO_LIMITS: Final = DispatchLimits()
 
 
@@ -102,7 +102,7 @@ class _Model:
 
     spec: ModelSpec
     session: ModelSession
-    line: Line
+    line: SlotQueue
     breaker: Breaker = _CLOSED
     pause_ends: float = 0.0
     probed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -117,7 +117,7 @@ class _Run:
     """
 
     request: Request
-    terms: Terms
+    terms: RequestTerms
     clock: Callable[[], float]
     ends: float
     account: BudgetAccount
@@ -191,9 +191,9 @@ class Dispatcher:
         slots: Slots | None = None,
         context: Context | None = None,
     ) -> None:
-        lines: dict[str, Line] = {}
+        lines: dict[str, SlotQueue] = {}
         self._models = {
-            spec.name: _Model(spec, one, lines.setdefault(spec.slot, Line(spec.sessions))) for spec, one in models
+            spec.name: _Model(spec, one, lines.setdefault(spec.slot, SlotQueue(spec.sessions))) for spec, one in models
         }
         self._spending = spending
         self._limits = limits
@@ -202,7 +202,7 @@ class Dispatcher:
         self._slots = slots
         self._context = context
 
-    async def run(self, request: Request, terms: Terms = _NO_TERMS, on_delta: OnDelta | None = None) -> Report:
+    async def run(self, request: Request, terms: RequestTerms = _NO_TERMS, on_delta: OnDelta | None = None) -> Report:
         """Ask models until one has answered, at most until `request.deadline`.
 
         Raises only what the day's spending and `terms` raise: no answer is an outcome, not an error. If all replies
@@ -297,7 +297,7 @@ class Dispatcher:
             await asyncio.shield(self._spending.settle(reserved, bill))
         await self._report(model, run.attempts[-1])
 
-    def _share(self, terms: Terms) -> Share | None:
+    def _share(self, terms: RequestTerms) -> Share | None:
         most = self._limits.sender_tokens
         return Share(terms.on_share_of, most) if most and terms.on_share_of is not None else None
 

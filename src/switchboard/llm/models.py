@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from switchboard.domain.llm import Report, Request
 from switchboard.llm.build import Sessions, flaw
-from switchboard.llm.dispatch import Dispatcher, Terms
+from switchboard.llm.dispatch import Dispatcher, RequestTerms
 from switchboard.llm.spec import API_KINDS, RUNNERS
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 
@@ -48,7 +48,7 @@ class OpenModels:
     async def ask(self, request: Request, asking: Asking) -> Report:
         """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
         models = [name for name in asking.models if name in self._specs] or self.names
-        terms = Terms(
+        terms = RequestTerms(
             asking.asker,
             models=models,
             shorter=asking.shorter,

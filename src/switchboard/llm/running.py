@@ -17,12 +17,12 @@ from typing import Final
 from switchboard.domain.llm import CarryOut, ModelDelta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm.cli import NO_SERVER, CliSession, broke_off, cause, environment, lay_out, passed_on, program_of
 from switchboard.llm.cli import short as shortened
-from switchboard.llm.commands import Command, Way, run_command_for
+from switchboard.llm.commands import CliCommand, Way, run_command_for
 from switchboard.llm.outputs import Transcript
 from switchboard.llm.port import CliKind, tell, with_usage
 from switchboard.llm.tool_server import ToolServing, relay_to, serving
 from switchboard.transport.kept import KeptProgram, LongProgram, start
-from switchboard.transport.programs import Ended
+from switchboard.transport.programs import ProgramExit
 from switchboard.transport.scratch import scratch
 
 _MOST_LINE: Final = 8_388_608
@@ -78,7 +78,7 @@ class RunnerSession:
         tell(reply, on_delta, text=False)
         return reply
 
-    def _started(self, place: Path, command: Command) -> KeptProgram:
+    def _started(self, place: Path, command: CliCommand) -> KeptProgram:
         program = program_of(self.asked.spec)
         path = shutil.which(program)
         if path is None:
@@ -164,9 +164,11 @@ class _Run:
             raise ModelFailure("refused", f"the model refused: {shortened(reply.text)}", reply=reply)
         return replace(reply, stop_reason=end or "end")
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> ProgramExit:
         status = self._program.status or 0
-        return Ended(self._transcript.odd.encode(), self._program.errors, status if status < 128 else 128 - status)
+        return ProgramExit(
+            self._transcript.odd.encode(), self._program.errors, status if status < 128 else 128 - status
+        )
 
     async def _feed(self, given: bytes) -> None:
         try:

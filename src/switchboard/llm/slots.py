@@ -32,7 +32,7 @@ def rank_of(asker: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SlotRequest:
     """A slot that somebody waits for: one of `most` with the name `slot`, to ask `model`. `ticket`: this wait."""
 
     model: str
@@ -68,7 +68,7 @@ class NoSlot:
 class Slots(Protocol):
     """The slots of all models, and their cooldowns."""
 
-    async def take(self, wanted: Wanted) -> SlotLease | NoSlot:
+    async def take(self, wanted: SlotRequest) -> SlotLease | NoSlot:
         """A slot, or why there is none; asking again with the same ticket keeps the place in line for some seconds."""
 
     def free(self, ticket: UUID) -> None:
@@ -85,7 +85,7 @@ Place = tuple[int, int]
 """Rank and number of arrival."""
 
 
-class Line:
+class SlotQueue:
     """Those of this process who wait for the slots of a model or of a local server, and those who have one."""
 
     def __init__(self, most: int) -> None:
@@ -132,14 +132,14 @@ class Line:
 
 @asynccontextmanager
 async def held_slot(
-    spec: ModelSpec, line: Line, shared: Slots | None, waiting: tuple[int, float]
+    spec: ModelSpec, line: SlotQueue, shared: Slots | None, waiting: tuple[int, float]
 ) -> AsyncIterator[NoSlot | None]:
     """A slot of this process, which is one of all; `waiting`: the rank in line and the seconds to wait for it.
 
     None: a session may begin.
     """
     rank, patience = waiting
-    wanted = Wanted(spec.name, spec.slot, spec.sessions, rank)
+    wanted = SlotRequest(spec.name, spec.slot, spec.sessions, rank)
     place = line.enter(rank)
     try:
         found = await _slot(line, place, (shared, wanted), asyncio.get_running_loop().time() + max(0.0, patience))
@@ -152,7 +152,7 @@ async def held_slot(
             shared.free(wanted.ticket)
 
 
-async def _slot(line: Line, place: Place, shared: tuple[Slots | None, Wanted], ends: float) -> NoSlot | None:
+async def _slot(line: SlotQueue, place: Place, shared: tuple[Slots | None, SlotRequest], ends: float) -> NoSlot | None:
     """Nothing if there is a slot. That one has come back elsewhere is not announced, so it is asked for repeatedly."""
     slots, wanted = shared
     pause, time = _POLL_S, asyncio.get_running_loop().time

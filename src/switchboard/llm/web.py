@@ -45,7 +45,7 @@ _STATUSES: Final[Mapping[int, FailureKind]] = {
 }
 
 
-class TooMuch(httpx2.TransportError):
+class _TooMuch(httpx2.TransportError):
     """An answer that exceeds the limit."""
 
 
@@ -60,7 +60,7 @@ class _Bounded(httpx2.AsyncByteStream):
         async for chunk in self._inner:
             size += len(chunk)
             if size > MOST_BYTES:
-                raise TooMuch(f"the answer is larger than {MOST_BYTES} bytes")
+                raise _TooMuch(f"the answer is larger than {MOST_BYTES} bytes")
             yield chunk
 
     async def aclose(self) -> None:
@@ -69,7 +69,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 async def _bound(response: httpx2.Response) -> None:
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise TooMuch("the answer is compressed, which was not asked for")
+        raise _TooMuch("the answer is compressed, which was not asked for")
     if isinstance(response.stream, httpx2.AsyncByteStream):
         response.stream = _Bounded(response.stream)
 
@@ -119,7 +119,7 @@ def _said(body: str) -> str:
 def broken_failure(error: BaseException) -> ModelFailure:
     """The failure for a connection that was refused or lost. The cause is looked up below the SDK's error."""
     chain = list(_causes(error))
-    too_much = next((one for one in chain if isinstance(one, TooMuch)), None)
+    too_much = next((one for one in chain if isinstance(one, _TooMuch)), None)
     if too_much is not None:
         return ModelFailure("garbage", shown(str(too_much)))
     if any(isinstance(one, httpx2.TimeoutException) for one in chain):

@@ -26,7 +26,7 @@ _EVENTS: Final = re.compile(r"^(oom_kill|max) (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class CommandLimits:
     """What all processes of a command may take together: bytes of memory; processes, threads count."""
 
     memory: int
@@ -45,12 +45,12 @@ class Parents:
         """Whether memory can be limited too."""
         return "memory" in self.directories
 
-    def group(self, totals: Totals, pid: int) -> Group:
+    def group(self, totals: CommandLimits, pid: int) -> ControlGroup:
         """A new group with these limits, for a process and all that it will start. Raises OSError."""
         for parent in {*self.directories.values()}:
             _sweep(parent)
         name = f"{_PREFIX}{uuid4().hex}"
-        made = Group({controller: parent / name for controller, parent in self.directories.items()}, totals)
+        made = ControlGroup({controller: parent / name for controller, parent in self.directories.items()}, totals)
         try:
             made.make()
             made.add(pid)
@@ -60,10 +60,10 @@ class Parents:
         return made
 
 
-class Group:
+class ControlGroup:
     """One command's."""
 
-    def __init__(self, directories: Mapping[str, Path], totals: Totals) -> None:
+    def __init__(self, directories: Mapping[str, Path], totals: CommandLimits) -> None:
         self._directories = directories
         self._distinct = [*dict.fromkeys(directories.values())]
         self._totals = totals

@@ -12,7 +12,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from switchboard.sandbox.cgroups import Group, Parents, Totals
+from switchboard.sandbox.cgroups import CommandLimits, ControlGroup, Parents
 
 _LESS_IMPORTANT: Final = 5
 """Added to the niceness of commands."""
@@ -22,11 +22,11 @@ _LESS_IMPORTANT: Final = 5
 class Allowed:
     """What all processes of a command may take together, and bytes of the workspace on disk."""
 
-    totals: Totals
+    totals: CommandLimits
     disk: int
 
 
-def hold(pid: int, allowed: Allowed, parents: Parents | None) -> Group | None:
+def hold(pid: int, allowed: Allowed, parents: Parents | None) -> ControlGroup | None:
     """Limit a process and all that it will start: in a control group, if there are parents. Raises OSError.
 
     Of a plain user the kernel counts the processes in each namespace of users, of which a command has one; of root it

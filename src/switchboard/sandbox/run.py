@@ -21,7 +21,7 @@ from typing import IO, Final
 
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox import syscalls
-from switchboard.sandbox.cgroups import Parents, Totals, find_parents
+from switchboard.sandbox.cgroups import CommandLimits, Parents, find_parents
 from switchboard.sandbox.enclosure import (
     CONFIGURATION,
     ENVIRONMENT,
@@ -37,8 +37,8 @@ from switchboard.sandbox.enclosure import (
     shell,
 )
 from switchboard.sandbox.limits import Allowed
-from switchboard.sandbox.watchdog import UNLIMITED, Lines, Watchdog
-from switchboard.transport.programs import Ended, Program, run_program
+from switchboard.sandbox.watchdog import UNLIMITED, Watchdog, WatchdogPipes
+from switchboard.transport.programs import Program, ProgramExit, run_program
 
 MOST_OUTPUT: Final = 8 * 1024**2
 """Bytes that a command may write; one that writes more is ended."""
@@ -63,7 +63,7 @@ class NoSandbox(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CommandExit:
     """How a command ended: `killed` says why it was, or is empty; `status` is that of a shell."""
 
     output: bytes
@@ -99,7 +99,7 @@ class Sandbox:
             return f"{group} allows {processes}, a watchdog {memory}"
         return f"{group} allows {processes} and {memory}"
 
-    async def run(self, command: str, workspace: Path, disk: int, deadline: float | None = None) -> Done:
+    async def run(self, command: str, workspace: Path, disk: int, deadline: float | None = None) -> CommandExit:
         """Run a command; the workspace may take `disk` bytes. Nothing of it lives on. Raises `NoSandbox`, OSError.
 
         Raises ValueError for a command with a NUL. `deadline` in seconds; cancelled, it kills everything.
@@ -108,7 +108,7 @@ class Sandbox:
             raise NoSandbox(lacking)
         return _done(*await self._run(_command(command, deadline), shell(command), self._room(workspace, disk)))
 
-    async def execute(self, program: Program, workspace: Path, disk: int) -> Ended:
+    async def execute(self, program: Program, workspace: Path, disk: int) -> ProgramExit:
         """Run a program in its `cwd`, where it may only read. What it was killed for is in `errors`.
 
         It finds both directories where they are, and has a few variables besides its own. Raises `NoSandbox`, OSError,
@@ -165,7 +165,7 @@ class Sandbox:
             return _NOT_COUNTED
         return "" if done.output == _WORKS else f"bubblewrap does not work here: {done.killed or 'no output'}"
 
-    async def _run(self, program: Program, inside: Inside, room: Room) -> tuple[Ended, str]:
+    async def _run(self, program: Program, inside: Inside, room: Room) -> tuple[ProgramExit, str]:
         """How it has ended, and what it was killed for."""
         with ExitStack() as opened:
             ready = self._ready(inside, room, opened)
@@ -179,7 +179,7 @@ class Sandbox:
                 await ready.end()
         return ended, ready.watchdog.why
 
-    async def start(self, workspace: Path, disk: int, inside: Inside, terminal: Terminal) -> Running:
+    async def start(self, workspace: Path, disk: int, inside: Inside, terminal: TerminalDescriptors) -> RunningCommand:
         """Start what goes on until `close`, with a terminal. Raises `NoSandbox`, OSError."""
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
@@ -200,12 +200,12 @@ class Sandbox:
             opened.callback(process.kill)
             ready.ours.close()
             ready.watchdog.start()
-            return Running(ready, opened.pop_all())
+            return RunningCommand(ready, opened.pop_all())
 
     def _ready(self, inside: Inside, room: Room, opened: ExitStack) -> _Ready:
         """What must be there before bwrap is started; `opened` closes it."""
         assert self._machine is not None  # noqa: S101 (it was probed)
-        allowed = Allowed(Totals(room.rules.memory, room.rules.processes), room.disk)
+        allowed = Allowed(CommandLimits(room.rules.memory, room.rules.processes), room.disk)
         told, writing = _pipe(opened)
         # For writing alone, bwrap would end at this pipe if we have died, and its child would wait for it for ever.
         both = os.open(f"/proc/self/fd/{told.fileno()}", os.O_RDWR | os.O_CLOEXEC)
@@ -215,12 +215,12 @@ class Sandbox:
         gate, release = _pipe(opened)
         os.fchmod(gate.fileno(), 0o444)  # opened once more inside, maybe by another user
         numbers = _descriptors(opened, ours.fileno(), gate.fileno())
-        watchdog = Watchdog(Lines(told.fileno(), release.fileno()), room.workspace, allowed, self._parents)
+        watchdog = Watchdog(WatchdogPipes(told.fileno(), release.fileno()), room.workspace, allowed, self._parents)
         return _Ready(arguments(self._machine, room, numbers, inside), numbers.numbers, ours, watchdog)
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
+class TerminalDescriptors:
     """The descriptors of the terminal and of what else is inherited."""
 
     descriptor: int
@@ -244,7 +244,7 @@ class _Ready:
             await self.watchdog.over.wait()
 
 
-class Running:
+class RunningCommand:
     """What `start` has started. `over` is set when nothing of it lives; then `why` says what it was killed for."""
 
     def __init__(self, ready: _Ready, opened: ExitStack) -> None:
@@ -278,8 +278,8 @@ def _command(command: str, deadline: float | None) -> Program:
     return Program((command,), ENVIRONMENT, "/", b"", deadline, MOST_OUTPUT)
 
 
-def _done(ended: Ended, why: str) -> Done:
-    done = Done(ended.output, ended.status)
+def _done(ended: ProgramExit, why: str) -> CommandExit:
+    done = CommandExit(ended.output, ended.status)
     if why:
         return replace(done, killed=why)
     if ended.late:

@@ -21,7 +21,7 @@ from typing import Final
 
 from switchboard.core.shell import ShellReport, Spoken, prompt
 from switchboard.sandbox.enclosure import Inside
-from switchboard.sandbox.run import MOST_OUTPUT, Running, Sandbox, Terminal
+from switchboard.sandbox.run import MOST_OUTPUT, RunningCommand, Sandbox, TerminalDescriptors
 
 _START_S: Final = 30.0
 INTERRUPT_S: Final = 5.0
@@ -49,7 +49,7 @@ _AGAIN_S: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ShellAnswer:
     """What came of a command: its output, and how it ended; None: the shell has ended with it, as `why` says."""
 
     output: bytes
@@ -68,7 +68,7 @@ class _Ends:
 class ShellSession:
     """One shell. Its methods are called one at a time, except `close`."""
 
-    def __init__(self, running: Running, ends: _Ends, spoken: Spoken, patience: float) -> None:
+    def __init__(self, running: RunningCommand, ends: _Ends, spoken: Spoken, patience: float) -> None:
         self._running = running
         self._master = ends.master
         self._commands = ends.commands
@@ -90,7 +90,7 @@ class ShellSession:
         """What it was killed for; empty: nothing yet."""
         return self._running.why
 
-    async def run(self, command: str) -> Said:
+    async def run(self, command: str) -> ShellAnswer:
         """Run a command to its end, or until it has written too much. Cancelled, it leaves it running.
 
         `interrupt` it then. Raises ValueError for a NUL.
@@ -106,7 +106,7 @@ class ShellSession:
         await self._until_reported()
         return self._said()
 
-    async def interrupt(self) -> Said:
+    async def interrupt(self) -> ShellAnswer:
         """Type Ctrl-C; what does not end then within `patience` is killed with the shell."""
         output = self._spoken.take()
         self._spoken.expect_any()
@@ -154,9 +154,9 @@ class ShellSession:
                 async with asyncio.timeout(_AGAIN_S):
                     await self._until_reported(patient=True)
 
-    def _said(self) -> Said:
+    def _said(self) -> ShellAnswer:
         self._running.is_idle(True)
-        return Said(self._spoken.take(), self._spoken.report, self._running.why)
+        return ShellAnswer(self._spoken.take(), self._spoken.report, self._running.why)
 
     async def _until_reported(self, *, patient: bool = False) -> None:
         """Or until it has ended or, unless we are patient, has said too much."""
@@ -207,7 +207,7 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
         fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, _PIPE)
         _tidy(slave)
         inside = Inside(("/bin/bash", "-c", f'eval "{_SHELL}"', "bash", f"{read}"))
-        running = await sandbox.start(workspace, disk, inside, Terminal(slave, (read,)))
+        running = await sandbox.start(workspace, disk, inside, TerminalDescriptors(slave, (read,)))
     except BaseException:
         os.close(master)
         os.close(write)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from switchboard.sandbox.cgroups import Group, Parents, Totals
+from switchboard.sandbox.cgroups import CommandLimits, ControlGroup, Parents
 from switchboard.sandbox.enclosure import RELEASE
 from switchboard.sandbox.limits import Allowed, hold
 
@@ -50,7 +50,7 @@ class _Excess(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class WatchdogPipes:
     """To and from bwrap: the descriptor in which it says what its process is, and the one that lets this go on."""
 
     told: int
@@ -64,7 +64,7 @@ class Watchdog:
     it fills. `parents`: where control groups can be made, if they can.
     """
 
-    def __init__(self, lines: Lines, workspace: Path, allowed: Allowed, parents: Parents | None) -> None:
+    def __init__(self, lines: WatchdogPipes, workspace: Path, allowed: Allowed, parents: Parents | None) -> None:
         self._lines = lines
         self._disk = _Disk(workspace, allowed.disk)
         self._allowed = allowed
@@ -183,7 +183,7 @@ def _kill(process: int) -> None:
 class _Taken:
     """What a process and all below it take together: the kernel tells it of those in a control group."""
 
-    def __init__(self, pid: int, group: Group | None, totals: Totals) -> None:
+    def __init__(self, pid: int, group: ControlGroup | None, totals: CommandLimits) -> None:
         self.pid = pid
         self._group = group
         self._totals = totals

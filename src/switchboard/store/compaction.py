@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
-from switchboard.core.turns.compaction import Compacted, Line, audience
+from switchboard.core.turns.compaction import Compacted, CompactionEntry, audience
 from switchboard.core.turns.window import STRIDE, WINDOW
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
@@ -35,7 +35,7 @@ class Range:
     first: int
     last: int
     mark: str
-    lines: tuple[Line, ...]
+    lines: tuple[CompactionEntry, ...]
     summary: str = ""
     before: tuple[tuple[str, bool], ...] = ()
 
@@ -67,7 +67,7 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
         found["first"],
         found["last"],
         found["mark"],
-        tuple(rows_as(Line, lines)),
+        tuple(rows_as(CompactionEntry, lines)),
         found["text"] if before else "",
         ((found["person"], found["private"]),) if before else (),
     )

@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from typing import Final
 
-from switchboard.core.policy.liveness import Patience, liveness
+from switchboard.core.policy.liveness import LivenessPolicy, liveness
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.remote_agents import Liveness, RemoteAgent
@@ -81,12 +81,12 @@ def endpoint_in_use(options: JsonMapping, endpoint: str | None, *, own: bool) ->
     return url if isinstance(url, str) else None
 
 
-async def list_remote_agents(database: Database, patience: Patience) -> list[RemoteAgent]:
+async def list_remote_agents(database: Database, patience: LivenessPolicy) -> list[RemoteAgent]:
     """The current state of every remote butler."""
     return [_remote_agent(row, patience) for row in await database.rows(query("remote_agents.list"), None)]
 
 
-def _remote_agent(row: Row, patience: Patience) -> RemoteAgent:
+def _remote_agent(row: Row, patience: LivenessPolicy) -> RemoteAgent:
     told, by, announced = row["told"], row["quarantined_by"], decoded(row["announced"])
     promised = row["promised"] if told is None else told
     alive = liveness(row["silence"], patience, promised=promised, quarantined=by is not None)
@@ -119,7 +119,7 @@ async def get(database: Database, system_id: SystemId) -> Registered | None:
 
 
 async def beat(
-    database: Database, system_id: SystemId, said: Announcement, patience: Patience
+    database: Database, system_id: SystemId, said: Announcement, patience: LivenessPolicy
 ) -> tuple[Beat, Beat] | TooSoon | None:
     """Keep a heartbeat and what it announces; the butler before and after it. None: there is no such member.
 
@@ -148,7 +148,7 @@ def _after(before: Registered, said: Announcement) -> Registered:
     return after
 
 
-async def _liveness(connection: Session, system_id: SystemId, patience: Patience) -> Liveness | None:
+async def _liveness(connection: Session, system_id: SystemId, patience: LivenessPolicy) -> Liveness | None:
     row = await connection.fetchrow(query("remote_agents.list"), system_id)
     return None if row is None else _remote_agent(row, patience).liveness
 

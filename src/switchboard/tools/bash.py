@@ -19,7 +19,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import MOST_OUTPUT, NoSandbox, Sandbox
-from switchboard.sandbox.session import INTERRUPT_S, Said, ShellSession, start_session
+from switchboard.sandbox.session import INTERRUPT_S, ShellAnswer, ShellSession, start_session
 from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable
 
 IDLE_S: Final = 1800.0
@@ -176,7 +176,7 @@ class Bash:
                 await session.close()
 
 
-def _told(said: Said, begun: str, *, too_much: bool) -> ToolOutcome:
+def _told(said: ShellAnswer, begun: str, *, too_much: bool) -> ToolOutcome:
     report = said.report
     if report is None:
         head = f"the session has ended{': ' + said.why if said.why else ''}; the next command begins a new one"

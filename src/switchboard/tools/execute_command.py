@@ -11,7 +11,7 @@ from typing import Final
 from switchboard.core.visible import escaped
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
-from switchboard.sandbox.run import Done, NoSandbox, Sandbox
+from switchboard.sandbox.run import CommandExit, NoSandbox, Sandbox
 
 MOST_SHOWN: Final = 30_000
 """Characters of the output that a model sees."""
@@ -78,7 +78,7 @@ def sayable(command: str) -> bool:
         return False
 
 
-def _told(done: Done) -> ToolOutcome:
+def _told(done: CommandExit) -> ToolOutcome:
     head = f"the command was killed: {done.killed}" if done.killed else f"exit code {done.status}"
     text = escaped(f"{head}\n{done.output.decode('utf-8', 'replace')}".rstrip("\n"))
     return ToolOutcome(text, ok=not done.killed and done.status == 0)

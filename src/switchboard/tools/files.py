@@ -19,8 +19,8 @@ from switchboard.tools.workspace import (
     OWN,
     TEMPORARY,
     DirectoryEntry,
+    FileToWrite,
     ToolRefusal,
-    Written,
     entries,
     meaning,
     opened_file,
@@ -111,7 +111,7 @@ def file_tools() -> tuple[FileTool, FileTool, FileTool]:
     return (FileTool(READ_FILE, _read_file), FileTool(WRITE_FILE, _write_file), FileTool(LIST_FILES, _list_files))
 
 
-class Lines:
+class ResultLines:
     """The lines of a result, as many as fit."""
 
     def __init__(self) -> None:
@@ -165,7 +165,7 @@ def _read_file(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> st
 
 
 def _shown_lines(opened: int, first: int, last: int | None, stop: StopSignal) -> str:
-    shown, number, replaced, more = Lines(), 0, False, False
+    shown, number, replaced, more = ResultLines(), 0, False, False
     for raw in _lines_of(opened, stop):
         number += 1
         if number < first:
@@ -205,7 +205,7 @@ def _lines_of(opened: int, stop: StopSignal) -> Iterator[bytes]:
 
 
 def _write_file(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
-    file = Written(file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
+    file = FileToWrite(file_parts(arguments), str(arguments["content"]).encode("utf-8", "replace"), scope.key)
     if file.parts[0] in OWN:
         raise ToolRefusal(f"{file.parts[0]} is for {OWN[file.parts[0]]}; choose another directory")
     replaced = write(scope.workspace, file, stop, scope.quota)
@@ -214,7 +214,7 @@ def _write_file(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> s
 
 def _list_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) -> str:
     parts = parts_of(str(arguments.get("path", "")))
-    shown, more = Lines(), 0
+    shown, more = ResultLines(), 0
     for entry in entries(root_of(scope, parts), parts, stop, deep=bool(arguments.get("recursive"))):
         if not entry.name.startswith(TEMPORARY) and (more or not shown.add(_described(entry))):
             more += 1

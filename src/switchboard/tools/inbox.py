@@ -17,14 +17,14 @@ from uuid import uuid4
 from switchboard.core.turns.images import INBOX, MOST_FILE_BYTES, MOST_IMAGE_BYTES, FrozenImage, is_image_name
 from switchboard.domain.llm import Image
 from switchboard.tools.threads import StopSignal
-from switchboard.tools.workspace import ToolRefusal, Written, entries, opened_file, read_at, remove, write
+from switchboard.tools.workspace import FileToWrite, ToolRefusal, entries, opened_file, read_at, remove, write
 
 QUOTA: Final = 256 * 1024**2
 """Bytes on disk that the images of one reader may take."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class KeptFiles:
     """The files that stay: of images those written since `recent`, and since `oldest` those with these names.
 
     The times are seconds since 1970.
@@ -42,13 +42,13 @@ class Wanted:
 
 def keep_image(readers: Path, name: str, image: Image) -> None:
     """Write an image to the file of this name. Raises OSError, `ToolRefusal`."""
-    file = Written(tuple(name.split("/")), image.data, uuid4(), most=len(image.data))
+    file = FileToWrite(tuple(name.split("/")), image.data, uuid4(), most=len(image.data))
     write(readers, file, StopSignal(), QUOTA)
 
 
 def keep_file(readers: Path, name: str, data: bytes) -> None:
     """Write what came with a message to the file of this name. Raises OSError, `ToolRefusal`."""
-    write(readers, Written(tuple(name.split("/")), data, uuid4(), most=MOST_FILE_BYTES), StopSignal(), QUOTA)
+    write(readers, FileToWrite(tuple(name.split("/")), data, uuid4(), most=MOST_FILE_BYTES), StopSignal(), QUOTA)
 
 
 def read_image(readers: Path, image: FrozenImage) -> Image | None:
@@ -61,7 +61,7 @@ def read_image(readers: Path, image: FrozenImage) -> Image | None:
     return Image(image.media_type, data) if sha256(data).hexdigest() == image.sha256 else None
 
 
-def remove_images(readers: Path, wanted: Wanted, stop: StopSignal) -> None:
+def remove_images(readers: Path, wanted: KeptFiles, stop: StopSignal) -> None:
     """Remove the images of one reader that are not wanted any more. Raises OSError, `ToolRefusal`."""
     if not (readers / INBOX).is_dir():
         return

@@ -24,7 +24,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool, PinnedTool, Pins
 from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.transport.kept import LongProgram
-from switchboard.transport.mcp_call import Said, ServerFailure
+from switchboard.transport.mcp_call import McpToolResult, ServerFailure
 
 if TYPE_CHECKING:
     from switchboard.transport.stdio_mcp import StdioServer
@@ -88,7 +88,7 @@ class McpServer:
             async with self._ready():
                 pass
 
-    async def call(self, wanted: PinnedTool, arguments: JsonMapping, key: UUID) -> Said:
+    async def call(self, wanted: PinnedTool, arguments: JsonMapping, key: UUID) -> McpToolResult:
         """Call a tool, if it is still the one that was accepted. Raises `ServerFailure`, `Unavailable`."""
         name, seconds = wanted.tool.name, self.spec.timeout
         async with self._ready() as running:

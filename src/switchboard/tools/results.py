@@ -21,8 +21,8 @@ from switchboard.tools.threads import StopSignal, in_thread
 from switchboard.tools.workspace import (
     MOST_WRITTEN,
     RESULTS,
+    FileToWrite,
     ToolRefusal,
-    Written,
     entries,
     meaning,
     remove,
@@ -67,7 +67,7 @@ def keep(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None)
     data = text[:MOST_WRITTEN].encode("utf-8", "replace")[:MOST_WRITTEN]
     all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
     try:
-        write(root_of(scope, parts), Written(parts, data, scope.key), stop or StopSignal(), min(QUOTA, scope.quota))
+        write(root_of(scope, parts), FileToWrite(parts, data, scope.key), stop or StopSignal(), min(QUOTA, scope.quota))
     except ToolRefusal as refused:
         return f"they could not be kept: {refused}"
     except OSError as error:

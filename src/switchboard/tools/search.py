@@ -19,7 +19,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolScope, ToolSpec
-from switchboard.tools.files import FileTool, Lines, shown_name
+from switchboard.tools.files import FileTool, ResultLines, shown_name
 from switchboard.tools.threads import StopSignal
 from switchboard.tools.workspace import (
     TEMPORARY,
@@ -77,7 +77,7 @@ class _Pattern:
 class _Tally:
     """What has been found, and what has been left out."""
 
-    lines: Lines
+    lines: ResultLines
     large: int = 0
     full: bool = False
 
@@ -101,7 +101,7 @@ def _search_files(arguments: JsonMapping, scope: ToolScope, stop: StopSignal) ->
     if "\n" in pattern.text or "\x00" in pattern.text:
         raise ToolRefusal("a text to search for is part of one line")
     search = _with_rg if pattern.regex else _without_rg
-    tally = _Tally(Lines())
+    tally = _Tally(ResultLines())
     parts = parts_of(str(arguments.get("path", "")))
     search(entries(root_of(scope, parts), parts, stop), pattern, tally, stop)
     nothing = "" if len(tally.lines) else "no line was found"

@@ -85,7 +85,7 @@ class DirectoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class FileToWrite:
     """A file to write: its content, whole, of at most `most` bytes, and the key of the step that writes it."""
 
     parts: Sequence[str]
@@ -223,7 +223,7 @@ def _inside(entry: DirectoryEntry, stop: StopSignal, depth: int) -> Iterator[Dir
         os.close(at)
 
 
-def write(root: Path, file: Written, stop: StopSignal, quota: int = QUOTA) -> bool:
+def write(root: Path, file: FileToWrite, stop: StopSignal, quota: int = QUOTA) -> bool:
     """Write a whole file, or nothing; whether there was one before. Raises OSError, `ToolRefusal`.
 
     Another name is written and renamed, so that no reader sees half of it and no link is written through.
@@ -272,7 +272,7 @@ def _mode(at: int, name: str) -> int | None:
     return stat.S_IMODE(status.st_mode) & 0o777
 
 
-def _replace(at: int, name: str, file: Written, mode: int, stop: StopSignal) -> None:
+def _replace(at: int, name: str, file: FileToWrite, mode: int, stop: StopSignal) -> None:
     temporary = f"{TEMPORARY}{file.key}.tmp"
     with suppress(FileNotFoundError):
         os.unlink(temporary, dir_fd=at)  # of this very step, interrupted
@@ -298,7 +298,7 @@ def _write_all(opened: int, data: bytes, stop: StopSignal) -> None:
         rest = rest[os.write(opened, rest[:_PIECE]) :]
 
 
-def _check_quota(root: Path, file: Written, stop: StopSignal, quota: int) -> None:
+def _check_quota(root: Path, file: FileToWrite, stop: StopSignal, quota: int) -> None:
     """What is replaced counts until it is; a file with holes counts for what it takes on disk.
 
     Each of the directories in `OWN` counts alone.

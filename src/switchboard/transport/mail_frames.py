@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 ASKED: Final = struct.Struct(">II")
-"""Before a mail: the sizes of `Asked`, and of the mail."""
+"""Before a mail: the sizes of `MailRequest`, and of the mail."""
 TOLD: Final = struct.Struct(">BI")
 """Before an answer: what it is, and its size."""
 
@@ -29,7 +29,7 @@ class MailOutcome(IntEnum):
     BROKEN = 5
 
 
-class Asked(msgspec.Struct, frozen=True):
+class MailRequest(msgspec.Struct, frozen=True):
     """About a mail: what is not in its bytes. `attachment`: only the bytes of this one are wanted.
 
     `mail`: if the last question had the same, it was about the same mail, whose bytes are not sent again.

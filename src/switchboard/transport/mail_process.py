@@ -20,7 +20,7 @@ from switchboard.core.mail.mime import MailPart
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.domain.errors import InvalidInput
 from switchboard.transport.child import limit
-from switchboard.transport.mail_frames import ASKED, TOLD, Asked, MailOutcome, MailRefusal
+from switchboard.transport.mail_frames import ASKED, TOLD, MailOutcome, MailRefusal, MailRequest
 
 
 def main(memory_bytes: int, cpu_s: int) -> None:
@@ -33,7 +33,7 @@ def main(memory_bytes: int, cpu_s: int) -> None:
     given, reading = sys.stdin.buffer, _Reading()
     while head := given.read(ASKED.size):
         about, size = ASKED.unpack(head)
-        asked = msgspec.json.decode(given.read(about), type=Asked)
+        asked = msgspec.json.decode(given.read(about), type=MailRequest)
         _limit_time(cpu_s)
         reading.keeps(asked.mail)
         _tell(*reading.answer(given.read(size), asked))
@@ -51,7 +51,7 @@ class _Reading:
         if mail != self._mail or not mail:
             self._mail, self._attached = mail, None
 
-    def answer(self, raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
+    def answer(self, raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
         if asked.attachment is None:
             return _read(raw, asked)
         if self._attached is None:
@@ -60,7 +60,7 @@ class _Reading:
         return (MailOutcome.NO_FILE, b"") if data is None else (MailOutcome.FILE, data)
 
 
-def _read(raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
+def _read(raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
     try:
         mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
     except InvalidInput as error:

@@ -24,7 +24,7 @@ from switchboard.core.mail.envelope import Mail, envelope_of_head
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput, Unavailable
 from switchboard.transport.child import without_secrets
-from switchboard.transport.mail_frames import ASKED, TOLD, Asked, MailOutcome, MailRefusal
+from switchboard.transport.mail_frames import ASKED, TOLD, MailOutcome, MailRefusal, MailRequest
 
 log = structlog.get_logger(__name__)
 
@@ -55,7 +55,7 @@ class MailReader:
 
         Raises InvalidInput as they do, and Unavailable where no process can be started.
         """
-        answer = await self._ask(raw, Asked(endpoint, provider, now))
+        answer = await self._ask(raw, MailRequest(endpoint, provider, now))
         if answer is not None:
             return Mail(_envelope(*answer), raw)
         log.warning("mail exceeded the limits; kept without its text", endpoint=endpoint, bytes=len(raw))
@@ -67,7 +67,7 @@ class MailReader:
         `mail`: what `mail_name` says, so that a mail is taken apart once, and not for each of its files. Raises
         Unavailable.
         """
-        answer = await self._ask(raw, Asked("", "", datetime.now(UTC), attachment, mail))
+        answer = await self._ask(raw, MailRequest("", "", datetime.now(UTC), attachment, mail))
         return answer[1] if answer is not None and answer[0] is MailOutcome.FILE else None
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class MailReader:
         while self._idle:
             await self._idle.pop().end()
 
-    async def _ask(self, raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes] | None:
+    async def _ask(self, raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes] | None:
         async with self._places:
             child = self._free(asked.mail) or await _Child.start(self._limits)
             answer: tuple[MailOutcome, bytes] | None = None
@@ -139,7 +139,7 @@ class _Child:
             raise
         return child
 
-    async def ask(self, raw: bytes, asked: Asked) -> tuple[MailOutcome, bytes]:
+    async def ask(self, raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
         """Raises EOFError or ConnectionError where the process has ended, Unavailable where it lacks a module."""
         about = msgspec.json.encode(asked)
         given = b"" if asked.mail and asked.mail == self.mail else raw

@@ -50,7 +50,7 @@ class CallFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class McpToolResult:
     """What the tool of a program has returned. Not `ok`: the server says that it failed."""
 
     text: str

@@ -83,7 +83,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramExit:
     """How it ended: `status` is negative for a signal; `errors` is the end of standard error."""
 
     output: bytes
@@ -112,7 +112,7 @@ def death_guard() -> tuple[str, ...]:
     return guard if tried.returncode == 0 else ()
 
 
-async def run_program(program: Program, grace: float = 3.0) -> Ended:
+async def run_program(program: Program, grace: float = 3.0) -> ProgramExit:
     """Run it to its end, to its deadline, or until it has written too much. Raises OSError if it cannot be started.
 
     Raises ValueError for an argument or a variable that cannot be passed to a program, such as one with a NUL.
@@ -131,7 +131,7 @@ async def run_program(program: Program, grace: float = 3.0) -> Ended:
     finally:
         await _end(run, grace, program.stop)
     errors = bytes(run.errors).decode("utf-8", "replace")
-    return Ended(bytes(run.output), errors, run.status, late, run.too_much)
+    return ProgramExit(bytes(run.output), errors, run.status, late, run.too_much)
 
 
 def _start(program: Program) -> subprocess.Popen[bytes]:

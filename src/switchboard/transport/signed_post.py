@@ -68,7 +68,7 @@ class PostError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class PostDestination:
     """Where to post, and signed with what; `timeout` in seconds is for the whole exchange."""
 
     url: str
@@ -153,14 +153,14 @@ def _read(file: Path) -> str:
         raise ConfigurationError(f"the secret cannot be read from {file}: {error}") from error
 
 
-def destination(webhook: Webhook, whose: str, timeout: float) -> Destination:
+def destination(webhook: Webhook, whose: str, timeout: float) -> PostDestination:
     """The destination that settings name; `timeout` in seconds. Raises `ConfigurationError`: `whose`, and the fix."""
     try:
         check_url(webhook.url)
         secret = read_secret(webhook.secret_env, webhook.secret_file)
     except ConfigurationError as error:
         raise ConfigurationError(f"{whose}: {error.message}") from error
-    return Destination(webhook.url, secret, timeout, webhook.allow_private)
+    return PostDestination(webhook.url, secret, timeout, webhook.allow_private)
 
 
 def check_url(url: str) -> None:
@@ -173,7 +173,7 @@ def check_url(url: str) -> None:
         raise ConfigurationError("the URL must begin with http:// or https:// and name a host (and a port below 65536)")
 
 
-async def post(to: Destination, body: bytes, idempotency_key: UUID) -> PostResult:
+async def post(to: PostDestination, body: bytes, idempotency_key: UUID) -> PostResult:
     """Post JSON, signed with the current time; redirects are not followed. Raises `PostError`, `ConfigurationError`."""
     check_url(to.url)
     client, sending = _client(), SendTrace()

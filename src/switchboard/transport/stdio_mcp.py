@@ -51,7 +51,7 @@ from switchboard.core.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool
 from switchboard.transport.kept import KeptProgram, LongProgram, start
-from switchboard.transport.mcp_call import Said, ServerFailure
+from switchboard.transport.mcp_call import McpToolResult, ServerFailure
 from switchboard.transport.waiting import within
 
 MOST_LINE: Final = 8_388_608
@@ -111,7 +111,7 @@ class StdioServer:
                     break
         return found[:MOST_TOOLS]
 
-    async def call(self, tool: str, arguments: JsonMapping, key: UUID) -> Said:
+    async def call(self, tool: str, arguments: JsonMapping, key: UUID) -> McpToolResult:
         """Call a tool once. Raises `ServerFailure`. Cancelled, the server is told so."""
         params = CallToolRequestParams.model_validate(
             {"name": tool, "arguments": dict(arguments), "_meta": {KEY: f"{key}"}}
@@ -119,7 +119,7 @@ class StdioServer:
         with _told(self._lines):
             # Not `call_tool`: that lists all tools to hold the answer against their schemas.
             result = await self._client.send_request(CallToolRequest(params=params), CallToolResult)
-        return Said(said_in(result), not result.is_error)
+        return McpToolResult(said_in(result), not result.is_error)
 
     async def alive(self, seconds: float) -> bool:
         """Whether it answers at all, within five seconds or less."""

@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from switchboard.core.policy.liveness import Patience
+from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import SystemId, Team
 from switchboard.pipeline import MessagePipeline, RoutingTask
@@ -120,7 +120,7 @@ async def test_its_candidates_are_those_that_live_as_they_describe_themselves(da
     members = (*TEAMS[0].members, butler("gone", "mcp", url=url), butler("far", "mcp", url=url))
     async with opened(database_url, replace(TEAMS[0], members=members)) as (house, pool):
         far = remote_agents.Announcement(description="Stars", capabilities=("telescope",))
-        await remote_agents.beat(house.database, SystemId("System1/far"), far, Patience())
+        await remote_agents.beat(house.database, SystemId("System1/far"), far, LivenessPolicy())
         await remote_agents.quarantine(house.database, SystemId("System1/gone"), "tester", "it is broken")
         model = calling(call("far"))
         await MessagePipeline(pool, model, "switchboard").process("look up", TELEGRAM)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.classification.source import SourceMetadata, identity_of, source_metadata
+from switchboard.core.classification.source import SourceArguments, identity_of, source_metadata
 from switchboard.domain.classification import RoutingResult
 from tests.strategies import json_values
 
@@ -68,7 +68,7 @@ def test_what_the_arguments_say_wins_over_the_tool() -> None:
     ],
 )
 def test_odd_values_are_not_known(value: object, kept: str | None) -> None:
-    assert source_metadata({"external_thread_id": value}) == SourceMetadata("unknown", external_thread_id=kept)
+    assert source_metadata({"external_thread_id": value}) == SourceArguments("unknown", external_thread_id=kept)
 
 
 @given(st.dictionaries(st.sampled_from(ARGUMENTS), json_values()))

@@ -14,18 +14,18 @@ from switchboard.core.planning.machine import (
     Advance,
     Approved,
     AskApproval,
-    Command,
-    End,
-    Ended,
     EndState,
     Finish,
     Halt,
     HaltReason,
     Park,
     Plan,
+    PlanCommand,
     PlanEvent,
     Record,
     StartStep,
+    StepEnd,
+    StepEnded,
     StepRefused,
     StopStep,
     advance,
@@ -78,7 +78,7 @@ class Trace:
     started: dict[str, float] = field(default_factory=dict)
     ended: dict[str, tuple[float, str]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
-    commands: list[Command] = field(default_factory=list)
+    commands: list[PlanCommand] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
 
     @property
@@ -172,7 +172,7 @@ class _Run:
         """What happens now, or the first of it."""
         while self._queue and self._queue[0][0] == now:
             _, step_id, _, event = heapq.heappop(self._queue)
-            if not isinstance(event, Ended):
+            if not isinstance(event, StepEnded):
                 yield event
             elif step_id not in self._trace.ended:  # else it was stopped meanwhile
                 self._trace.ended[step_id] = (now, event.end.state)
@@ -183,7 +183,7 @@ class _Run:
     def _push(self, at: float, step_id: str, what: str, event: PlanEvent) -> None:
         heapq.heappush(self._queue, (at, step_id, what, event))
 
-    def _obey(self, now: float, plan: Plan, commands: tuple[Command, ...]) -> None:
+    def _obey(self, now: float, plan: Plan, commands: tuple[PlanCommand, ...]) -> None:
         self._trace.plans.append(plan)
         self._trace.commands += commands
         for command in commands:
@@ -200,18 +200,18 @@ class _Run:
                 case Record(end):
                     self._trace.ended[end.id] = (now, end.state)
                 case StopStep(step_id):
-                    self._push(now, step_id, "cancelled", Ended(End(step_id, "cancelled")))
+                    self._push(now, step_id, "cancelled", StepEnded(StepEnd(step_id, "cancelled")))
                 case Park() | Finish():
                     pass
 
     def _of(self, step_id: str) -> Course:
         return self._case.courses.get(step_id, Course())
 
-    def _end(self, step: PipelineStep, tokens: int) -> Ended:
+    def _end(self, step: PipelineStep, tokens: int) -> StepEnded:
         course = self._of(step.id)
         used = int(tokens * course.uses)
         review = self._case.adds.get(step.id, Review("complete")) if step.action == "router_review" else None
-        return Ended(End(step.id, course.state, size=step_size(step), tokens=used), review)
+        return StepEnded(StepEnd(step.id, course.state, size=step_size(step), tokens=used), review)
 
 
 def step_size(step: PipelineStep) -> int:

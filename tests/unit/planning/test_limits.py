@@ -14,9 +14,9 @@ from switchboard.agents.trio.planner import UNKNOWN_CONTEXT
 from switchboard.core.planning.check import MOST_ARGS
 from switchboard.core.planning.form import MOST_STEPS, MOST_TOOLS
 from switchboard.core.planning.guard import Guard
-from switchboard.core.planning.ladder import Settled, settle
+from switchboard.core.planning.ladder import SettledDecision, settle
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.machine import End, Ended, Recorded, resume
+from switchboard.core.planning.machine import Recorded, StepEnd, StepEnded, resume
 from switchboard.core.planning.prompts import LEAD_WORDS, review_request
 from switchboard.core.planning.read import read_decision, read_review, steps_of
 from switchboard.core.planning.templates import templates
@@ -119,12 +119,12 @@ def test_how_sure_a_router_must_be_is_an_option(below: float, source: str) -> No
     found = settle(
         [Reply('{"action": "respond", "confidence": 0.3}')], MENU, limits, templates("compare", MENU, limits)
     )
-    assert isinstance(found, Settled)
+    assert isinstance(found, SettledDecision)
     assert found.source == source
 
 
 def test_a_review_sees_twice_what_a_specialist_does() -> None:
     limits = options(specialist_chars=500).limits
     steps = (PipelineStep("s1", "specialist", "write", {"task": "Write."}),)
-    one, _ = resume(Pipeline(steps), limits, Guard(), Recorded([Ended(End("s1", "done"))]))
+    one, _ = resume(Pipeline(steps), limits, Guard(), Recorded([StepEnded(StepEnd("s1", "done"))]))
     assert review_request(one, "x" * 9_000, {"s1": "y" * 9_000}, MENU, 800, 32_768).cut_to == 1_000

@@ -12,17 +12,17 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import (
     Approved,
     AskApproval,
-    Command,
-    End,
-    Ended,
     Finish,
     Halt,
     Park,
     Plan,
+    PlanCommand,
     PlanEvent,
     Record,
     Recorded,
     StartStep,
+    StepEnd,
+    StepEnded,
     StepRefused,
     StopStep,
     advance,
@@ -38,7 +38,7 @@ def step(name: str, needs: str = "", action: PipelineAction = "tool", target: st
     return PipelineStep(name, action, target, {"of": name}, tuple(needs.split()))
 
 
-def shown(commands: Sequence[Command]) -> list[str]:
+def shown(commands: Sequence[PlanCommand]) -> list[str]:
     """Commands in a word each."""
     found = []
     for command in commands:
@@ -58,12 +58,12 @@ def shown(commands: Sequence[Command]) -> list[str]:
     return found
 
 
-def done(name: str, tokens: int = 0, review: Review | None = None) -> Ended:
-    return Ended(End(name, "done", 10, tokens), review)
+def done(name: str, tokens: int = 0, review: Review | None = None) -> StepEnded:
+    return StepEnded(StepEnd(name, "done", 10, tokens), review)
 
 
-def failed(name: str) -> Ended:
-    return Ended(End(name, "failed", why="404"))
+def failed(name: str) -> StepEnded:
+    return StepEnded(StepEnd(name, "failed", why="404"))
 
 
 RESEARCH = (step("s1"), step("s2"), step("s3", "s1 s2", "specialist", "synthesize"))
@@ -180,7 +180,7 @@ TWO_SENDING = (step("s1"), step("s2", "s1", target="send"), step("s3", "s1", tar
         ),
         pytest.param(
             RESEARCH,
-            [done("s1"), Halt("deadline"), Ended(End("s2", "cancelled")), Halt("cancelled")],
+            [done("s1"), Halt("deadline"), StepEnded(StepEnd("s2", "cancelled")), Halt("cancelled")],
             [["start s1", "start s2"], [], ["stop s2", "skipped s3: the time was up"], ["finish"], []],
             id="the time is up",
         ),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.machine import End, Ended, Finish, Park, Plan, Recorded, StartStep, resume
+from switchboard.core.planning.machine import Finish, Park, Plan, Recorded, StartStep, StepEnd, StepEnded, resume
 from switchboard.domain.planning import Pipeline, PipelineStep, Review
 from tests.unit.planning.scheduler import GUARD, KEPT, BruteForce, Case, Course, Trace, by_machine, case
 
@@ -94,9 +94,9 @@ def test_a_plan_is_the_same_after_any_part_of_it_is_on_record(one: Case, random:
     assert any(isinstance(command, Finish) for command in commands) == live.ended
 
 
-def on_record(one: Case, live: Plan, ends: list[End], random: Random) -> Recorded:
+def on_record(one: Case, live: Plan, ends: list[StepEnd], random: Random) -> Recorded:
     reviews = {step.id for step in live.steps if step.action == "router_review"}
-    found = [Ended(end, one.adds.get(end.id, Review("complete")) if end.id in reviews else None) for end in ends]
+    found = [StepEnded(end, one.adds.get(end.id, Review("complete")) if end.id in reviews else None) for end in ends]
     return Recorded(
         random.sample(found, len(found)),
         begun=frozenset(live.running),

@@ -13,7 +13,7 @@ from switchboard.core.mending import NotJsonError, mended
 from switchboard.core.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.check import steps_faults
 from switchboard.core.planning.form import route_tool
-from switchboard.core.planning.ladder import Retry, Settled, Templates, settle, settle_review
+from switchboard.core.planning.ladder import Retry, SettledDecision, Templates, settle, settle_review
 from switchboard.core.planning.read import Faulty, read_decision, steps_of
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.llm import ChatMessage, Reply, Request, ToolCall
@@ -28,20 +28,20 @@ MATCHING = Pipeline((PipelineStep("s1", "tool", "now"),), 1, 4_000)
 TEMPLATES = Templates(PLAIN)
 
 
-def settled(*texts: str, templates: Templates = TEMPLATES) -> Settled | Retry:
+def settled(*texts: str, templates: Templates = TEMPLATES) -> SettledDecision | Retry:
     return settle([Reply(text, stop_reason="end") for text in texts], MENU, LIMITS, templates)
 
 
 def decision(text: str) -> RouteDecision | None:
     """What is taken of an answer."""
     found = settled(text)
-    return found.decision if isinstance(found, Settled) and isinstance(found.decision, RouteDecision) else None
+    return found.decision if isinstance(found, SettledDecision) and isinstance(found.decision, RouteDecision) else None
 
 
 @pytest.mark.parametrize("value", VALID, ids=lambda value: json.dumps(value)[:60])
 def test_a_valid_answer_is_taken_as_it_stands(value: JsonObject) -> None:
     found = settled(json.dumps(value, ensure_ascii=False))
-    assert isinstance(found, Settled), found
+    assert isinstance(found, SettledDecision), found
     assert (found.source, found.tries) == ("exact", 1)
     assert isinstance(found.decision, RouteDecision)
     steps = steps_of(found.decision, LIMITS)
@@ -63,7 +63,7 @@ def test_what_is_read_is_what_was_meant() -> None:
 def test_what_is_only_written_badly_is_taken(why: str) -> None:
     text, rung = TAKEN[why]
     found = settled(text)
-    assert isinstance(found, Settled), found
+    assert isinstance(found, SettledDecision), found
     assert found.source == rung
     assert isinstance(found.decision, RouteDecision)
     assert found.decision.steps[0].args["url"] == ARXIV
@@ -78,7 +78,7 @@ def test_what_can_be_read_in_two_ways_is_refused_with_the_reason(why: str) -> No
     assert isinstance(found, Retry), found
     assert any(told in fault for fault in found.faults), found.faults
     assert len(found.text) < 5_000
-    assert settled(text, text) == Settled(PLAIN, "template", 2, faults=found.faults)
+    assert settled(text, text) == SettledDecision(PLAIN, "template", 2, faults=found.faults)
 
 
 @pytest.mark.parametrize("value", VALID, ids=lambda value: json.dumps(value)[:60])
@@ -136,7 +136,7 @@ def test_spoiled_answers_become_a_valid_plan_or_nothing(random: Random) -> None:
 @given(st.text(max_size=200) | st.text("{}[]\",:'\\ntrue0-/*#", max_size=60))
 def test_whatever_comes_is_read_or_refused(text: str) -> None:
     assert isinstance(read_object(text), FoundObject | NoObject)
-    assert isinstance(settled(text), Settled | Retry)
+    assert isinstance(settled(text), SettledDecision | Retry)
 
 
 JSON = st.recursive(
@@ -181,7 +181,7 @@ def test_whatever_the_form_allows_and_the_checks_let_pass_is_read(random: Random
 def test_a_router_that_is_unsure(confidence: float, matching: Pipeline | None, source: str, unsure: bool) -> None:
     text = json.dumps(SEED | {"confidence": confidence})
     found = settled(text, templates=Templates(PLAIN, matching))
-    assert isinstance(found, Settled)
+    assert isinstance(found, SettledDecision)
     assert (found.source, found.unsure) == (source, unsure)
     assert (found.decision == matching) == (source == "template")
     assert found.faults == (("the router was not sure of it (0.40)",) if source == "template" else ())
@@ -190,15 +190,15 @@ def test_a_router_that_is_unsure(confidence: float, matching: Pipeline | None, s
 def test_the_second_answer_counts_and_there_is_no_third() -> None:
     assert isinstance(settled("prose"), Retry)
     better = settled("prose", TEXT)
-    assert isinstance(better, Settled)
+    assert isinstance(better, SettledDecision)
     assert (better.source, better.tries) == ("exact", 2)
-    assert settled("prose", "prose", templates=Templates(PLAIN, MATCHING)) == Settled(
+    assert settled("prose", "prose", templates=Templates(PLAIN, MATCHING)) == SettledDecision(
         MATCHING, "template", 2, faults=("the answer must be one JSON object and nothing else",)
     )
 
 
 def test_a_router_that_cannot_be_asked() -> None:
-    assert settled(templates=Templates(PLAIN, MATCHING)) == Settled(MATCHING, "template", 0)
+    assert settled(templates=Templates(PLAIN, MATCHING)) == SettledDecision(MATCHING, "template", 0)
 
 
 def call(arguments: JsonObject, malformed: str = "", name: str = "route_decision") -> ToolCall:
@@ -220,7 +220,7 @@ def call(arguments: JsonObject, malformed: str = "", name: str = "route_decision
 )
 def test_forms_come_as_calls_too(reply: Reply, source: str | None) -> None:
     found = settle([reply], MENU, LIMITS, TEMPLATES)
-    assert (found.source if isinstance(found, Settled) else None) == source
+    assert (found.source if isinstance(found, SettledDecision) else None) == source
 
 
 BEFORE = (

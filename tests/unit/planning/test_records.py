@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 import pytest
 
 from switchboard.core.planning.limits import PlanLimits
-from switchboard.core.planning.machine import End
+from switchboard.core.planning.machine import StepEnd
 from switchboard.core.planning.places import paths_in
 from switchboard.core.planning.records import ended_of, recorded_of, step_of
 from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.frozen import Frozen, FrozenTool
-from switchboard.core.turns.limits import LoopLimits, Used, may_generate, reached
+from switchboard.core.turns.limits import LoopLimits, TurnUsage, may_generate, reached
 from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import OnRecord
 from switchboard.ports.history import Entry
@@ -39,9 +39,9 @@ RECORDS = {
 def test_a_plan_is_told_from_its_records() -> None:
     found = recorded_of(RECORDS, "deadline")
     assert {one.end.id: one.end for one in found.ends} == {
-        "s1": End("s1", "done", size=4),
-        "s2": End("s2", "failed", tokens=7, why="status 404"),
-        "s5": End("s5", "done", tokens=30),
+        "s1": StepEnd("s1", "done", size=4),
+        "s2": StepEnd("s2", "failed", tokens=7, why="status 404"),
+        "s5": StepEnd("s5", "done", tokens=30),
     }
     assert [one.end.id for one in found.ends if one.review is not None] == ["s5"]
     assert (found.begun, found.approved, found.halted) == ({"s3", "s4"}, {"s6"}, "deadline")
@@ -99,11 +99,11 @@ def test_what_was_decided_is_read_back_and_a_template_gets_what_planning_has_cos
 
 def test_of_the_tokens_that_may_be_generated_a_request_gets_half_and_the_last_one_all() -> None:
     limits = LoopLimits(generated=4_000)
-    assert may_generate(LoopLimits(), Used(), 4_096, last=False) == 4_096
-    assert may_generate(limits, Used(generated=1_000), 4_096, last=False) == 1_500
-    assert may_generate(limits, Used(generated=1_000), 4_096, last=True) == 3_000
-    assert may_generate(limits, Used(generated=9_000), 4_096, last=True) == 1
-    assert (reached(limits, Used(generated=3_600), ()), reached(limits, Used(generated=3_601), ())) == (
+    assert may_generate(LoopLimits(), TurnUsage(), 4_096, last=False) == 4_096
+    assert may_generate(limits, TurnUsage(generated=1_000), 4_096, last=False) == 1_500
+    assert may_generate(limits, TurnUsage(generated=1_000), 4_096, last=True) == 3_000
+    assert may_generate(limits, TurnUsage(generated=9_000), 4_096, last=True) == 1
+    assert (reached(limits, TurnUsage(generated=3_600), ()), reached(limits, TurnUsage(generated=3_601), ())) == (
         None,
         "limit:tokens",
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from switchboard.core.turns.asking import (
     MOST_IN_CHAT,
-    Command,
+    ChatCommand,
     command_in,
     digest_of,
     displayed,
@@ -65,10 +65,10 @@ def test_arguments_are_shown_whole_one_a_line_and_nothing_of_them_is_hidden(argu
 @pytest.mark.parametrize(
     ("text", "command"),
     [
-        ("/approve 1a2b3c4d", Command("approve", "1a2b3c4d", "")),
-        ("  /Refuse@house_bot 1A2B-3C4D too much ", Command("refuse", "1a2b3c4d", "too much")),
-        ("/answer 1a2b yes\nplease", Command("answer", "1a2b", "yes\nplease")),
-        ("/refuse 1a2b", Command("refuse", "1a2b", "")),
+        ("/approve 1a2b3c4d", ChatCommand("approve", "1a2b3c4d", "")),
+        ("  /Refuse@house_bot 1A2B-3C4D too much ", ChatCommand("refuse", "1a2b3c4d", "too much")),
+        ("/answer 1a2b yes\nplease", ChatCommand("answer", "1a2b", "yes\nplease")),
+        ("/refuse 1a2b", ChatCommand("refuse", "1a2b", "")),
         ("/answer 1a2b", None),
         ("/approve 1a2b now", None),
         ("/approve", None),
@@ -81,13 +81,13 @@ def test_arguments_are_shown_whole_one_a_line_and_nothing_of_them_is_hidden(argu
         (f"/approve {'1' * 37}", None),
     ],
 )
-def test_commands(text: str, command: Command | None) -> None:
+def test_commands(text: str, command: ChatCommand | None) -> None:
     assert command_in(text) == command
 
 
 @given(st.text("0123456789abcdef", min_size=4, max_size=32))
 def test_a_command_means_what_begins_so(start: str) -> None:
-    command = Command("approve", start, "")
+    command = ChatCommand("approve", start, "")
     first, last = command.ids
     assert first.hex.startswith(start)
     assert last.hex.startswith(start)

@@ -16,7 +16,7 @@ from switchboard.core.turns.compaction import (
     MAX_FACTS,
     MAX_SUMMARY,
     Compacted,
-    Line,
+    CompactionEntry,
     audience,
     compacted,
     merged,
@@ -32,8 +32,8 @@ ANN, BOB = "telegram/bot/ann", "telegram/bot/bob"
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def line(position: int, text: str, *, role: str = "user", person: str = ANN, **more: Any) -> Line:
-    return Line(position, role, text, person, more.pop("private", True), AT, **more)
+def line(position: int, text: str, *, role: str = "user", person: str = ANN, **more: Any) -> CompactionEntry:
+    return CompactionEntry(position, role, text, person, more.pop("private", True), AT, **more)
 
 
 SAID = (
@@ -265,9 +265,9 @@ OPEN = line(3, "I keep otters", person=BOB, private=False)
     ],
 )
 def test_a_model_reads_together_only_what_the_same_people_may_hear(
-    lines: tuple[Line, ...], before: tuple[tuple[str, bool], ...], read: list[str], own: list[str]
+    lines: tuple[CompactionEntry, ...], before: tuple[tuple[str, bool], ...], read: list[str], own: list[str]
 ) -> None:
-    def positions(some: tuple[Line, ...]) -> str:
+    def positions(some: tuple[CompactionEntry, ...]) -> str:
         return "".join(str(one.position) for one in some)
 
     parts = parts_of(lines, "short", before)

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from msgspec import structs
 
-from switchboard.core.turns.compaction import Line, own_words, words_of
+from switchboard.core.turns.compaction import CompactionEntry, own_words, words_of
 from switchboard.core.turns.images import EXTENSIONS, FrozenImage, images_among, marked, reference
 from switchboard.core.turns.render import messages
 from switchboard.domain.envelope import Attachment
@@ -77,7 +77,7 @@ def test_a_media_type_is_told_only_if_it_is_one(media_type: str, told: str) -> N
 
 
 def test_nothing_is_learned_from_the_line_of_an_attachment() -> None:
-    line = Line(1, "user", marked("look", [reference(CAT), BILL]), "ann", private=True, created_at=NOW)
+    line = CompactionEntry(1, "user", marked("look", [reference(CAT), BILL]), "ann", private=True, created_at=NOW)
     assert words_of(line) == "look"
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchboard.core.turns.limits import Done, LoopLimits, is_loop
+from switchboard.core.turns.limits import CompletedCall, LoopLimits, is_loop
 from switchboard.core.turns.loop import (
     CUT_OFF,
     EMPTY,
@@ -160,7 +160,7 @@ def test_a_poll_whose_results_change_is_no_loop() -> None:
 def test_two_calls_in_turns_are_a_loop() -> None:
     course = play([calls("a"), calls("b")] * 9, result=lambda call: call.made.name)
     assert len(course.run) == 4
-    a, b, c = (Done(name, "{}", "x") for name in "abc")
+    a, b, c = (CompletedCall(name, "{}", "x") for name in "abc")
     assert is_loop([c, a, b, a, b], 3)
     assert not is_loop([a, b, a], 3)
     assert not is_loop([a, b, a, c], 3)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import structlog
 
-from switchboard.agents.loop.calls import Caller
+from switchboard.agents.loop.calls import ToolCaller
 from switchboard.core.arguments import complaint
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.planning.places import unknown_url
@@ -140,7 +140,7 @@ class People:
         return digest_of(call.made.name, schema, call.made.arguments, turn)
 
 
-def people_of(caller: Caller) -> People:
+def people_of(caller: ToolCaller) -> People:
     """The people of a turn."""
     around = caller.around
     hours, approvals, granted = around.options.approve_hours, around.approvals, around.granted

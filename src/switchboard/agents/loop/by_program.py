@@ -26,7 +26,7 @@ from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk, cancelled
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.frozen import Frozen
-from switchboard.core.turns.limits import Done, Used, reached
+from switchboard.core.turns.limits import CompletedCall, TurnUsage, reached
 from switchboard.core.turns.loop import DAY_SPENT, EMPTY, PlannedCall, begin, ended_at, written
 from switchboard.core.turns.render import as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -65,8 +65,8 @@ class ProgramTalk(Talk):
 
     def __init__(self, turn: Turn, journal: Journal, frozen: Frozen, around: Around) -> None:
         super().__init__(turn, journal, frozen, around)
-        self._used = Used()
-        self._finished: list[Done] = []
+        self._used = TurnUsage()
+        self._finished: list[CompletedCall] = []
         self._made: list[PlannedCall] = []
         """All calls of the turn, in their order."""
         self._records: dict[str, JsonMapping] = {}
@@ -194,7 +194,7 @@ class ProgramTalk(Talk):
     def _count(self, reply: Reply, seconds: float) -> None:
         self._use.book(reply)
         used, micros = self._used, round((reply.usage.cost_usd or 0.0) * 1_000_000)
-        self._used = Used(
+        self._used = TurnUsage(
             used.requests + 1,
             len(self._made),
             used.tokens + reply.usage.tokens,
@@ -312,7 +312,7 @@ class ProgramTalk(Talk):
 
     def _keep_record(self, call: PlannedCall, record: JsonMapping) -> None:
         self._records[call.path] = record
-        self._finished.append(Done(call.made.name, written(call.made), f"{record['ok']} {record['text']}"))
+        self._finished.append(CompletedCall(call.made.name, written(call.made), f"{record['ok']} {record['text']}"))
 
     def _close(self) -> None:
         """What was called becomes part of the history, and files go with the answer."""

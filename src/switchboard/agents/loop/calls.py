@@ -45,7 +45,7 @@ class Around:
     """What models are asked for."""
 
 
-class Caller:
+class ToolCaller:
     """Calls tools for a turn."""
 
     def __init__(self, turn: Turn, journal: Journal, frozen: Frozen, around: Around) -> None:

@@ -43,7 +43,7 @@ _MIXED: Final = "name models with an API or command lines, not both: what one of
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TurnTerms:
     """How the models of a turn are asked: which, in this order, what they are told first, and how far they may go."""
 
     models: tuple[str, ...]
@@ -121,7 +121,7 @@ class Equipment:
 
     # A turn -----------------------------------------------------------------------------------------------------------
 
-    async def frozen(self, turn: Turn, options: TurnOptions, terms: Terms, tools: Mapping[str, Tool]) -> Frozen:
+    async def frozen(self, turn: Turn, options: TurnOptions, terms: TurnTerms, tools: Mapping[str, Tool]) -> Frozen:
         """What a turn begins with. Files of the message are copied to where its readers find them."""
         from switchboard.agents.loop.toolbox import granted_to, urls_of
 

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from switchboard.agents.loop.asking import people_of
-from switchboard.agents.loop.calls import Around, Caller, record_of, told
+from switchboard.agents.loop.calls import Around, ToolCaller, record_of, told
 from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
@@ -65,7 +65,7 @@ from switchboard.ports.models import Asking
 from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import StopSignal
-from switchboard.tools.workspace import RESULTS, ToolRefusal, Written, write
+from switchboard.tools.workspace import RESULTS, FileToWrite, ToolRefusal, write
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +107,7 @@ class Talk:
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
         """Calls of the last answer that have begun, by path, and their records, once there are any."""
         self._telling = Telling(turn.on_delta)
-        self._caller = Caller(turn, journal, frozen, around)
+        self._caller = ToolCaller(turn, journal, frozen, around)
         self._people = people_of(self._caller)
         self._decisions: dict[str, Decided] = {}
         """What people have decided about calls of the last answer, by path."""
@@ -385,7 +385,7 @@ def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None
     """What is not kept cannot be read again; that is no reason to end the turn."""
     for one in moved:
         try:
-            file = Written(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
+            file = FileToWrite(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
             write(results, file, StopSignal(), quota)
         except (ToolRefusal, OSError) as error:
             log.warning("a result could not be kept", file=one.name, error=str(error))

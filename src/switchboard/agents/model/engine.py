@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.agents.delivery import read_options
 from switchboard.agents.loop.by_program import ProgramTalk
-from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
+from switchboard.agents.loop.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.model.options import ModelOptions
 from switchboard.core.turns.frozen import read_frozen
@@ -70,7 +70,7 @@ class ModelEngine:
 
         async def start(_: object) -> object:
             models, prompt = tuple(await self.models_for(turn)), await self.prompt_for(turn)
-            terms = Terms(models, prompt, options.limits.limits, options.max_tokens)
+            terms = TurnTerms(models, prompt, options.limits.limits, options.max_tokens)
             return (await self._equipment.frozen(turn, options, terms, tools)).record()
 
         frozen = read_frozen(await journal.step("start", start))

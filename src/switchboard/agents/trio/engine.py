@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from switchboard.agents.delivery import read_options
-from switchboard.agents.loop.equipment import Equipment, Terms, prompt_of, wrong
+from switchboard.agents.loop.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.agents.loop.talk import said_in
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT, ModelPlanner
@@ -130,7 +130,7 @@ class TrioEngine:
     async def _start(self, turn: Turn, options: TrioOptions, roles: Roles, tools: Mapping[str, Tool]) -> Start:
         from switchboard.agents.loop.toolbox import written_urls
 
-        terms = Terms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER)
+        terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER)
         frozen = await self._equipment.frozen(turn, options, terms, tools)
         models, plan = self._equipment.models(turn.member, ()), options.plan
         own, person = own_words(turn.text), [one.text for one in frozen.history if one.role == "user"]

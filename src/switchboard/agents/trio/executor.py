@@ -19,16 +19,16 @@ from switchboard.core.planning.machine import (
     Advance,
     Approved,
     AskApproval,
-    Command,
-    Ended,
     Finish,
     Halt,
     HaltReason,
     Park,
     Plan,
+    PlanCommand,
     PlanEvent,
     Record,
     StartStep,
+    StepEnded,
     StepRefused,
     StopStep,
     advance,
@@ -48,7 +48,7 @@ class Executor:
     seconds: Callable[[], float]
     stop: Stop | None
     _plan: Plan = field(init=False)
-    _running: dict[str, asyncio.Task[Ended]] = field(default_factory=dict, init=False)
+    _running: dict[str, asyncio.Task[StepEnded]] = field(default_factory=dict, init=False)
     _ended: deque[str] = field(default_factory=deque, init=False)
     """Steps that have ended since the machine was last told of any, in this order."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -93,7 +93,7 @@ class Executor:
         finally:
             self._woken.set()
 
-    async def _carried(self, step: PipelineStep, tokens: int) -> Ended:
+    async def _carried(self, step: PipelineStep, tokens: int) -> StepEnded:
         try:
             return await self.carrier(self._plan, step, tokens)
         finally:
@@ -105,7 +105,7 @@ class Executor:
         for command in commands:
             await self._obey(command)
 
-    async def _obey(self, command: Command) -> None:
+    async def _obey(self, command: PlanCommand) -> None:
         match command:
             case StartStep(step, tokens):
                 self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step)

@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 
 from switchboard.agents.loop.requests import ModelUse
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
-from switchboard.core.planning.ladder import Retry, Settled, settle, settle_review
+from switchboard.core.planning.ladder import Retry, SettledDecision, settle, settle_review
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.prompts import (
-    Asked,
+    FittedRequest,
     Make,
     asked_again,
     refused_schema,
@@ -82,12 +82,12 @@ class ModelPlanner:
         """As in the protocol."""
         climb = await self._climb(question, partial(route_request, question.text, question.menu))
 
-        def read(answers: Sequence[Reply]) -> Settled | Retry:
+        def read(answers: Sequence[Reply]) -> SettledDecision | Retry:
             return settle(answers, question.menu, question.limits, question.templates)
 
         found = await self._settled(climb, read)
         if isinstance(found, Retry):
-            found = Settled(question.templates.best, "template", len(climb.answers), faults=found.faults)
+            found = SettledDecision(question.templates.best, "template", len(climb.answers), faults=found.faults)
         return Planned(found, climb.use.usage, tuple(climb.notes))
 
     async def review(self, question: PlanQuestion, plan: Plan, texts: Mapping[str, str]) -> Reviewed:
@@ -121,7 +121,7 @@ class ModelPlanner:
         climb.answers.append(reply)
         return read(climb.answers)
 
-    def _sized(self, make: Make, climb: _Climb, window: int | None = None) -> Asked:
+    def _sized(self, make: Make, climb: _Climb, window: int | None = None) -> FittedRequest:
         """A request with room for its answer: what it may generate is what the context leaves, if that is less."""
         limits, thinks = climb.question.limits, self._habits(climb.question.models[0]).thinks
         wanted = min(limits.thinking_tokens if thinks else limits.router_tokens, climb.tokens)
@@ -178,7 +178,7 @@ def _failed(report: Report, climb: _Climb) -> ModelFailure:
     return failure
 
 
-def _notes_of(asked: Asked) -> list[str]:
+def _notes_of(asked: FittedRequest) -> list[str]:
     notes = []
     if asked.left_out:
         notes.append(f"the router was not told of {', '.join(asked.left_out)}: there was no room")

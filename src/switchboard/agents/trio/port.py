@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from switchboard.core.planning.ladder import Settled, Templates
+from switchboard.core.planning.ladder import SettledDecision, Templates
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.menu import Menu
@@ -49,7 +49,7 @@ class Planned:
     `notes` are for the operator: tools that the router was not told of, input that was cut.
     """
 
-    settled: Settled
+    settled: SettledDecision
     usage: tuple[ModelUsage, ...] = ()
     notes: tuple[str, ...] = ()
 

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from switchboard.agents.loop.asking import people_of
-from switchboard.agents.loop.calls import Around, Caller
+from switchboard.agents.loop.calls import Around, ToolCaller
 from switchboard.agents.loop.requests import ModelUse, failure_of
 from switchboard.agents.loop.talk import Talk, cancelled, said_in
 from switchboard.agents.loop.telling import Telling
@@ -28,7 +28,7 @@ from switchboard.agents.trio.port import Planned, Planner
 from switchboard.agents.trio.steps import UNBOUNDED, Carrier, costed_for
 from switchboard.core.lenient import mapping
 from switchboard.core.planning.check import pipeline_faults
-from switchboard.core.planning.ladder import Settled, settle
+from switchboard.core.planning.ladder import SettledDecision, settle
 from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import HaltReason, Plan
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
@@ -79,7 +79,7 @@ class PlannedTurn:
         self._planner = planner
         self._attempts = attempts
         self._templates = templates(turn.text, start.menu, start.limits, start.builds)
-        self._caller = Caller(turn, journal, start.frozen, around)
+        self._caller = ToolCaller(turn, journal, start.frozen, around)
 
     async def run(self) -> TurnResult:
         """To the end, or until people must decide, or a model is back: neither counts as time of the plan."""
@@ -176,9 +176,9 @@ class PlannedTurn:
             spent = ModelUsage(start.roles.router, output_tokens=failure.reply.usage.output_tokens)
             return Planned(self._template(), (spent,), (f"the router was not asked: {failure.message}",))
 
-    def _template(self) -> Settled:
+    def _template(self) -> SettledDecision:
         settled = settle((), self._start.menu, self._start.limits, self._templates)
-        if not isinstance(settled, Settled):
+        if not isinstance(settled, SettledDecision):
             raise TypeError("without an answer there is nothing to ask for again")
         return settled
 

@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from switchboard.agents.loop.asking import People, event_of
-from switchboard.agents.loop.calls import Caller, record_of
+from switchboard.agents.loop.calls import ToolCaller, record_of
 from switchboard.agents.loop.requests import failure_of, recorded
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.trio.branch import Branch
@@ -27,9 +27,9 @@ from switchboard.core.lenient import mapping
 from switchboard.core.planning.form import MOST_TOOLS
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import Clock
-from switchboard.core.planning.machine import Ended, Plan
+from switchboard.core.planning.machine import Plan, StepEnded
 from switchboard.core.planning.menu import Menu
-from switchboard.core.planning.prompts import Asked, lead_of, lead_request, specialist_request
+from switchboard.core.planning.prompts import FittedRequest, lead_of, lead_request, specialist_request
 from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
 from switchboard.core.turns.frozen import Frozen, FrozenTool
@@ -68,14 +68,14 @@ class Carrier:
 
     start: Start
     menu: Menu
-    caller: Caller
+    caller: ToolCaller
     journal: Journal
     people: People
     planner: Planner
     templates: Templates
     clock: Clock
 
-    async def __call__(self, plan: Plan, step: PipelineStep, tokens: int) -> Ended:
+    async def __call__(self, plan: Plan, step: PipelineStep, tokens: int) -> StepEnded:
         """How a step ended. Raises `Parked`, and `Outage` while its model is away."""
         before = tokens_of(self.journal.on_record(), step)
         try:
@@ -90,7 +90,7 @@ class Carrier:
             await self.journal.end(step.id, "failed", {"why": _short(str(failure))})
         return self.ended(step, before)
 
-    def ended(self, step: PipelineStep, before: int) -> Ended:
+    def ended(self, step: PipelineStep, before: int) -> StepEnded:
         """The end of a step that is on record; `before`: the tokens that it had used when it was started."""
         records = self.journal.on_record()
         return ended_of(step.id, records, tokens_of(records, step) - before)
@@ -213,7 +213,7 @@ class Carrier:
 
         await self.journal.step(step.id, act)
 
-    def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> tuple[Frozen, Asked]:
+    def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> tuple[Frozen, FittedRequest]:
         """What a loop begins with: the task, and tools that change nothing once something from outside was read."""
         start, outside = self.start, plan.read_outside
         name = start.roles.specialist
@@ -313,7 +313,7 @@ def call_of(step: PipelineStep) -> PlannedCall:
     return PlannedCall(step.id, ToolCall(step.target, step.args, id=step.id))
 
 
-def _room_notes(asked: Asked, step: PipelineStep) -> list[str]:
+def _room_notes(asked: FittedRequest, step: PipelineStep) -> list[str]:
     """That a model could not be shown as much as its step allows."""
     if asked.cut_to is None or asked.cut_to >= step.max_chars:
         return []

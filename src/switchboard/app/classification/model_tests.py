@@ -23,7 +23,7 @@ from switchboard.app.models import StoredSpending
 from switchboard.app.process_models import butlers_of
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.core.classification.judge import accepted, parse_calls, unfit
-from switchboard.core.classification.prompt import Asked, route_tool, routing_prompt
+from switchboard.core.classification.prompt import AskedMessage, route_tool, routing_prompt
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.prompts import refused_schema, route_request, without_schema
@@ -45,7 +45,7 @@ from switchboard.domain.llm import (
 from switchboard.domain.routing import Team
 from switchboard.llm.build import Sessions, flaw
 from switchboard.llm.context import CONTEXT_REMEDY, SHORT, kept_sentinel, lost_head, sentinel
-from switchboard.llm.dispatch import Dispatcher, DispatchLimits, Terms
+from switchboard.llm.dispatch import Dispatcher, DispatchLimits, RequestTerms
 from switchboard.llm.spec import API_KINDS, CLI_KINDS, RUNNERS
 from switchboard.llm.spending import DayBook, Spending
 from switchboard.store import classification, model_usage
@@ -61,7 +61,7 @@ _CANDIDATES: Final = (
     Candidate(MEANT, "Weather: forecasts, rain, wind and storms", ("forecast",)),
     Candidate("System1/bakery", "Bread and cakes: orders and opening hours", ("orders",)),
 )
-_QUESTION: Final = Asked("Will it rain tomorrow?", "cli", "models test")
+_QUESTION: Final = AskedMessage("Will it rain tomorrow?", "cli", "models test")
 _TEAM: Final = "models test"
 _LOOK_UP: Final = OfferedTool(
     "look_up_number",
@@ -300,7 +300,7 @@ async def _asked(
     """What came of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
     async with aclosing(Sessions([model.spec])) as sessions:
         dispatcher = Dispatcher(sessions.models, _spending(place), DispatchLimits(settings.spending.cap))
-        terms = Terms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
+        terms = RequestTerms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
         report = await dispatcher.run(request, terms)
         if report.reply is not None and place.database is not None:
             await model_usage.trust_keys(place.database, model.name)

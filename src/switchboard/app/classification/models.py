@@ -21,7 +21,7 @@ from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.llm import ModelAttempt, Report
 from switchboard.journey.ask import AskModels, ModelClassifier, RoutingTask
 from switchboard.llm.build import flaw
-from switchboard.llm.dispatch import Dispatcher, Terms
+from switchboard.llm.dispatch import Dispatcher, RequestTerms
 from switchboard.store import classification as store
 from switchboard.store import model_usage
 from switchboard.store.classification import Reservation
@@ -81,7 +81,7 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
 
     async def ask(task: RoutingTask) -> Report:
         request_id = UUID(task.request_id)
-        terms = Terms(
+        terms = RequestTerms(
             ASKER,
             models=asking.models,
             cap=asking.cap,

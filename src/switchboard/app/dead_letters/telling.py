@@ -21,7 +21,7 @@ from switchboard.app.settings import WebhookSettings
 from switchboard.store import dead_letters
 from switchboard.store.database import Database
 from switchboard.store.dead_letters import Backoff, DeadLetterReport
-from switchboard.transport.signed_post import Destination, PostError, destination, post
+from switchboard.transport.signed_post import PostDestination, PostError, destination, post
 
 SCHEMA_VERSION: Final = "dead_letter.v1"
 _TIMEOUT_S: Final = 4.0
@@ -34,7 +34,7 @@ _BATCHES: Final = 10
 log = structlog.get_logger(__name__)
 
 
-def destination_of(webhook: WebhookSettings) -> Destination:
+def destination_of(webhook: WebhookSettings) -> PostDestination:
     """The webhook as it can be called from here. Raises ConfigurationError."""
     return destination(webhook, "dead_letters.tell", _TIMEOUT_S)
 

@@ -19,7 +19,7 @@ import structlog
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.store import history
 from switchboard.store.database import Database
-from switchboard.tools.inbox import Wanted, remove_images
+from switchboard.tools.inbox import KeptFiles, remove_images
 from switchboard.tools.results import remove_if_empty, remove_results, turns_with_results
 from switchboard.tools.threads import StopSignal, in_thread
 from switchboard.tools.workspace import ToolRefusal, meaning
@@ -43,11 +43,11 @@ async def erase_results(database: Database, results: Path, keep_days: int) -> in
     below, recent = first_uuid7(oldest), now - _SURELY_STORED
     readers = await asyncio.to_thread(lambda: sorted(results.glob("*/*")))
     names = await history.awaited_files(database, below) if readers else set()
-    wanted = Wanted(names, oldest.timestamp(), recent.timestamp())
+    wanted = KeptFiles(names, oldest.timestamp(), recent.timestamp())
     return sum([await _erase(database, root, below, wanted) for root in readers])
 
 
-async def _erase(database: Database, root: Path, below: UUID, wanted: Wanted) -> int:
+async def _erase(database: Database, root: Path, below: UUID, wanted: KeptFiles) -> int:
     try:
         turns = await in_thread(lambda stop: turns_with_results(root, stop))
         held = await history.held(database, [turn for turn in turns if turn >= below]) if turns else set()
@@ -59,7 +59,7 @@ async def _erase(database: Database, root: Path, below: UUID, wanted: Wanted) ->
         return 0
 
 
-def _clean(root: Path, gone: Sequence[UUID], wanted: Wanted, stop: StopSignal) -> int:
+def _clean(root: Path, gone: Sequence[UUID], wanted: KeptFiles, stop: StopSignal) -> int:
     removed = sum(_removed(root, turn, stop) for turn in gone)
     with suppress(FileNotFoundError):  # another worker of this machine was faster
         remove_images(root, wanted, stop)

@@ -18,7 +18,7 @@ from switchboard.agents.trio.port import Planned, PlanQuestion
 from switchboard.app.ops.engines import engine_context
 from switchboard.app.process_models import ProcessModels
 from switchboard.app.runtime import Runtime
-from switchboard.core.planning.ladder import Settled, Source
+from switchboard.core.planning.ladder import SettledDecision, Source
 from switchboard.core.planning.read import steps_of
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping
@@ -123,7 +123,7 @@ def _without(question: PlanQuestion, failure: ModelFailure) -> Planned:
     """A template, as a turn takes it if its router is away."""
     used = failure.reply.usage
     spent = (ModelUsage(question.models[0], used.input_tokens, used.output_tokens),) if used.tokens else ()
-    return Planned(Settled(question.templates.best, "template", 0), spent)
+    return Planned(SettledDecision(question.templates.best, "template", 0), spent)
 
 
 def _trial(member: Member, question: PlanQuestion, planned: Planned, why: str) -> PlanTrial:

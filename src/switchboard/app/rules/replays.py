@@ -29,7 +29,7 @@ from switchboard.app.rules.proposals import (
 from switchboard.app.runtime import Runtime
 from switchboard.core.envelope import read as wire
 from switchboard.core.identity import conversation, named_in
-from switchboard.core.routing.backtest import NEWEST, Blast, Receivers, Tally, receivers
+from switchboard.core.routing.backtest import NEWEST, BacktestTally, Blast, Receivers, receivers
 from switchboard.core.routing.check import check_facts
 from switchboard.core.routing.decide import simulate
 from switchboard.core.routing.facts import facts, shown_facts, with_derived
@@ -244,7 +244,7 @@ class Replays:
         except ValueError as error:
             log.info("no blast radius", reason=str(error))
             return None
-        tally = Tally(before, after, changes)
+        tally = BacktestTally(before, after, changes)
         async for _ in self._replay(tally, ReplaySpan(NEWEST, BLAST_DAYS)):
             pass
         return tally.blast(complete=tally.looked_at < NEWEST)
@@ -261,14 +261,14 @@ class Replays:
             yield ReplayProgress(looked_at, max(of, looked_at))
         yield tally.blast()
 
-    async def _tally(self, proposal: Proposal) -> Tally:
+    async def _tally(self, proposal: Proposal) -> BacktestTally:
         await self._runtime.rule_book.refresh()
         proposed = await self._proposed(proposal)
         if proposal.may is not None:
             await proposal.may({change.rule.team_id for change in proposed.changes})
         await refuse_wrong(self._runtime, proposed.changes)
         before, after = await self._tried(proposed)
-        return Tally(before, after, proposed.changes)
+        return BacktestTally(before, after, proposed.changes)
 
     async def _proposed(self, proposal: Proposal) -> Proposed:
         edit = edit_by("backtest")
@@ -276,7 +276,7 @@ class Replays:
             return (await from_document(self._runtime, proposal.document, edit))[1]
         return await from_wanted(self._runtime, proposal.changes, edit)
 
-    async def _replay(self, tally: Tally, span: ReplaySpan) -> AsyncIterator[int]:
+    async def _replay(self, tally: BacktestTally, span: ReplaySpan) -> AsyncIterator[int]:
         """Fill the tally; how many were looked at, after each chunk."""
         stored = cases_since(self._runtime.database, since=_since(span), last=span.last, chunk=_CHUNK)
         async for cases in stored:

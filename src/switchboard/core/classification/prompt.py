@@ -71,7 +71,7 @@ none does.
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedMessage:
     """What the model is told about the message; None: unknown, and left out."""
 
     text: str
@@ -120,7 +120,7 @@ class Prompt:
 
 def routing_prompt(
     candidates: Sequence[Candidate],
-    message: Asked,
+    message: AskedMessage,
     history: Sequence[Utterance] = (),
     attachments: Sequence[Attachment] = (),
     team: str = "",
@@ -175,7 +175,7 @@ def _candidate(candidate: Candidate) -> dict[str, object]:
     }
 
 
-def _message(message: Asked) -> dict[str, object]:
+def _message(message: AskedMessage) -> dict[str, object]:
     return {
         "text": message.text,
         "channel": message.channel,

@@ -27,7 +27,7 @@ Identity = Literal["user", "bot", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceMetadata:
+class SourceArguments:
     """The seven arguments of the seed data, None if missing. `source_identity` defaults to the tool's name."""
 
     source_identity: str
@@ -54,12 +54,12 @@ def identity_of(tool_name: str | None) -> Identity:
     return "bot" if tool_name.startswith("bot_") else "unknown"
 
 
-def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = None) -> SourceMetadata:
+def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = None) -> SourceArguments:
     """The source according to `tool_args`, by the names of the seed or of `route.v1`.
 
     Never raises: anything but text and numbers counts as unknown.
     """
-    return SourceMetadata(
+    return SourceArguments(
         source_identity=_word(tool_args, "source_identity") or identity_of(tool_name),
         source_channel=_word(tool_args, "source_channel"),
         source_endpoint_identity=_word(tool_args, "source_endpoint_identity"),
@@ -72,7 +72,7 @@ def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = Non
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class IntakeContext:
     """When and as what a message is taken in, and by which program, which stands for an endpoint that is not told."""
 
     request_id: UUID
@@ -80,7 +80,7 @@ class Seen:
     program: str
 
 
-def envelope_of(text: str, source: SourceMetadata, known: Mapping[str, object], seen: Seen) -> Envelope:
+def envelope_of(text: str, source: SourceArguments, known: Mapping[str, object], seen: IntakeContext) -> Envelope:
     """The message as a connector would have submitted it. `known`: also `sender_name`, `chat_type`, `attachments`.
 
     Without a channel it came over the API; without a sender it is in a conversation of its own, as strangers must not

@@ -1,7 +1,8 @@
 """From the answers of a router to a decision: exact, stripped, repaired, one retry with the errors, a template. Pure.
 
 `agents/trio/planner.py` asks the router and passes every answer so far to `settle`, which says whether to ask once more
-or what is decided. In: `Reply`s of the model layer, never their reasoning; out: `Retry` or `Settled`. Next: `read.py`.
+or what is decided. In: `Reply`s of the model layer, never their reasoning; out: `Retry` or `SettledDecision`. Next:
+`read.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Source = Literal["exact", "stripped", "repaired", "template"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettledDecision:
     """What is decided. `tries`: how often the router was asked; `unsure`: it said so, and that is passed on."""
 
     decision: RouteDecision | Pipeline
@@ -62,28 +63,28 @@ class Templates:
         return self.matching or self.plain
 
 
-def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: Templates) -> Settled | Retry:
+def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: Templates) -> SettledDecision | Retry:
     """What follows from the router's answers so far, the first one or both; none at all: it cannot be asked."""
     tries, faults = len(answers), tuple[str, ...]()
     if not answers:
-        return Settled(templates.best, "template", 0)
+        return SettledDecision(templates.best, "template", 0)
     found = _object_in(answers[-1], ROUTE_DECISION)
     if isinstance(found, NoObject):
         faults = (found.why,)
     else:
         decision = read_decision(found.value, menu, limits)
         if isinstance(decision, RouteDecision):
-            return _taken(Settled(decision, found.rung, tries), decision.confidence, limits, templates)
+            return _taken(SettledDecision(decision, found.rung, tries), decision.confidence, limits, templates)
         faults = decision.faults
-    return Retry(faults) if tries < _TRIES else Settled(templates.best, "template", tries, faults=faults)
+    return Retry(faults) if tries < _TRIES else SettledDecision(templates.best, "template", tries, faults=faults)
 
 
-def _taken(settled: Settled, confidence: float, limits: PlanLimits, templates: Templates) -> Settled:
+def _taken(settled: SettledDecision, confidence: float, limits: PlanLimits, templates: Templates) -> SettledDecision:
     """What was decided; unsure, a template that matches goes first."""
     unsure = confidence < limits.unsure_below
     if unsure and templates.matching is not None:
         why = f"the router was not sure of it ({confidence:.2f})"
-        return Settled(templates.matching, "template", settled.tries, faults=(why,))
+        return SettledDecision(templates.matching, "template", settled.tries, faults=(why,))
     return replace(settled, unsure=unsure)
 
 

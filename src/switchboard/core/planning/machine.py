@@ -48,7 +48,7 @@ _SAID: Final[Mapping[HaltReason, tuple[EndState, str]]] = {
 }
 
 
-class End(Struct, frozen=True):
+class StepEnd(Struct, frozen=True):
     """How a step ended. `size` of its result in characters; `tokens` that its models generated; `why` not `done`."""
 
     id: str
@@ -61,10 +61,10 @@ class End(Struct, frozen=True):
 # What happens ---------------------------------------------------------------------------------------------------------
 
 
-class Ended(Struct, frozen=True):
+class StepEnded(Struct, frozen=True):
     """A step that was started has ended; `review` is what a review that is done has said."""
 
-    end: End
+    end: StepEnd
     review: Review | None = None
 
 
@@ -87,14 +87,14 @@ class Halt(Struct, frozen=True):
     reason: HaltReason
 
 
-PlanEvent = Ended | Approved | StepRefused | Halt
+PlanEvent = StepEnded | Approved | StepRefused | Halt
 
 
 # What is to be done ---------------------------------------------------------------------------------------------------
 
 
 class StartStep(Struct, frozen=True):
-    """Start a step, whose models may generate so many tokens; its end is reported with `Ended`."""
+    """Start a step, whose models may generate so many tokens; its end is reported with `StepEnded`."""
 
     step: PipelineStep
     tokens: int = 0
@@ -109,11 +109,11 @@ class AskApproval(Struct, frozen=True):
 class Record(Struct, frozen=True):
     """Record the end of a step that was never started. The plan knows of it already."""
 
-    end: End
+    end: StepEnd
 
 
 class StopStep(Struct, frozen=True):
-    """Stop a step that runs; its end is reported with `Ended` all the same."""
+    """Stop a step that runs; its end is reported with `StepEnded` all the same."""
 
     id: str
 
@@ -128,7 +128,7 @@ class Finish(Struct, frozen=True):
     """All steps have ended."""
 
 
-Command = StartStep | AskApproval | Record | StopStep | Park | Finish
+PlanCommand = StartStep | AskApproval | Record | StopStep | Park | Finish
 
 
 # The plan -------------------------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Plan(Struct, frozen=True):
     guard: Guard
     index: Index
     rounds: int = 1
-    ends: Mapping[str, End] = {}
+    ends: Mapping[str, StepEnd] = {}
     running: Mapping[str, int] = {}
     asked: frozenset[str] = frozenset()
     approved: frozenset[str] = frozenset()
@@ -208,7 +208,7 @@ class Plan(Struct, frozen=True):
         return "running" if step_id in self.running else "waiting" if step_id in self.asked else "pending"
 
 
-Advance = tuple[Plan, tuple[Command, ...]]
+Advance = tuple[Plan, tuple[PlanCommand, ...]]
 
 
 def begin(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Advance:
@@ -222,7 +222,7 @@ def advance(plan: Plan, *events: PlanEvent) -> Advance:
     A decision about a step that does not wait for one, and a halt of a plan that has ended or was halted before,
     change nothing. Raises `ValueError` for the end of a step that does not run.
     """
-    ends = {event.end.id: event.end for event in events if isinstance(event, Ended) and event.review is None}
+    ends = {event.end.id: event.end for event in events if isinstance(event, StepEnded) and event.review is None}
     only_ends = 0 < len(ends) == len(events) and ends.keys() <= plan.running.keys()
     after = _with_ends(plan, ends) if only_ends else reduce(_happened, events, plan)
     if after is plan:
@@ -235,14 +235,14 @@ def advance(plan: Plan, *events: PlanEvent) -> Advance:
 
 def _happened(plan: Plan, event: PlanEvent) -> Plan:
     match event:
-        case Ended(end, review):
+        case StepEnded(end, review):
             if end.id not in plan.running:
                 raise ValueError(f"step {end.id} does not run, it is {plan.state(end.id)}")
             return _with_end(plan, end, review)
         case Approved(step_id) if step_id in plan.asked:
             return changed(plan, asked=plan.asked - {step_id}, approved=plan.approved | {step_id})
         case StepRefused(step_id, why) if step_id in plan.asked:
-            return _with_end(plan, End(step_id, "failed", why=why))
+            return _with_end(plan, StepEnd(step_id, "failed", why=why))
         case Halt(reason) if plan.halted is None and not plan.ended:
             return changed(plan, halted=reason)
         case _:
@@ -256,7 +256,7 @@ class Recorded(Struct, frozen=True):
     `approved`: steps that somebody has approved.
     """
 
-    ends: Sequence[Ended] = ()
+    ends: Sequence[StepEnded] = ()
     begun: AbstractSet[str] = frozenset()
     approved: AbstractSet[str] = frozenset()
     lost: int = 0
@@ -282,12 +282,12 @@ def _plan(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Plan:
     return Plan(steps, pipeline.max_rounds, pipeline.token_budget, limits, guard, Index.of(steps))
 
 
-def _with_end(plan: Plan, end: End, review: Review | None = None) -> Plan:
+def _with_end(plan: Plan, end: StepEnd, review: Review | None = None) -> Plan:
     after = _with_ends(plan, {end.id: end})
     return after if review is None or end.state != "done" else _reviewed(after, review)
 
 
-def _with_ends(plan: Plan, ends: Mapping[str, End]) -> Plan:
+def _with_ends(plan: Plan, ends: Mapping[str, StepEnd]) -> Plan:
     ran = (end.id for end in ends.values() if end.state in {"done", "failed"})
     return changed(
         plan,
@@ -357,7 +357,7 @@ def _changes_nothing_else(before: Plan, after: Plan) -> bool:
     return not (after.halted or short or after.read_outside != before.read_outside)
 
 
-def _go_on(plan: Plan, before: tuple[Command, ...], ended: Sequence[str] | None = None) -> Advance:
+def _go_on(plan: Plan, before: tuple[PlanCommand, ...], ended: Sequence[str] | None = None) -> Advance:
     """First what can never run ends, each step after those whose end could concern it; then starts what can.
 
     `ended`: nothing has happened but that these steps have ended; None: anything may have.
@@ -365,7 +365,7 @@ def _go_on(plan: Plan, before: tuple[Command, ...], ended: Sequence[str] | None 
     plan, ends, fresh = _without_hopeless(plan, ended)
     plan, asks = _asked(plan, fresh)
     plan, starts = _started(plan)
-    commands: list[Command] = [*before, *map(Record, ends), *starts, *asks]
+    commands: list[PlanCommand] = [*before, *map(Record, ends), *starts, *asks]
     if plan.ended:
         commands.append(Finish())
     elif not plan.running:
@@ -373,11 +373,11 @@ def _go_on(plan: Plan, before: tuple[Command, ...], ended: Sequence[str] | None 
     return plan, tuple(commands)
 
 
-def _without_hopeless(plan: Plan, ended: Sequence[str] | None) -> tuple[Plan, list[End], list[int]]:
+def _without_hopeless(plan: Plan, ended: Sequence[str] | None) -> tuple[Plan, list[StepEnd], list[int]]:
     """The plan in which what can never run has ended, with these ends; and the places of the steps to be begun now."""
     ready = () if ended is None else plan.ready
     places = [*range(len(plan.steps))] if ended is None else sorted(plan.index.concerned(*ended))
-    seen, ends, fresh = {*places}, list[End](), list[int]()
+    seen, ends, fresh = {*places}, list[StepEnd](), list[int]()
     while places:
         n = heappop(places)
         step = plan.steps[n]
@@ -396,7 +396,7 @@ def _without_hopeless(plan: Plan, ended: Sequence[str] | None) -> tuple[Plan, li
     return plan if now is plan.ready else changed(plan, ready=now), ends, fresh
 
 
-def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
+def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[PlanCommand]]:
     """Ask first, where somebody must approve a step that could begin."""
     known = plan.approved | plan.begun
     steps = {n: plan.steps[n] for n in fresh if plan.steps[n].id not in known}
@@ -409,11 +409,11 @@ def _asked(plan: Plan, fresh: Sequence[int]) -> tuple[Plan, list[Command]]:
     ]
 
 
-def _started(plan: Plan) -> tuple[Plan, list[Command]]:
+def _started(plan: Plan) -> tuple[Plan, list[PlanCommand]]:
     """Start what is ready, in its order, as far as there is room; first what had begun before."""
     running, unspent = dict(plan.running), _unspent(plan)
     free = unspent - sum(running.values())
-    starts, waiting = list[Command](), list[int]()
+    starts, waiting = list[PlanCommand](), list[int]()
     order = sorted(plan.ready, key=lambda n: plan.steps[n].id not in plan.begun) if plan.begun else plan.ready
     for at, n in enumerate(order):
         if len(running) >= plan.limits.at_once:
@@ -431,26 +431,26 @@ def _started(plan: Plan) -> tuple[Plan, list[Command]]:
     return changed(plan, running=running, ready=tuple(sorted(waiting))), starts
 
 
-def _halted(plan: Plan, step: PipelineStep) -> End | None:
+def _halted(plan: Plan, step: PipelineStep) -> StepEnd | None:
     if plan.halted is None:
         return None
     state, why = _SAID[plan.halted]
     if step.id in plan.begun and plan.guard.acts(step):
         why += "; it had begun, and whether it took effect is not known"
-    return End(step.id, state, why=why)
+    return StepEnd(step.id, state, why=why)
 
 
-def _hopeless(plan: Plan, step: PipelineStep) -> End | None:
+def _hopeless(plan: Plan, step: PipelineStep) -> StepEnd | None:
     """The end of a step that can never run."""
     if not _needs_ended(plan, step):
         return None
     bad = [need for need in step.needs if plan.ends[need].state != "done"]
     if bad and (step.action == "tool" or (step.action in SPECIALISTS and len(bad) == len(step.needs))):
-        return End(step.id, "skipped", why=f"{', '.join(bad)} not done")
+        return StepEnd(step.id, "skipped", why=f"{', '.join(bad)} not done")
     if step.action == "router_review" and plan.rounds >= plan.max_rounds and not _earlier_review(plan, step):
-        return End(step.id, "skipped", why="no round was left")
+        return StepEnd(step.id, "skipped", why="no round was left")
     if step.action in plan.limits.reserve and _unspent(plan) < plan.limits.least:
-        return End(step.id, "skipped", why=NO_TOKENS)
+        return StepEnd(step.id, "skipped", why=NO_TOKENS)
     return None
 
 

@@ -74,7 +74,7 @@ words. Add nothing that is not in it. {_DATA}"""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FittedRequest:
     """A request that fits. `cut_to`: how many characters of input were left, if there was not room for all.
 
     `left_out`: tools that the model was not told of, for the same reason.
@@ -85,11 +85,11 @@ class Asked:
     left_out: tuple[str, ...] = ()
 
 
-Make = Callable[[int, int], Asked]
+Make = Callable[[int, int], FittedRequest]
 """Makes a request for an answer of so many tokens, in a context of so many."""
 
 
-def route_request(text: str, menu: Menu, tokens: int, window: int) -> Asked:
+def route_request(text: str, menu: Menu, tokens: int, window: int) -> FittedRequest:
     """What the router is asked first, for an answer of so many `tokens`; `window` is the context of its model."""
 
     def request(shorter: Menu, most: int) -> Request:
@@ -99,14 +99,14 @@ def route_request(text: str, menu: Menu, tokens: int, window: int) -> Asked:
     return _with_menu(menu, request, _Room(_MOST_MESSAGE, window, len(text)))
 
 
-def asked_again(make: Make, answer: str, told: str, tokens: int, window: int) -> Asked:
+def asked_again(make: Make, answer: str, told: str, tokens: int, window: int) -> FittedRequest:
     """A request with the `answer` to it that cannot be used, and why not. Of both as much as is of use."""
     more = (ChatMessage("assistant", cut(answer, _MOST_REPEATED)), ChatMessage("user", cut(told, _MOST_FAULTS)))
     asked = make(tokens, window - _JOINT - sum(estimate_tokens(message.text) for message in more))
     return replace(asked, request=replace(asked.request, messages=(*asked.request.messages, *more)))
 
 
-def with_room(make: Make, tokens: int, window: int) -> Asked:
+def with_room(make: Make, tokens: int, window: int) -> FittedRequest:
     """A request to the router with room for an answer of `tokens`; if there is less, for what there is."""
     asked = make(tokens, window)
     left = max(window - asked_tokens(asked.request), LEAST_TOKENS)
@@ -123,7 +123,9 @@ def refused_schema(report: Report) -> frozenset[str]:
     return frozenset(one.name for one in report.attempts if one.asked and _GRAMMAR.match(one.message))
 
 
-def review_request(plan: Plan, text: str, texts: Mapping[str, str], menu: Menu, tokens: int, window: int) -> Asked:
+def review_request(
+    plan: Plan, text: str, texts: Mapping[str, str], menu: Menu, tokens: int, window: int
+) -> FittedRequest:
     """What the router is asked in a review of so many `tokens`; `window` is the context of its model."""
     size = len(review_view(plan, texts, _ALL))
 
@@ -136,7 +138,9 @@ def review_request(plan: Plan, text: str, texts: Mapping[str, str], menu: Menu, 
     return _with_menu(menu, request, _Room(2 * plan.limits.specialist_chars, window, len(text) + size))
 
 
-def specialist_request(plan: Plan, step: PipelineStep, texts: Mapping[str, str], around: tuple[int, int]) -> Asked:
+def specialist_request(
+    plan: Plan, step: PipelineStep, texts: Mapping[str, str], around: tuple[int, int]
+) -> FittedRequest:
     """What a specialist is asked; `around` are its tokens to generate and the context of its model.
 
     All of its input has at most `max_chars` characters; task and results share them fairly.
@@ -152,7 +156,7 @@ def specialist_request(plan: Plan, step: PipelineStep, texts: Mapping[str, str],
     return _fitting(request, _Room(step.max_chars, window, len(task) + size + len(_TASK) + 2))
 
 
-def lead_request(text: str, final: str, most: int, window: int) -> Asked:
+def lead_request(text: str, final: str, most: int, window: int) -> FittedRequest:
     """What the main model is asked: a lead to the final text, of which it sees at most `most` characters."""
     rule = rule_for((final,))
 
@@ -202,7 +206,7 @@ class _Room:
         return fits(request, self.window - request.max_tokens)
 
 
-def _with_menu(menu: Menu, make: Callable[[Menu, int], Request], room: _Room) -> Asked:
+def _with_menu(menu: Menu, make: Callable[[Menu, int], Request], room: _Room) -> FittedRequest:
     """The request with as much of the menu as leaves room for the input, or for a good part of it."""
     menus = list(shorter_menus(menu))
     tries = ((_fitting(partial(make, shorter), room), shorter) for shorter in menus)
@@ -212,21 +216,21 @@ def _with_menu(menu: Menu, make: Callable[[Menu, int], Request], room: _Room) ->
     return replace(asked, left_out=tuple(tool.name for tool, _ in usable(menu) if tool.name not in told))
 
 
-def _is_good(asked: Asked, room: _Room) -> bool:
+def _is_good(asked: FittedRequest, room: _Room) -> bool:
     return room.holds(asked.request) and (asked.cut_to is None or asked.cut_to >= _GOOD_PART)
 
 
-def _fitting(make: Callable[[int], Request], room: _Room) -> Asked:
+def _fitting(make: Callable[[int], Request], room: _Room) -> FittedRequest:
     """The request with the largest input that fits the window, or, if none does, with the smallest."""
     most = min(room.most, room.whole)
     if most == room.whole and room.holds(request := make(most)):
-        return Asked(request)
+        return FittedRequest(request)
     low, high = min(_LEAST_CHARS, most), most
     while high - low > _LEAST_CHARS // 4:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if room.holds(_told_so(make(middle))) else (low, middle)
     low = high if room.holds(_told_so(make(high))) else low
-    return Asked(_told_so(make(low)), low)
+    return FittedRequest(_told_so(make(low)), low)
 
 
 def _told_so(request: Request) -> Request:

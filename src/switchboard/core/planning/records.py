@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from switchboard.core.lenient import mapping, string
-from switchboard.core.planning.machine import End, Ended, HaltReason, Recorded
+from switchboard.core.planning.machine import HaltReason, Recorded, StepEnd, StepEnded
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import PipelineStep, Review
 from switchboard.ports.engine import OnRecord
@@ -64,16 +64,16 @@ def _ended(records: Records) -> Iterator[str]:
     return (path for path, one in records.items() if step_of(path) == path and one.state != "started")
 
 
-def ended_of(step_id: str, records: Records, tokens: int) -> Ended:
+def ended_of(step_id: str, records: Records, tokens: int) -> StepEnded:
     """The end of a step that is on record, for which so many tokens were used."""
     one = records[step_id]
     if one.state == "started":
         raise ValueError(f"step {step_id} has not ended")
     if one.state != "done":
-        return Ended(End(step_id, one.state, tokens=tokens, why=string(mapping(one.result).get("why"))))
+        return StepEnded(StepEnd(step_id, one.state, tokens=tokens, why=string(mapping(one.result).get("why"))))
     result = mapping(one.result)
     review = msgspec.convert(result["review"], Review) if "review" in result else None
-    return Ended(End(step_id, "done", size=len(text_of(result)), tokens=tokens), review)
+    return StepEnded(StepEnd(step_id, "done", size=len(text_of(result)), tokens=tokens), review)
 
 
 def notes_of(records: Records, ids: Iterable[str]) -> tuple[str, ...]:

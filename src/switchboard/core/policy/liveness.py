@@ -12,7 +12,7 @@ from switchboard.domain.remote_agents import Liveness
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class LivenessPolicy:
     """Seconds of silence after which it is stale, and after which it is quarantined."""
 
     stale_after: float = 300.0
@@ -24,7 +24,7 @@ class Patience:
         return max(1, int(self.stale_after / 3))
 
 
-def liveness(silence: float, patience: Patience, *, promised: bool, quarantined: bool) -> Liveness:
+def liveness(silence: float, patience: LivenessPolicy, *, promised: bool, quarantined: bool) -> Liveness:
     """`promised`: it sends heartbeats, or its file says so; `quarantined`: by an operator, despite any heartbeats."""
     if quarantined:
         return "quarantined"

@@ -124,7 +124,7 @@ def _meets(facts: Mapping[str, str], filters: Filters) -> bool:
     return all(has(facts, key, wanted) for key, wanted in filters.items())
 
 
-class Tally:
+class BacktestTally:
     """A comparison in chunks, so that a day of messages need not be in memory at once."""
 
     def __init__(self, before: RoutingIndex, after: RoutingIndex, changes: Sequence[RuleChange] = ()) -> None:

@@ -157,7 +157,7 @@ def unanswered(decided: Decided) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ChatCommand:
     """What a person decides in chat. `start`: the first hexadecimal digits of the id that they mean."""
 
     verb: Verb
@@ -170,7 +170,7 @@ class Command:
         return UUID(self.start.ljust(32, "0")), UUID(self.start.ljust(32, "f"))
 
 
-def command_in(text: str) -> Command | None:
+def command_in(text: str) -> ChatCommand | None:
     """The command that a text is, and nothing else."""
     found = _COMMAND.fullmatch(text.strip())
     if found is None:
@@ -179,7 +179,7 @@ def command_in(text: str) -> Command | None:
     verb = cast(Verb, found[1].lower())
     if not _LEAST <= len(start) <= 32 or (verb == "answer") > bool(said) or (verb == "approve" and said):
         return None
-    return Command(verb, start, said)
+    return ChatCommand(verb, start, said)
 
 
 def is_command(envelope: Envelope, channel: Channel) -> bool:

@@ -88,7 +88,7 @@ _ABOUT_THE_AUTHOR = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CompactionEntry:
     """An entry as compaction reads it. `person`: who wrote it, or whom it answers; `learn`: facts may be taken."""
 
     position: int
@@ -126,13 +126,13 @@ class CompactionPart:
     `own`: the lines whose facts are for these people and for nobody else.
     """
 
-    lines: tuple[Line, ...]
-    own: tuple[Line, ...]
+    lines: tuple[CompactionEntry, ...]
+    own: tuple[CompactionEntry, ...]
     summary: str = ""
 
 
 def parts_of(
-    lines: Sequence[Line], summary: str = "", before: Sequence[tuple[str, bool]] = ()
+    lines: Sequence[CompactionEntry], summary: str = "", before: Sequence[tuple[str, bool]] = ()
 ) -> tuple[CompactionPart, ...]:
     """The parts of a conversation, mostly one; the last is what a summary is made of. `before`: as in `audience`.
 
@@ -146,7 +146,9 @@ def parts_of(
     return (*(open_to_all if group or not people else ()), *(_private(told, one, summary, before) for one in people))
 
 
-def _private(told: Sequence[Line], person: str, summary: str, before: Sequence[tuple[str, bool]]) -> CompactionPart:
+def _private(
+    told: Sequence[CompactionEntry], person: str, summary: str, before: Sequence[tuple[str, bool]]
+) -> CompactionPart:
     heard = all(not private or who == person for who, private in before)
     lines = tuple(one for one in told if not one.private or one.person == person)
     return CompactionPart(lines, tuple(one for one in lines if one.private), summary if heard else "")
@@ -157,7 +159,7 @@ def merged(parts: Sequence[Compacted]) -> Compacted:
     return Compacted(parts[-1].summary, tuple(fact for one in parts for fact in one.facts)[:MAX_FACTS])
 
 
-def request_for(lines: Sequence[Line], summary: str, deadline: float = 60.0) -> Request:
+def request_for(lines: Sequence[CompactionEntry], summary: str, deadline: float = 60.0) -> Request:
     """What a model is asked. Of an entry it reads a person's own words, or the reply; never results of tools."""
     told = [
         {"entry": one.position, "at": one.created_at.date().isoformat(), "by": _by(one, lines), "text": words_of(one)}
@@ -168,7 +170,7 @@ def request_for(lines: Sequence[Line], summary: str, deadline: float = 60.0) -> 
     return Request((ChatMessage("user", asked),), system=_SYSTEM, max_tokens=2048, deadline=deadline)
 
 
-def compacted(answer: str, lines: Sequence[Line]) -> Compacted | str:
+def compacted(answer: str, lines: Sequence[CompactionEntry]) -> Compacted | str:
     """What stands of a model's answer, or what is wrong with the whole of it."""
     found = json_value(_object_in(answer))
     if not isinstance(found, Mapping):
@@ -194,7 +196,7 @@ def audience(lines: Iterable[tuple[str, bool]]) -> tuple[str, bool] | None:
     return (people.pop(), True) if len(people) == 1 else None
 
 
-def words_of(line: Line) -> str:
+def words_of(line: CompactionEntry) -> str:
     """A person's own words, or the reply."""
     return (own_words(line.text) if line.role == "user" else line.text).strip()[:_MAX_WORDS]
 
@@ -206,7 +208,7 @@ def own_words(text: str) -> str:
     return _QUOTED.sub("", text[: others.start()] if others else text)
 
 
-def _by(line: Line, lines: Sequence[Line]) -> str:
+def _by(line: CompactionEntry, lines: Sequence[CompactionEntry]) -> str:
     """People by number: their handles are nobody's business."""
     if line.role != "user":
         return "assistant"
@@ -227,7 +229,7 @@ def _summary(text: str) -> str:
     return clean if len(clean) <= MAX_SUMMARY else clean[: MAX_SUMMARY - 1].rsplit(" ", 1)[0] + "…"
 
 
-def _fact(given: object, known: Mapping[int, Line]) -> Learned | None:
+def _fact(given: object, known: Mapping[int, CompactionEntry]) -> Learned | None:
     if not isinstance(given, Mapping):
         return None
     text, value, subject = (_word(given.get(key)) for key in ("text", "value", "subject"))
@@ -243,7 +245,7 @@ def _fact(given: object, known: Mapping[int, Line]) -> Learned | None:
     return None if about is None else Learned(line.person, about, line.private, text, line.position)
 
 
-def _about(subject: str, line: Line) -> str | None:
+def _about(subject: str, line: CompactionEntry) -> str | None:
     """Whom or what it is about; None if the line does not name that."""
     if subject.lower() in _SELF:
         return "self"
@@ -251,7 +253,7 @@ def _about(subject: str, line: Line) -> str | None:
     return about if _folded(about) in _folded(words_of(line)) else None
 
 
-def _line_of(entry: object, known: Mapping[int, Line]) -> Line | None:
+def _line_of(entry: object, known: Mapping[int, CompactionEntry]) -> CompactionEntry | None:
     """The line of a person from whose words something may be learned; None for any other."""
     line = known.get(entry) if isinstance(entry, int) and not isinstance(entry, bool) else None
     return line if line is not None and line.role == "user" and line.person and line.learn else None

@@ -31,7 +31,7 @@ class LoopLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class TurnUsage:
     """What a turn has used so far."""
 
     requests: int = 0
@@ -43,7 +43,7 @@ class Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CompletedCall:
     """A call and its result, to be compared with others."""
 
     name: str
@@ -56,7 +56,7 @@ _LEAST: Final = 400
 """Tokens that are kept for the answer, of those that may be generated."""
 
 
-def reached(limits: LoopLimits, used: Used, done: Sequence[Done]) -> StopReason | None:
+def reached(limits: LoopLimits, used: TurnUsage, done: Sequence[CompletedCall]) -> StopReason | None:
     """The limit at which a turn is. The last request is kept for the answer."""
     if used.seconds >= limits.seconds:
         return "limit:time"
@@ -71,7 +71,7 @@ def reached(limits: LoopLimits, used: Used, done: Sequence[Done]) -> StopReason 
     return "limit:requests" if used.requests >= limits.requests - 1 else None
 
 
-def may_generate(limits: LoopLimits, used: Used, most: int, *, last: bool) -> int:
+def may_generate(limits: LoopLimits, used: TurnUsage, most: int, *, last: bool) -> int:
     """The tokens that the next request may generate: `most`, or half of what is left; all of it, if it is the last."""
     if limits.generated is None:
         return most
@@ -79,12 +79,12 @@ def may_generate(limits: LoopLimits, used: Used, most: int, *, last: bool) -> in
     return min(most, left if last else max(left // 2, 1))
 
 
-def is_loop(done: Sequence[Done], repeats: int) -> bool:
+def is_loop(done: Sequence[CompletedCall], repeats: int) -> bool:
     """Whether the turn goes round in circles: A-A-A or A-B-A-B, for `repeats` 3; results that change are no loop."""
     return any(_repeats(done, period, max(2, repeats + 1 - period)) for period in _PERIODS)
 
 
-def _repeats(done: Sequence[Done], period: int, times: int) -> bool:
+def _repeats(done: Sequence[CompletedCall], period: int, times: int) -> bool:
     """Whether the last `period` calls were made `times` times one after the other."""
     length = period * times
     tail = done[-length:]

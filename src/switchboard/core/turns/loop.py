@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Final
 
-from switchboard.core.turns.limits import Done, LoopLimits, Used, reached
+from switchboard.core.turns.limits import CompletedCall, LoopLimits, TurnUsage, reached
 from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
 from switchboard.ports.engine import StopReason
 
@@ -70,8 +70,8 @@ class LoopProgress:
     """How far a turn has come. `messages` are those of this turn, its first one included."""
 
     messages: tuple[ChatMessage, ...]
-    used: Used = field(default_factory=Used)
-    done: tuple[Done, ...] = ()
+    used: TurnUsage = field(default_factory=TurnUsage)
+    done: tuple[CompletedCall, ...] = ()
     pending: tuple[ToolCall, ...] = ()
     empty: bool = False
     """Whether the last reply was empty."""
@@ -148,7 +148,7 @@ def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, second
     calls = progress.pending
     missing = (ToolResult(call.id or "", _NOT_RUN, ok=False) for call in calls[len(results) :])
     done = tuple(
-        Done(call.name, written(call), f"{result.ok} {result.text}")
+        CompletedCall(call.name, written(call), f"{result.ok} {result.text}")
         for call, result in zip(calls, results, strict=False)
     )
     used = replace(
