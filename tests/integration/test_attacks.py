@@ -305,7 +305,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(server: Opened, monke
 async def test_connections_without_a_token_keep_nobody_out(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchboard.server.serve.connection_limit", lambda: 8)
+    monkeypatch.setattr("switchboard.server.app.connection_limit", lambda: 8)
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(open_server(database_url, tmp_path / "data"))
         at = urlsplit(server.url)

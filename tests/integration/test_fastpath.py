@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 from switchboard.app.access import Principal
 from switchboard.app.messages.intake import Intake
 from switchboard.server.app import create_app, set_gate
+from switchboard.server.connections import Connections
 from switchboard.server.fastpath.heads import BoundedHttp
 from tests.lab import envelope_json
 from tests.servers import AGENT, CONNECTOR, Opened, open_server
@@ -76,6 +77,7 @@ class Both:
             "server": ("127.0.0.1", 8470),
             "client": ("127.0.0.1", 5),
             "root_path": "",
+            "state": {"connections": Connections(8), "connection": Wire()},
         }
         pieces = iter(asked.body or [b""])
         left = len(asked.body or [b""])
@@ -248,7 +250,10 @@ async def said(protocol: type[HttpToolsProtocol], pieces: Sequence[bytes]) -> by
     """Everything that is written until the connection is closed; without the time of day."""
     config = uvicorn.Config(echo, http=protocol, log_config=None, lifespan="off", server_header=False)
     config.load()
-    wire, connection = Wire(), protocol(config, ServerState(), {}, asyncio.get_running_loop())
+    wire, connection = (
+        Wire(),
+        protocol(config, ServerState(), {"connections": Connections(8)}, asyncio.get_running_loop()),
+    )
     connection.connection_made(wire)
     for piece in pieces:
         if not wire.is_closing():

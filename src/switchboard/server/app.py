@@ -21,7 +21,7 @@ from switchboard.app.access import SCOPES, AnyRole
 from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
-from switchboard.server.connections import Connections
+from switchboard.server.connections import Connections, connection_limit
 from switchboard.server.fastpath.direct import Direct, Handler
 from switchboard.server.http import (
     accounts,
@@ -117,15 +117,15 @@ class Api(FastAPI):
         return self.openapi_schema
 
 
-def create_app(switchboard: Switchboard, connections: Connections | None = None) -> Api:
-    """The API and `/mcp` over the parts given, which count `connections`; run its lifespan."""
+def create_app(switchboard: Switchboard) -> Api:
+    """The API and `/mcp` over the parts given, for a server that counts its connections; run its lifespan."""
     services = Services.open(switchboard)
     mcp = McpEndpoint(services)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, object]]:
         async with mcp.open():
-            yield {} if connections is None else {"connections": connections}
+            yield {"connections": Connections(connection_limit())}
 
     app = Api(
         title="Switchboard",

@@ -10,7 +10,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 import uvicorn
@@ -18,7 +18,7 @@ import uvicorn
 from switchboard.app.access import ensure_operator_token
 from switchboard.app.runtime import Switchboard
 from switchboard.server.app import create_app
-from switchboard.server.connections import Connections, connection_limit
+from switchboard.server.fastpath.heads import BoundedHttp
 from switchboard.server.listener import BACKLOG
 from switchboard.server.ws.protocol import HEARTBEAT_S, GatewaySocket
 
@@ -44,10 +44,10 @@ async def run_server(
     """
     await ensure_operator_token(switchboard.runtime.database, switchboard.runtime.settings.data_dir)
     with listener:
-        app = create_app(switchboard, Connections(connection_limit()))
+        app = create_app(switchboard)
         config = uvicorn.Config(
             app,
-            http=_protocol(),
+            http=BoundedHttp,
             ws=GatewaySocket,
             ws_ping_interval=HEARTBEAT_S,
             ws_ping_timeout=HEARTBEAT_S,
@@ -70,15 +70,6 @@ async def run_server(
             for task in (stopping, announcing):
                 task.cancel()
             await asyncio.gather(stopping, announcing, return_exceptions=True)
-
-
-def _protocol() -> type[asyncio.Protocol] | Literal["h11"]:
-    """The request parser; without httptools the slower h11, which has such limits of its own."""
-    try:
-        from switchboard.server.fastpath.heads import BoundedHttp
-    except ImportError:
-        return "h11"
-    return BoundedHttp
 
 
 async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Callable[[], None]) -> None:

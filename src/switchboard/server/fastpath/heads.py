@@ -45,7 +45,7 @@ class BoundedHttp(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._connections: Connections | None = app_state.get("connections")
+        self._connections: Connections = app_state["connections"]
         self._unread = 0
         self._in_head = self._in_body = False
         self._body_bytes = 0
@@ -55,8 +55,7 @@ class BoundedHttp(HttpToolsProtocol):
         single = OneWrite(cast(asyncio.Transport, transport), self.loop)
         super().connection_made(cast(asyncio.Transport, single))
         self._start_timer()
-        if self._connections is not None:
-            self._connections.opened(self)
+        self._connections.opened(self)
 
     def abort(self) -> None:
         """Close the connection at once, whatever is still to be written."""
@@ -64,8 +63,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        if self._connections is not None:
-            self._connections.closed(self)
+        self._connections.closed(self)
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
@@ -73,8 +71,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._stop_timer()
         self._in_head = self._in_body = False
         self._unread = 0
-        if self._connections is not None:
-            self._connections.closed(self)
+        self._connections.closed(self)
         super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:

@@ -191,7 +191,7 @@ def _as_get(scope: Scope) -> Scope:
     """HEAD is GET whose body the server leaves out; `state.head` tells it to a route whose body has no end."""
     if scope["method"] != "HEAD":
         return scope
-    return {**scope, "method": "GET", "state": {**scope.get("state", {}), "head": True}}
+    return {**scope, "method": "GET", "state": {**scope["state"], "head": True}}
 
 
 def _identified(send: Send, request_id: str) -> Send:
@@ -206,11 +206,10 @@ def _identified(send: Send, request_id: str) -> Send:
 
 
 def _count(scope: Scope, principal: Principal) -> None:
-    state = scope.setdefault("state", {})
+    state = scope["state"]
     state["principal"] = principal
-    connections: Connections | None = state.get("connections")
-    if connections is not None:
-        connections.admitted(state["connection"], operator=principal.role == "operator")
+    connections: Connections = state["connections"]
+    connections.admitted(state["connection"], operator=principal.role == "operator")
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -71,8 +71,7 @@ class EventStream(Response):
                         await send({"type": "http.response.body", "body": framed(event), "more_body": True})
         except TimeoutError:
             log.info("a reader was too slow for its stream")
-            if (connection := scope["state"].get("connection")) is not None:
-                connection.abort()
+            scope["state"]["connection"].abort()
         except Unavailable:
             log.info("a stream ended with the database")  # its reader comes back
         await send({"type": "http.response.body", "body": b""})

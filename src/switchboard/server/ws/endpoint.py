@@ -123,9 +123,8 @@ class GatewayEndpoint:
         principal = await self._parts.access.authenticate(authorization)
         speaker = await self._speaker(principal, params.speaker)
         state = socket.scope["state"]
-        connections: Connections | None = state.get("connections")
-        if connections is not None:
-            connections.admitted(state["connection"], operator=principal.role == "operator")
+        connections: Connections = state["connections"]
+        connections.admitted(state["connection"], operator=principal.role == "operator")
         state["connection"].admit()
         return Caller(principal, speaker, authorization)
 

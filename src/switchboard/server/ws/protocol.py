@@ -43,7 +43,7 @@ class GatewaySocket(WebSocketsSansIOProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, {**app_state, "connection": self}, _loop)
-        self._connections: Connections | None = app_state.get("connections")
+        self._connections: Connections = app_state["connections"]
         self._pieces = 0
         self.conn.max_message_size = STRANGER_BYTES
 
@@ -57,12 +57,10 @@ class GatewaySocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, _Ending(cast(asyncio.Transport, transport), self.loop)))
-        if self._connections is not None:
-            self._connections.opened(self)
+        self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._connections is not None:
-            self._connections.closed(self)
+        self._connections.closed(self)
         super().connection_lost(exc)
 
     def handle_cont(self, event: Frame) -> None:
