@@ -61,45 +61,28 @@ class UnloadSop(Body):
 
 def rule_set_tools(services: Services) -> tuple[McpToolSpec, ...]:
     """The tools over the services."""
-    tools, edits = _RuleSetTools(services), services.rules.editable_by
-    return (
-        tool_of("routing_rules_versions", _VERSIONS, VersionsWanted, "rules", tools.versions),
-        tool_of("routing_rules_lint", _LINT, NoArguments, "rules", tools.lint),
-        tool_of("sops_list", _SOPS, SopsWanted, "rules", tools.sops),
-        tool_of("routing_rules_restore", _RESTORE, RestoreBody, "rules_edit", tools.restore, edits),
-        tool_of("routing_rules_backtest", _BACKTEST, BacktestBody, "rules_edit", tools.backtest, edits),
-        tool_of("sops_load", _LOAD, LoadSop, "rules_edit", tools.load, edits),
-        tool_of("sops_unload", _UNLOAD, UnloadSop, "rules_edit", tools.unload, edits),
-    )
+    edits = services.rules.editable_by
 
+    async def versions(_: McpCall, body: VersionsWanted) -> object:
+        return page("versions", await services.records.versions(limit=body.limit, cursor=body.cursor))
 
-class _RuleSetTools:
-    """What the tools do."""
+    async def lint(call: McpCall, _: NoArguments) -> object:
+        return await services.records.lint(services.reach(call.caller))
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    async def sops(call: McpCall, body: SopsWanted) -> object:
+        reach = services.reach(call.caller)
+        return page("sops", await services.records.sops(reach, limit=body.limit, cursor=body.cursor))
 
-    async def versions(self, _: McpCall, body: VersionsWanted) -> object:
-        return page("versions", await self._services.records.versions(limit=body.limit, cursor=body.cursor))
-
-    async def lint(self, call: McpCall, _: NoArguments) -> object:
-        return await self._services.records.lint(self._services.reach(call.caller))
-
-    async def sops(self, call: McpCall, body: SopsWanted) -> object:
-        reach = self._services.reach(call.caller)
-        return page("sops", await self._services.records.sops(reach, limit=body.limit, cursor=body.cursor))
-
-    async def restore(self, call: McpCall, body: RestoreBody) -> object:
+    async def restore(call: McpCall, body: RestoreBody) -> object:
         order = Order(body.reason, body.expected_version, body.dry_run)
-        return await self._services.rules.restore(call.caller, body.version, body.team_id, order)
+        return await services.rules.restore(call.caller, body.version, body.team_id, order)
 
-    async def backtest(self, call: McpCall, body: BacktestBody) -> object:
+    async def backtest(call: McpCall, body: BacktestBody) -> object:
         """Until its end, or until nobody waits for it any more."""
-        rules = self._services.rules
-        await rules.check_editor(call.caller)
+        await services.rules.check_editor(call.caller)
         last = NEWEST if body.last is None and body.days is None else body.last
-        proposal = proposal_of(body, partial(rules.check_scope, call.caller))
-        lines = self._services.replays.backtest(ReplaySpan(last, body.days), proposal)
+        proposal = proposal_of(body, partial(services.rules.check_scope, call.caller))
+        lines = services.replays.backtest(ReplaySpan(last, body.days), proposal)
         try:
             async for found in lines:
                 if call.gone.is_set() or not isinstance(found, ReplayProgress):
@@ -108,9 +91,19 @@ class _RuleSetTools:
             await lines.aclose()
         return None
 
-    async def load(self, call: McpCall, body: LoadSop) -> object:
+    async def load(call: McpCall, body: LoadSop) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
-        return await self._services.rules.load_sop(call.caller, body.name, body.document, order)
+        return await services.rules.load_sop(call.caller, body.name, body.document, order)
 
-    async def unload(self, call: McpCall, body: UnloadSop) -> object:
-        return await self._services.rules.unload_sop(call.caller, body.name, Order(body.reason, dry_run=body.dry_run))
+    async def unload(call: McpCall, body: UnloadSop) -> object:
+        return await services.rules.unload_sop(call.caller, body.name, Order(body.reason, dry_run=body.dry_run))
+
+    return (
+        tool_of("routing_rules_versions", _VERSIONS, VersionsWanted, "rules", versions),
+        tool_of("routing_rules_lint", _LINT, NoArguments, "rules", lint),
+        tool_of("sops_list", _SOPS, SopsWanted, "rules", sops),
+        tool_of("routing_rules_restore", _RESTORE, RestoreBody, "rules_edit", restore, edits),
+        tool_of("routing_rules_backtest", _BACKTEST, BacktestBody, "rules_edit", backtest, edits),
+        tool_of("sops_load", _LOAD, LoadSop, "rules_edit", load, edits),
+        tool_of("sops_unload", _UNLOAD, UnloadSop, "rules_edit", unload, edits),
+    )

@@ -47,21 +47,6 @@ class RuleSwitch(Body):
     dry_run: bool = False
 
 
-def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
-    """The tools over the services."""
-    tools, edits = _RuleTools(services), services.rules.editable_by
-    return (
-        tool_of("routing_rules_list", _LIST, RulesWanted, "rules", tools.page),
-        tool_of("routing_rules_get", _GET, OneRule, "rules", tools.get),
-        tool_of("routing_rules_create", _CREATE, NewRuleBody, "rules_edit", tools.create, edits),
-        tool_of("routing_rules_update", _UPDATE, RuleUpdate, "rules_edit", tools.update, edits),
-        tool_of("routing_rules_disable", _DISABLE, RuleSwitch, "rules_edit", tools.disable, edits),
-        tool_of("routing_rules_delete", _DELETE, RuleSwitch, "rules_edit", tools.delete, edits),
-        tool_of("routing_rules_test", _TEST, TestBody, "rules", tools.test),
-        tool_of("routing_rules_explain", _EXPLAIN, DryRunBody, "rules", tools.explain),
-    )
-
-
 _LIST = "List the routing rules in force."
 _GET = "One routing rule, with its history."
 _CREATE = "Create a routing rule in your team or one below. Returns warnings, and how many messages it affects."
@@ -72,36 +57,45 @@ _TEST = "Run test cases (a message and its expected recipients) against the rule
 _EXPLAIN = "Where would this message go, and why? Nothing is stored."
 
 
-class _RuleTools:
-    """What the tools do."""
+def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
+    """The tools over the services."""
+    edits = services.rules.editable_by
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    async def page(self, call: McpCall, body: RulesWanted) -> object:
+    async def found(call: McpCall, body: RulesWanted) -> object:
         after = None if body.cursor is None else uuid_cursor(body.cursor)
-        reach = self._services.reach(call.caller)
-        return await self._services.records.page(reach, body.team_id, body.source, after=after, limit=body.limit)
+        reach = services.reach(call.caller)
+        return await services.records.page(reach, body.team_id, body.source, after=after, limit=body.limit)
 
-    async def get(self, call: McpCall, body: OneRule) -> object:
-        return await rule_detail(self._services, self._services.reach(call.caller), body.rule_id)
+    async def get(call: McpCall, body: OneRule) -> object:
+        return await rule_detail(services, services.reach(call.caller), body.rule_id)
 
-    async def create(self, call: McpCall, body: NewRuleBody) -> object:
-        return await self._services.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
+    async def create(call: McpCall, body: NewRuleBody) -> object:
+        return await services.rules.create(call.caller, new_rule(body), Order(body.reason, dry_run=body.dry_run))
 
-    async def update(self, call: McpCall, body: RuleUpdate) -> object:
-        return await change_rule(self._services, call.caller, body.rule_id, body)
+    async def update(call: McpCall, body: RuleUpdate) -> object:
+        return await change_rule(services, call.caller, body.rule_id, body)
 
-    async def disable(self, call: McpCall, body: RuleSwitch) -> object:
+    async def disable(call: McpCall, body: RuleSwitch) -> object:
         patch = RulePatch(version=body.version, reason=body.reason, dry_run=body.dry_run, active=False)
-        return await change_rule(self._services, call.caller, body.rule_id, patch)
+        return await change_rule(services, call.caller, body.rule_id, patch)
 
-    async def delete(self, call: McpCall, body: RuleSwitch) -> object:
+    async def delete(call: McpCall, body: RuleSwitch) -> object:
         order = Order(body.reason, dry_run=body.dry_run)
-        return await self._services.rules.delete(call.caller, body.rule_id, body.version, order)
+        return await services.rules.delete(call.caller, body.rule_id, body.version, order)
 
-    async def test(self, call: McpCall, body: TestBody) -> object:
-        return await self._services.replays.test(body.cases, body.document, self._services.reach(call.caller))
+    async def test(call: McpCall, body: TestBody) -> object:
+        return await services.replays.test(body.cases, body.document, services.reach(call.caller))
 
-    async def explain(self, call: McpCall, body: DryRunBody) -> object:
-        return await self._services.replays.dry_run(question(call.caller, body), self._services.reach(call.caller))
+    async def explain(call: McpCall, body: DryRunBody) -> object:
+        return await services.replays.dry_run(question(call.caller, body), services.reach(call.caller))
+
+    return (
+        tool_of("routing_rules_list", _LIST, RulesWanted, "rules", found),
+        tool_of("routing_rules_get", _GET, OneRule, "rules", get),
+        tool_of("routing_rules_create", _CREATE, NewRuleBody, "rules_edit", create, edits),
+        tool_of("routing_rules_update", _UPDATE, RuleUpdate, "rules_edit", update, edits),
+        tool_of("routing_rules_disable", _DISABLE, RuleSwitch, "rules_edit", disable, edits),
+        tool_of("routing_rules_delete", _DELETE, RuleSwitch, "rules_edit", delete, edits),
+        tool_of("routing_rules_test", _TEST, TestBody, "rules", test),
+        tool_of("routing_rules_explain", _EXPLAIN, DryRunBody, "rules", explain),
+    )
