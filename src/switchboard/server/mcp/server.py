@@ -32,8 +32,7 @@ class McpEndpoint:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._ready: asyncio.Future[ASGIApp] | None = None
-        self._fast: FastIngest | None = None
+        self._ready: asyncio.Future[tuple[ASGIApp, FastIngest]] | None = None
         self._running: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -48,14 +47,14 @@ class McpEndpoint:
 
     async def direct(self, request: Request) -> Response | None:
         """The answer to a plain call that brings messages in; None where the SDK is to be asked."""
-        await self._inner()
-        if self._fast is None or not self._fast.may_take(request):
+        _, fast = await self._both_ways()
+        if not fast.may_take(request):
             return None
         body = request.state.body = await whole_body(request)
-        return await self._fast.take(request, body)
+        return await fast.take(request, body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        inner = await self._inner()
+        inner, _ = await self._both_ways()
         # The SDK does not look whether the client is still there, so the body is read for it and the rest watched.
         try:
             body = scope["state"]["body"] if "body" in scope["state"] else await whole_body(Request(scope, receive))
@@ -73,19 +72,19 @@ class McpEndpoint:
             raise TooLarge(f"only ingest_batch takes more than {limit} bytes, in a plain call; nothing was stored")
         check_containers(body)
 
-    async def _inner(self) -> ASGIApp:
+    async def _both_ways(self) -> tuple[ASGIApp, FastIngest]:
         if self._ready is None or (self._ready.done() and self._ready.exception() is not None):
             self._ready = asyncio.get_running_loop().create_future()
             self._running = asyncio.create_task(self._run(self._ready))
         return await asyncio.shield(self._ready)
 
-    async def _run(self, ready: asyncio.Future[ASGIApp]) -> None:
+    async def _run(self, ready: asyncio.Future[tuple[ASGIApp, FastIngest]]) -> None:
         """One task for the SDK's whole life: what it enters must be left in the same task."""
         try:
             session_manager = await asyncio.to_thread(_imported)
-            manager, self._fast = session_manager(self._services)
+            manager, fast = session_manager(self._services)
             async with manager.run():
-                ready.set_result(manager.asgi_app)
+                ready.set_result((manager.asgi_app, fast))
                 await asyncio.Event().wait()
         except Exception as error:
             if ready.done():
