@@ -37,7 +37,7 @@ from switchboard.connectors.kernel.progress import UnsettledBatches
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import first_of, within
 
 log = structlog.get_logger(__name__)
 
@@ -109,18 +109,13 @@ class Receiver:
 
     async def run(self, cursor: str | None) -> None:
         """Raises what the session raises (SignInRefused, CursorRefused, Busy, OSError), and Overtaken."""
-        submitting = asyncio.create_task(self._submit_for_ever())
-        pulling = asyncio.create_task(self._pull(cursor))
         try:
-            await asyncio.wait([pulling, submitting], return_when=asyncio.FIRST_COMPLETED)
-            for task in (submitting, pulling):
-                if task.done():
-                    await task
+            await first_of(self._submit_for_ever(), self._pull(cursor))
         finally:
             filing = [waiting.filing for waiting in self._waiting if waiting.filing is not None]
-            for running in (pulling, submitting, *filing):
+            for running in filing:
                 running.cancel()
-            await asyncio.gather(pulling, submitting, *filing, return_exceptions=True)
+            await asyncio.gather(*filing, return_exceptions=True)
 
     async def _pull(self, cursor: str | None) -> None:
         batches = self._batches(cursor)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import first_of, within
 
 log = structlog.get_logger(__name__)
 
@@ -165,7 +165,7 @@ class Runner:
         replayer = Replayer(session, api, handling, files, self.health, receiver.moved)
         replayer.told(lease.replays)
         typist = Typist(session, self.configured.manifest.capabilities.typing_s, self.clock)
-        await _first_of(
+        await first_of(
             receiver.run(cursor),
             replayer.run(),
             self._sender(session, api, typist, brake).run(),
@@ -306,20 +306,6 @@ def _earlier(recent: Sequence[JsonMapping], now: float) -> Iterator[Earlier]:
         to = counted(one["recipient"], one["conversation"])
         sent = None if one["sent_s"] is None else now - one["sent_s"]
         yield Earlier(one["outbox_id"], to, now - one["made_s"], sent, one["failed"])
-
-
-async def _first_of(*work: Coroutine[object, object, None]) -> None:
-    """All until the first ends; the others are cancelled. Raises the first error."""
-    tasks = [asyncio.create_task(part) for part in work]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                await task
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _closed(session: Session) -> None:
