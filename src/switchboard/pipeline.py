@@ -52,7 +52,7 @@ from switchboard.journey.ask import (
     error_text,
     history_of,
 )
-from switchboard.journey.submit import Submission, SubmitLeg
+from switchboard.journey.submit import DecidedSubmission, SubmitLeg
 from switchboard.lanes.logs import hide_variables
 from switchboard.ports.channel import Strategy
 from switchboard.store.classification import Pool
@@ -219,7 +219,7 @@ class MessagePipeline:
         if await self._leg.is_stored(question.request_id):
             status = "chosen" if found.chosen else ""
             return result_of(context.request_id, answer.model, found, dict.fromkeys(found.acked), status)
-        return await self._leg.deliver(Submission(message, question, answer), answers)
+        return await self._leg.deliver(DecidedSubmission(message, question, answer), answers)
 
     async def _answered(self, question: Question, context: RoutingContext) -> SessionOutcome:
         if self._classify_fn is None or not question.candidates:

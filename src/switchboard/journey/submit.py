@@ -39,7 +39,7 @@ Answers = Callable[[Question], Awaitable[SessionOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class DecidedSubmission:
     """A message and the question about it, whose answer is what was chosen for the first team."""
 
     message: Message
@@ -118,7 +118,7 @@ class SubmitLeg:
         live = await read_live(self._snapshots, TeamId(question.team_id))
         return _asked(live, live.start, question)
 
-    async def deliver(self, given: Submission, answers: Answers) -> RoutingResult:
+    async def deliver(self, given: DecidedSubmission, answers: Answers) -> RoutingResult:
         """Store the message with its deliveries, if it has any; teams that were chosen go on, and may ask again."""
         outcomes: dict[str, str | None] = dict.fromkeys(given.answer.carried_out)
         left = [part for part in given.answer.classification.chosen if part.butler not in outcomes]
@@ -142,7 +142,7 @@ class SubmitLeg:
         self._notifier.notify(WORK)
 
 
-async def _decided(given: Submission, live: Live, targets: Mapping[str, Target], answers: Answers) -> Decision:
+async def _decided(given: DecidedSubmission, live: Live, targets: Mapping[str, Target], answers: Answers) -> Decision:
     """Down the tree from the team that was asked about: by the rules, and by the model where no rule matches."""
     envelope = given.message.envelope
     # An embedder has no settings, so there are no schedules here, and no channels but ours; docs/models.md says so.
@@ -154,7 +154,7 @@ async def _decided(given: Submission, live: Live, targets: Mapping[str, Target],
     return found
 
 
-def _first(given: Submission, targets: Mapping[str, Target]) -> Classified:
+def _first(given: DecidedSubmission, targets: Mapping[str, Target]) -> Classified:
     """What the model chose, of the names that have a target."""
     found = given.answer.classification
     routed = tuple(part for part in found.routed if part.butler in targets)
@@ -196,7 +196,7 @@ def _lost(target: Target, decision: Decision, live: Live) -> str | None:
     return None if got else "; ".join(one.reason for one in decision.unrouted if one.team_id in teams) or "not reached"
 
 
-def _result(given: Submission, outcomes: Mapping[str, str | None], status: str = "") -> RoutingResult:
+def _result(given: DecidedSubmission, outcomes: Mapping[str, str | None], status: str = "") -> RoutingResult:
     found = given.answer
     return result_of(str(given.message.request_id), found.model, found.classification, outcomes, status)
 
