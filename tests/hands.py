@@ -20,7 +20,7 @@ from switchboard.store import lanes
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.lanes import Settled, Settlement
+from switchboard.store.lanes import Settlement, SettlementOutcome
 from switchboard.store.processes import NewProcess
 from tests.lab import Lab
 
@@ -57,7 +57,9 @@ class Hand:
                 return items
         return []
 
-    async def answer(self, item: Item, text: str = "ok", *, pool: str | None = None, hand_on: bool = False) -> Settled:
+    async def answer(
+        self, item: Item, text: str = "ok", *, pool: str | None = None, hand_on: bool = False
+    ) -> SettlementOutcome:
         """Settle with a reply; `pool` as of `ReplyWays`."""
         [settled] = await lanes.settle(
             self.database,

@@ -21,7 +21,7 @@ from switchboard.llm.models import OpenModels
 from switchboard.ports.models import Asking
 from switchboard.store import model_usage
 from switchboard.store.database import Database
-from switchboard.store.model_usage import Span
+from switchboard.store.model_usage import UsagePeriod
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm, Usage
 from tests.integration.test_planner import form, question
 
@@ -90,7 +90,7 @@ async def models(database: Database, database_url: str, **spending: Any) -> Asyn
 
 async def spent(database: Database, by: model_usage.By) -> dict[str | None, tuple[int, int, float | None]]:
     now = datetime.now(UTC)
-    rows = await model_usage.usage(database, by, Span(now - timedelta(days=1), now + timedelta(days=1)), 50)
+    rows = await model_usage.usage(database, by, UsagePeriod(now - timedelta(days=1), now + timedelta(days=1)), 50)
     return {row.key: (row.attempts, row.tokens_in + row.tokens_out, row.cost_usd) for row in rows}
 
 

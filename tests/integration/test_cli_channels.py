@@ -15,7 +15,7 @@ from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import EmailSettings, Settings
 from switchboard.cli.channels.adding import KeptSecret, secrets_of, settings_of, signed_in, write_account
-from switchboard.cli.channels.connecting import Wanted, connect_new
+from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next, standing
 from switchboard.cli.channels.tokens import AccountToken, token_file
 from switchboard.cli.connect import connect_account
@@ -294,8 +294,8 @@ async def test_mail_that_could_be_read_and_not_sent_is_refused_when_it_is_added(
             await signed_in(manifest, account)
 
 
-def wanted(channel: str, *given: str, secret: str = "") -> Wanted:
-    return Wanted(channel, None, given, (secret,), (), None, asking=False)
+def wanted(channel: str, *given: str, secret: str = "") -> ConnectOptions:
+    return ConnectOptions(channel, None, given, (secret,), (), None, asking=False)
 
 
 def test_who_adds_a_mailbox_hears_which_server_must_be_trusted(capsys: pytest.CaptureFixture[str]) -> None:

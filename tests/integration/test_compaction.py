@@ -32,7 +32,7 @@ from switchboard.store import compaction, facts, history
 from switchboard.store import lanes as lane_store
 from switchboard.store.database import query
 from switchboard.store.facts import NewFact
-from switchboard.store.history import Said
+from switchboard.store.history import HistoryAddition
 from switchboard.store.ids import IdSequence, new_uuid7
 from switchboard.store.lanes import Settlement
 from tests.hands import Hand, a_hand, at_work
@@ -91,7 +91,7 @@ async def talk(parts: Lab, hand: Hand, turns: int) -> LaneKey:
         [work] = await lane_store.load_work(parts.database, [item])
         words = FIG if n == 1 else f"message {n}"
         entries = Entry("user", words), Entry("assistant", f"reply {n}")
-        said = Said(Reader(work.system_id, work.conversation, ANN, private=True), work.received_at, entries)
+        said = HistoryAddition(Reader(work.system_id, work.conversation, ANN, private=True), work.received_at, entries)
         ended = Settlement(item, "declined", "hand", None, hand_on=False, said=said)
         [settled] = await lane_store.settle(parts.database, hand.worker, [ended])
         assert settled.ok

@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from switchboard.app.access import Principal
 from switchboard.app.messages.chat import ChatEntry, within
 from switchboard.cli.client import ServerPlace
-from switchboard.cli.messages.exchange import Exchange, Line
+from switchboard.cli.messages.exchange import ChatLine, Exchange
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.ports.engine import (
     Answer,
@@ -522,7 +522,7 @@ async def test_the_terminal_goes_on_when_its_connection_was_lost(database_url: s
 
     async with a_server(database_url, tmp_path, Writing(story)) as server, Wire(server.url).laid() as wire:
         place = ServerPlace(wire.url, server.token, "")
-        async with Exchange(place, terminal, Line("s", "tale", "k"), take) as exchange:
+        async with Exchange(place, terminal, ChatLine("s", "tale", "k"), take) as exchange:
             accepted = await exchange.send()
             answer = await exchange.follow(SOON)
         assert (answer.request_id, answer.good) == (accepted["request_id"], True)
@@ -561,7 +561,7 @@ async def test_the_terminal_shows_nothing_twice_though_its_stream_is_forgotten(
         return wanted in shown
 
     async with a_server(database_url, tmp_path, Both(), "cook") as server:
-        line = Line("s", "pay", "k")
+        line = ChatLine("s", "pay", "k")
         exchange = Exchange(ServerPlace(server.url, server.token, ""), None, line, take)
         async with exchange:
             await exchange.send()

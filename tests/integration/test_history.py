@@ -28,7 +28,7 @@ from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.store import compaction, lanes
 from switchboard.store.books import audit_books
-from switchboard.store.history import Said, StoredHistory, StoredReaders, entry_rows
+from switchboard.store.history import HistoryAddition, StoredHistory, StoredReaders, entry_rows
 from switchboard.store.lanes import Settlement
 from tests.hands import a_hand, assert_balanced, at_work, settled
 from tests.integration.test_compaction import OneModel
@@ -241,7 +241,7 @@ async def test_reply_and_entries_are_settled_together_or_not_at_all(database_url
         accepted = await parts.accept.accept(submission("x", chat_type="private"))
         [item] = await hand.claim()
         [work] = await lanes.load_work(parts.database, [item])
-        said = Said(Reader(work.system_id, work.conversation, "ann", private=True), work.received_at, ONE)
+        said = HistoryAddition(Reader(work.system_id, work.conversation, "ann", private=True), work.received_at, ONE)
         ended = Settlement(item, "answered", "hand", None, outbox_id=accepted.request_id, text="re", said=said)
         [fenced] = await lanes.settle(parts.database, other.worker, [ended])
         assert (fenced.ok, await counts(parts, accepted.request_id)) == (False, (0, 0))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.ops.doctor import Finding, check_database
+from switchboard.app.ops.doctor import CheckResult, check_database
 from switchboard.app.settings import McpServerSettings, McpToolSettings, Settings
 from switchboard.store.mcp_tools import StoredPins
 from switchboard.tools.mcp_server import McpServer
@@ -132,7 +132,7 @@ async def test_doctor_starts_the_servers_and_tells_what_is_wrong(
     huge = McpServerSettings(name="large", command=large.spec().command, teams=("*",))
     servers = (house.settings, broken, unset, huge)
 
-    async def found() -> list[Finding]:
+    async def found() -> list[CheckResult]:
         settings = Settings(database_url=database_url, data_dir=tmp_path / "data", mcp_servers=servers)
         return [one for one in await check_database(settings) if one.name.startswith("MCP server")]
 

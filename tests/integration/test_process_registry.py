@@ -12,7 +12,7 @@ import pytest
 
 from switchboard import __version__
 from switchboard.app.metrics import Metrics
-from switchboard.app.ops.doctor import Finding, check_database
+from switchboard.app.ops.doctor import CheckResult, check_database
 from switchboard.app.processes import stay_registered
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime, open_switchboard
@@ -40,7 +40,7 @@ async def servers(database: Database) -> list[RunningProcess]:
     return await list_processes(database, "server")
 
 
-async def findings(settings: Settings) -> dict[str, Finding]:
+async def findings(settings: Settings) -> dict[str, CheckResult]:
     return {one.name: one for one in await check_database(settings)}
 
 

@@ -54,12 +54,12 @@ from switchboard.store import (
     rules,
 )
 from switchboard.store.classification import Reservation
-from switchboard.store.classification_log import ClassificationFilter, Correction, Sending, Sight
+from switchboard.store.classification_log import ClassificationFilter, Correction, LogScope, Sending
 from switchboard.store.database import SQL, Database, query
-from switchboard.store.dead_letters import DeadLetterFilter, Handling
+from switchboard.store.dead_letters import DeadLetterFilter, DeadLetterHandling
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement
-from switchboard.store.model_usage import Span
+from switchboard.store.model_usage import UsagePeriod
 from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
 from switchboard.store.steps import Step, StepWrite, forget_events, load_steps, write_steps
@@ -549,7 +549,7 @@ async def test_one_dead_letter_is_shown_and_closed_by_index(watched: Watched) ->
         lambda: dead_letters.get_case(database, dead_letter),
         lambda: dead_letters.dead_letters_of(database, case.request_id),
         lambda: dead_letters.rerouted(database, case.request_id, 1),
-        lambda: dead_letters.handle(database, dead_letter, Handling("olga", "spam")),
+        lambda: dead_letters.handle(database, dead_letter, DeadLetterHandling("olga", "spam")),
         lambda: dead_letters.spare_sender(database, case.request_id),
     ]
     for n, act in enumerate(acts):
@@ -557,18 +557,18 @@ async def test_one_dead_letter_is_shown_and_closed_by_index(watched: Watched) ->
             assert (n, await watched.scanned(act)) == (n, set())
 
 
-async def _reroute(database: Database, found: Sequence[dead_letters.Untold]) -> None:
+async def _reroute(database: Database, found: Sequence[dead_letters.UntoldMessage]) -> None:
     chosen = (Chosen(SystemId("System1/spare"), ROOT),)
     for one in found[:2]:
         [dead_letter] = await dead_letters.dead_letters_of(database, one.request_id)
         case = await dead_letters.get_case(database, dead_letter.dead_letter_id)
         assert case is not None
         again = Decision(1, chosen, (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
-        outcome = await dead_letters.reroute(database, case, again, Handling("olga", "spare can"))
+        outcome = await dead_letters.reroute(database, case, again, DeadLetterHandling("olga", "spare can"))
         assert outcome == dead_letters.HandlingOutcome("rerouted", 2)
 
 
-async def _tell(database: Database, found: Sequence[dead_letters.Untold]) -> None:
+async def _tell(database: Database, found: Sequence[dead_letters.UntoldMessage]) -> None:
     for one in found[2:]:
         assert await dead_letters.tell_sender(database, one.request_id, "nobody could", PULL)
 
@@ -576,7 +576,7 @@ async def _tell(database: Database, found: Sequence[dead_letters.Untold]) -> Non
 async def test_what_is_done_with_new_dead_letters_reads_by_index(watched: Watched) -> None:
     """Each round 30 die: some are rerouted, the senders of others are told, the rest goes into a digest."""
     database = watched.database
-    began, found = new_uuid7(), list[dead_letters.Untold]()
+    began, found = new_uuid7(), list[dead_letters.UntoldMessage]()
 
     async def die(count: int) -> None:
         lost = Decision(1, (), (Unrouted(ROOT, "no_route", "nobody", SYSTEM4),), ())
@@ -631,21 +631,21 @@ async def test_what_models_chose_is_read_corrected_and_forgotten_by_index(watche
     database, now = watched.database, datetime.now(UTC)
     page = (
         await classification_log.list_classifications(
-            database, ClassificationFilter(), Sight(everything=True), limit=20
+            database, ClassificationFilter(), LogScope(everything=True), limit=20
         )
     )[-1]
     key = (page.request_id, page.team_id, page.n)
-    recent, age = Span(now - timedelta(hours=3), now), timedelta(days=200)
+    recent, age = UsagePeriod(now - timedelta(hours=3), now), timedelta(days=200)
     spare = Chosen(SystemId("System1/spare"), ROOT)
     acts: list[Callable[[], Awaitable[object]]] = [
         lambda: classification_log.list_classifications(
-            database, ClassificationFilter(), Sight(everything=True), limit=20
+            database, ClassificationFilter(), LogScope(everything=True), limit=20
         ),
         lambda: classification_log.list_classifications(
-            database, ClassificationFilter(), Sight(everything=False), before=key, limit=20
+            database, ClassificationFilter(), LogScope(everything=False), before=key, limit=20
         ),
         lambda: classification_log.list_classifications(
-            database, ClassificationFilter(corrected=True), Sight(everything=True), limit=20
+            database, ClassificationFilter(corrected=True), LogScope(everything=True), limit=20
         ),
         lambda: classification_log.corrected(database, None, 20),
         lambda: classification_log.corrected(database, None, 20, before=page.request_id),

@@ -225,7 +225,7 @@ ORDERS: list[dict[str, Any]] = [
 async def test_the_first_rules_of_teams_are_those_that_are_looked_at_first(database: Database) -> None:
     made = [replace(a_rule(team), **order, version=2) for order in ORDERS for team in (ROOT, ROOT, HOME)]
     await put(database, *new(*made))
-    found = await teams.overview(database, len(made), CHANNELS.implies, teams.Wanted())
+    found = await teams.overview(database, len(made), CHANNELS.implies, teams.TeamFilter())
     assert (found.version, [team.team_id for team in found.teams]) == (2, sorted((ROOT, HOME)))
     for team in (ROOT, HOME):
         own = [one for one in made if one.team_id == team]
@@ -233,9 +233,9 @@ async def test_the_first_rules_of_teams_are_those_that_are_looked_at_first(datab
         order = [*in_order(own), *(replace(one, active=False) for one in in_order(off))]
         assert found.first[team] == order
         assert found.counts[team] == len(own)
-        one = await teams.overview(database, 5, CHANNELS.implies, teams.Wanted(team))
+        one = await teams.overview(database, 5, CHANNELS.implies, teams.TeamFilter(team))
         assert ([t.team_id for t in one.teams], one.first, one.counts) == ([team], {team: order[:5]}, {team: len(own)})
-    assert (await teams.overview(database, 5, CHANNELS.implies, teams.Wanted(TeamId("nobody")))).teams == ()
+    assert (await teams.overview(database, 5, CHANNELS.implies, teams.TeamFilter(TeamId("nobody")))).teams == ()
 
 
 async def test_the_rules_of_some_teams_are_read_as_of_one_version(database: Database) -> None:

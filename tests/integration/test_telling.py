@@ -19,7 +19,7 @@ from switchboard.app.ops.maintenance import maintenance_tasks
 from switchboard.app.settings import DeadLetterSettings, Settings, WebhookSettings
 from switchboard.domain.errors import ConfigurationError
 from switchboard.store import dead_letters
-from switchboard.store.dead_letters import Handling
+from switchboard.store.dead_letters import DeadLetterHandling
 from switchboard.transport.signed_post import verify
 from tests.engines import Hook, a_hook
 from tests.lab import DEFAULT_TEAMS, Lab, lab, submission
@@ -163,7 +163,7 @@ async def test_a_slow_webhook_does_not_hold_up_other_maintenance(parts: Lab, hoo
 async def test_what_was_handled_meanwhile_is_not_told(parts: Lab, hook: Hook) -> None:
     hook.says(200)
     [dead_letter] = await die(parts)
-    await dead_letters.handle(parts.database, dead_letter, Handling("olga", "spam"))
+    await dead_letters.handle(parts.database, dead_letter, DeadLetterHandling("olga", "spam"))
     assert await webhook(parts, hook).post_due() == 0
     assert hook.bodies == []
 

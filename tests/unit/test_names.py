@@ -1,4 +1,4 @@
-"""What others import from us has its name for itself."""
+"""Every type has its name for itself, so that whoever reads or searches for it finds one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final
 import switchboard
 
 SOURCE: Final = Path(switchboard.__file__).parent
-PUBLIC: Final = ("domain/", "ports/")
 NAMED_BY_OTHERS: Final = ("server/contracts/", "testing/")
 """Documents of the API, and what plays the servers of others: they are named as it is read there."""
 
@@ -24,11 +23,10 @@ def places_of_types() -> dict[str, list[str]]:
     return found
 
 
-def test_no_other_type_is_called_as_one_of_ports_or_domain() -> None:
+def test_no_two_types_share_a_name() -> None:
     doubled = {
-        name: places
+        name: ours
         for name, places in places_of_types().items()
-        if any(place.startswith(PUBLIC) for place in places)
-        and len([place for place in places if not place.startswith(NAMED_BY_OTHERS)]) > 1
+        if len(ours := [place for place in places if not place.startswith(NAMED_BY_OTHERS)]) > 1
     }
     assert doubled == {}

@@ -56,7 +56,7 @@ class McpServerService:
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class McpServerCheck:
     """A server as this machine finds it: how many `tools` it has, with how many bytes of schemas (`size`).
 
     `problem`: why it cannot be used; `waiting`: tools that must be accepted.
@@ -77,17 +77,17 @@ def _to_accept(listed: Sequence[ListedTool], kept: Sequence[mcp_tools.KeptTool])
     return other | {one.tool for one in kept if one.state in {"new", "changed"}}
 
 
-async def looked_at(database: Database, spec: ServerSpec) -> LookedAt:
+async def looked_at(database: Database, spec: ServerSpec) -> McpServerCheck:
     """Start a server for once, and hold what it lists against what was accepted; nothing is written."""
     try:
         listed = await tools_of(spec)
     except (ServerFailure, ConfigurationError) as error:
         written = spec.redacted(error.errors)[-300:] if isinstance(error, ServerFailure) else ""
-        return LookedAt(spec.name, f"{error}: {written}" if written else f"{error}")
+        return McpServerCheck(spec.name, f"{error}: {written}" if written else f"{error}")
     waiting = _to_accept(listed, await mcp_tools.list_tools(database, spec.name))
     wrong = left_out(spec, listed)
     size = sum(size_of(one) for one in listed if one.name not in wrong)
-    return LookedAt(spec.name, None, len(listed), size, tuple(sorted(waiting)), wrong)
+    return McpServerCheck(spec.name, None, len(listed), size, tuple(sorted(waiting)), wrong)
 
 
 def left_out(spec: ServerSpec, tools: Sequence[ListedTool]) -> dict[str, str]:

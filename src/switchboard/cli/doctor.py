@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from switchboard.app.ops.doctor import Finding, Told, check_database, check_machine, check_sandbox
+from switchboard.app.ops.doctor import CheckResult, Told, check_database, check_machine, check_sandbox
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import open_client
 from switchboard.cli.output import FAILED, OK, AsJson, NoServer, clean, done, errors, out, print_json
@@ -42,40 +42,40 @@ def summary(errors: int, warnings: int) -> str:
     return said[0].upper() + said[1:]
 
 
-async def _examine(told: Told | None) -> list[Finding]:
+async def _examine(told: Told | None) -> list[CheckResult]:
     try:
         settings = load_settings()
     except ConfigurationError as error:
-        return [Finding("settings", "error", error.message, "correct it first; nothing else can be checked")]
+        return [CheckResult("settings", "error", error.message, "correct it first; nothing else can be checked")]
     seen = [*check_machine(settings), await check_sandbox(settings), await _server(settings)]
     return [*seen, *await check_database(settings, told)]
 
 
-async def _server(settings: Settings) -> Finding:
+async def _server(settings: Settings) -> CheckResult:
     """Whether the server answers, and accepts our token."""
     try:
         async with open_client(settings) as client:
             health = await client.get("/health", timeout=5)
             await client.get("/v1/messages", {"limit": 1}, timeout=10)
-            return Finding("server", "ok", f"{client.place.url} answers, version {health.get('version')}")
+            return CheckResult("server", "ok", f"{client.place.url} answers, version {health.get('version')}")
     except NoServer as error:
-        return Finding("server", "error", error.message.partition(";")[0], "switchboard up")
+        return CheckResult("server", "error", error.message.partition(";")[0], "switchboard up")
     except (Unauthenticated, Forbidden) as error:
-        return Finding(
+        return CheckResult(
             "server",
             "error",
             f"the server rejected the token: {error.message}",
             "set SWITCHBOARD_TOKEN to a valid token",
         )
     except SwitchboardError as error:
-        return Finding("server", "error", error.message, "see the log of the server")
+        return CheckResult("server", "error", error.message, "see the log of the server")
 
 
 def _tell(line: str) -> None:
     errors().print(clean(line), soft_wrap=True)
 
 
-def _line(finding: Finding) -> Text:
+def _line(finding: CheckResult) -> Text:
     mark, style = _MARKS[finding.status]
     line = (
         Text(f"{mark} ", style=style)

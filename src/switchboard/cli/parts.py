@@ -19,7 +19,7 @@ WhileStdin = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ProcessParts:
     """What this process shall do."""
 
     server: bool = False

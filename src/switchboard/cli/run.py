@@ -16,7 +16,7 @@ import typer
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.output import AsJson
-from switchboard.cli.parts import Parts, WhileStdin
+from switchboard.cli.parts import ProcessParts, WhileStdin
 from switchboard.domain.json_values import JsonObject
 
 Host = Annotated[str | None, typer.Option(help="The address to listen on; by default as in the settings: 127.0.0.1.")]
@@ -40,13 +40,13 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), a server and a worker."""
-    parts = Parts(server=True, worker=True, extra_workers=workers, concurrency=concurrency, as_json=as_json)
+    parts = ProcessParts(server=True, worker=True, extra_workers=workers, concurrency=concurrency, as_json=as_json)
     run(_settings(host, port), parts)
 
 
 def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False, as_json: AsJson = False) -> None:
     """Start the server only (HTTP, MCP); `switchboard work` does the work."""
-    run(_settings(host, port), Parts(server=True, while_stdin=while_stdin, as_json=as_json))
+    run(_settings(host, port), ProcessParts(server=True, while_stdin=while_stdin, as_json=as_json))
 
 
 def work(
@@ -57,11 +57,11 @@ def work(
     as_json: AsJson = False,
 ) -> None:
     """Start a worker only. On SIGTERM, running turns get time to finish, and the rest goes to other workers at once."""
-    parts = Parts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin, as_json=as_json)
+    parts = ProcessParts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin, as_json=as_json)
     run(load_settings(), parts)
 
 
-def run(settings: Settings, parts: Parts) -> None:
+def run(settings: Settings, parts: ProcessParts) -> None:
     """Work until a signal comes. Raises SwitchboardError when the start or a part fails."""
     _close_to_other_programs()
     # Almost all that is loaded now stays; to look for garbage in it took a fifth of the start. `running` turns it on.

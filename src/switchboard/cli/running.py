@@ -30,7 +30,7 @@ from switchboard.cli.channels.watching import supervise_accounts
 from switchboard.cli.client import url_of
 from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.output import errors, out, print_json, program
-from switchboard.cli.parts import Parts, stop_with_stdin
+from switchboard.cli.parts import ProcessParts, stop_with_stdin
 from switchboard.embedded import supervisor as embedded
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 _MODULE: Final = "switchboard.cli.main"
 
 
-def run(settings: Settings, parts: Parts) -> None:
+def run(settings: Settings, parts: ProcessParts) -> None:
     """Work until a signal comes or a part fails. Raises SwitchboardError when the start or a part fails."""
     set_up_logs(settings.log_level)
     if parts.name:
@@ -57,7 +57,7 @@ def run(settings: Settings, parts: Parts) -> None:
         sys.exit(code)
 
 
-async def _until_told_twice(settings: Settings, parts: Parts) -> int:
+async def _until_told_twice(settings: Settings, parts: ProcessParts) -> int:
     """The exit code: 0, or that of the signal which broke off the start of the database."""
     stop, second = asyncio.Event(), asyncio.get_running_loop().create_future()
     work = asyncio.create_task(_run(settings, parts, stop))
@@ -71,7 +71,7 @@ async def _until_told_twice(settings: Settings, parts: Parts) -> int:
     return 128 + int(second.result())
 
 
-async def _run(settings: Settings, parts: Parts, stop: asyncio.Event) -> None:
+async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as stack:
         if parts.while_stdin:
             stop_with_stdin(stop)
@@ -145,7 +145,7 @@ def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> Non
             loop.add_signal_handler(number, heard, number)
 
 
-async def _work(worker: Worker, stop: asyncio.Event, parts: Parts) -> None:
+async def _work(worker: Worker, stop: asyncio.Event, parts: ProcessParts) -> None:
     """One worker until `stop`, then drained."""
     working = asyncio.create_task(worker.run())
     ready, stopped = asyncio.create_task(worker.ready.wait()), asyncio.create_task(stop.wait())
@@ -161,7 +161,7 @@ async def _work(worker: Worker, stop: asyncio.Event, parts: Parts) -> None:
             task.cancel()
 
 
-def _announce_worker(parts: Parts, number: int) -> None:
+def _announce_worker(parts: ProcessParts, number: int) -> None:
     if parts.as_json:
         print_json({"working": True, "worker": number, "pid": os.getpid()})
     else:
@@ -172,7 +172,7 @@ async def _serve(
     run_server: RunServer,
     switchboard: Switchboard,
     listener: socket.socket,
-    parts: Parts,
+    parts: ProcessParts,
     stop: asyncio.Event,
 ) -> None:
     settings = switchboard.runtime.settings
@@ -185,7 +185,7 @@ async def _serve(
     await run_server(switchboard, listener, stop, started)
 
 
-def _announce_server(settings: Settings, parts: Parts, url: str) -> None:
+def _announce_server(settings: Settings, parts: ProcessParts, url: str) -> None:
     token_file = settings.data_dir / OPERATOR_FILE
     if parts.as_json:
         print_json({"url": url, "token_file": str(token_file), "pid": os.getpid(), "version": __version__})
@@ -200,7 +200,7 @@ def _announce_server(settings: Settings, parts: Parts, url: str) -> None:
     sys.stdout.flush()
 
 
-def _worker_command(number: int, parts: Parts) -> list[str]:
+def _worker_command(number: int, parts: ProcessParts) -> list[str]:
     options = ["--while-stdin", "--name", f"worker-{number}"]
     options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
     return [sys.executable, "-m", _MODULE, "work", *options]

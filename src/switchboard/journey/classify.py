@@ -37,7 +37,7 @@ from switchboard.store import lanes, ledger
 from switchboard.store import routing as store
 from switchboard.store.database import Database
 from switchboard.store.lanes import Settlement
-from switchboard.store.routing import Routed, Waiting
+from switchboard.store.routing import Routed, WaitingMessage
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +76,7 @@ class _Case:
     """A claimed item and its message. `item.attempts` count; in `pauses` further ones no model was asked."""
 
     item: Item
-    waiting: Waiting
+    waiting: WaitingMessage
     pauses: int = 0
 
 
@@ -127,7 +127,7 @@ class RouteLeg:
         lost = Unrouted(index.root, "poison", why, index.handler(index.root))
         return Decision(index.version, (), (lost,), (TrailStep(index.root, "classification_failed", detail=why),))
 
-    async def _pauses(self, item: Item, waiting: Waiting) -> int:
+    async def _pauses(self, item: Item, waiting: WaitingMessage) -> int:
         """How many of its attempts asked no model: they do not count."""
         if item.attempts <= 1:
             return 0
@@ -136,7 +136,7 @@ class RouteLeg:
         return sum(one.error_class == _NOT_ASKED for one in here)
 
     async def _save(
-        self, decision: Decision, item: Item, waiting: Waiting, claim: Claim, started: datetime
+        self, decision: Decision, item: Item, waiting: WaitingMessage, claim: Claim, started: datetime
     ) -> Item | None:
         """Write the end of an item; returns the next one of the lane if this worker keeps the lane."""
         routed = Routed(item, decision, _tier(waiting), started, claim.keeps())
@@ -234,7 +234,7 @@ class RouteLeg:
         log.info("not classified", request_id=str(case.waiting.request_id), **why)
 
 
-def _tier(waiting: Waiting) -> int:
+def _tier(waiting: WaitingMessage) -> int:
     """What the sender asked for and the age allows; nothing, if this release cannot read the envelope."""
     try:
         return tier_of(stored_envelope(waiting.envelope), waiting.received_at)

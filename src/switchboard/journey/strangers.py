@@ -23,7 +23,7 @@ from switchboard.store import strangers as store
 from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance, Prepared
 from switchboard.store.outbox import pull_pool
-from switchboard.store.strangers import Held, StrangerNotice
+from switchboard.store.strangers import StrangerNotice, StrangerOutcome
 
 log = structlog.get_logger(__name__)
 
@@ -106,12 +106,12 @@ class Strangers:
         return StrangerNotice(LATE_TEXT if late else STRANGER_TEXT, pull_pool(contact.channel, contact.endpoint))
 
 
-async def _refer(database: Database, named: Collection[bytes], held: Held) -> None:
+async def _refer(database: Database, named: Collection[bytes], held: StrangerOutcome) -> None:
     if named and held.request_id is not None and held.outcome != "known":
         await blobs.refer(database, [(blob, held.request_id) for blob in named])
 
 
-def _acceptance(held: Held) -> Acceptance | None:
+def _acceptance(held: StrangerOutcome) -> Acceptance | None:
     if held.outcome == "let_in":
         return None
     if held.request_id is None:

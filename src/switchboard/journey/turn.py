@@ -57,7 +57,7 @@ from switchboard.ports.history import Entry
 from switchboard.store import lanes as store
 from switchboard.store.blobs import sendable
 from switchboard.store.database import Database
-from switchboard.store.history import Said
+from switchboard.store.history import HistoryAddition
 from switchboard.store.ids import new_uuid7
 from switchboard.store.lanes import NewDeadLetter, Settlement, Work
 
@@ -127,7 +127,7 @@ class TurnLeg:
         self._limits = limits
         self._deltas = Deltas(database, notifier)
         self._load: BatchWriter[Item, Work] = BatchWriter(lambda items: store.load_work(database, items), writers=2)
-        self._settle: dict[int, BatchWriter[Settlement, store.Settled]] = {}
+        self._settle: dict[int, BatchWriter[Settlement, store.SettlementOutcome]] = {}
 
     async def aclose(self) -> None:
         """Let what turns have told leave, before the database is closed."""
@@ -161,7 +161,7 @@ class TurnLeg:
             raise Fenced
         return None if settled.next_seq is None else replace(settlement.item, seq=settled.next_seq, attempts=1)
 
-    async def _settled(self, settlement: Settlement, worker: int) -> store.Settled:
+    async def _settled(self, settlement: Settlement, worker: int) -> store.SettlementOutcome:
         if settlement.handed_on is not None:
             return await store.hand_on(self._database, worker, settlement, settlement.handed_on)
         return await self._settle_batch(worker).put(settlement)
@@ -292,11 +292,11 @@ class TurnLeg:
         stored = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
         return chosen(answer.attachments, stored, self._limits.files)
 
-    async def _said(self, turn: Turn, entries: tuple[Entry, ...]) -> Said | None:
+    async def _said(self, turn: Turn, entries: tuple[Entry, ...]) -> HistoryAddition | None:
         """What is kept of the turn; a notice is no conversation."""
         if turn.dead_letter is not None:
             return None
-        return Said(await self._replies.reader(turn), turn.received_at, entries)
+        return HistoryAddition(await self._replies.reader(turn), turn.received_at, entries)
 
     async def _away(self, draft: Settlement, work: Work, error: Outage, claim: Claim) -> Settlement:
         """The lane waits, for its order counts; what others suffer as well is no attempt of this message."""
@@ -363,7 +363,7 @@ class TurnLeg:
         why = {"attempt": attempt, "error_class": settlement.error_class, "retry_in_s": round(delay, 2)}
         log.info("turn failed", request_id=str(work.request_id), system_id=work.system_id, **why)
 
-    def _settle_batch(self, worker: int) -> BatchWriter[Settlement, store.Settled]:
+    def _settle_batch(self, worker: int) -> BatchWriter[Settlement, store.SettlementOutcome]:
         """Turns of one worker id settle together; the end of a session ends its batch."""
         if worker not in self._settle:
             self._settle = {worker: BatchWriter(lambda batch: store.settle(self._database, worker, batch))}

@@ -97,7 +97,7 @@ PARTS: Final = (
 )
 
 
-class Api(FastAPI):
+class SwitchboardApi(FastAPI):
     """Its OpenAPI has what FastAPI cannot see: the envelope, which handlers read themselves, and the gate's token."""
 
     gate: RequestGate
@@ -117,7 +117,7 @@ class Api(FastAPI):
         return self.openapi_schema
 
 
-def create_app(switchboard: Switchboard) -> Api:
+def create_app(switchboard: Switchboard) -> SwitchboardApi:
     """The API and `/mcp` over the parts given, for a server that counts its connections; run its lifespan."""
     services = Services.open(switchboard)
     mcp = McpEndpoint(services)
@@ -127,7 +127,7 @@ def create_app(switchboard: Switchboard) -> Api:
         async with mcp.open():
             yield {"connections": Connections(connection_limit())}
 
-    app = Api(
+    app = SwitchboardApi(
         title="Switchboard",
         version=__version__,
         description=_DESCRIPTION,
@@ -145,7 +145,7 @@ def create_app(switchboard: Switchboard) -> Api:
     return app
 
 
-def _add_routes(app: Api, mcp: McpEndpoint, gateway: GatewayEndpoint) -> None:
+def _add_routes(app: SwitchboardApi, mcp: McpEndpoint, gateway: GatewayEndpoint) -> None:
     for part in (*PARTS, ingest):
         app.router.routes.extend(part.router.routes)
     app.router.routes.extend(page_routes(app.openapi))
@@ -155,7 +155,7 @@ def _add_routes(app: Api, mcp: McpEndpoint, gateway: GatewayEndpoint) -> None:
     app.router.routes.append(Route(GATEWAY, without_upgrade, methods=["GET"], include_in_schema=False))
 
 
-def set_gate(app: Api, services: Services, handlers: Mapping[str, Handler]) -> None:
+def set_gate(app: SwitchboardApi, services: Services, handlers: Mapping[str, Handler]) -> None:
     """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
     settings = services.switchboard.runtime.settings
     streamed = {blobs.PATH: settings.blobs.file_bytes}

@@ -25,7 +25,7 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class BlobUsage:
     """Bytes: uploaded by an endpoint within a day, kept of it, and of everybody; copies count as often as they came."""
 
     today: int
@@ -58,10 +58,10 @@ class PieceStore:
         await self._database.run(query("blobs.remove_pieces"), list(blobs))
 
 
-async def used(database: Database, channel: str, endpoint: str) -> Used:
+async def used(database: Database, channel: str, endpoint: str) -> BlobUsage:
     """How much there is already."""
-    found = row_as(Used, await database.row(query("blobs.used"), channel, endpoint))
-    return found or Used(0, 0, 0)
+    found = row_as(BlobUsage, await database.row(query("blobs.used"), channel, endpoint))
+    return found or BlobUsage(0, 0, 0)
 
 
 async def claim(transaction: Database, blob: bytes, about: StoredBlob) -> bool:

@@ -20,7 +20,7 @@ _LAST: Final = UUID(int=2**128 - 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenMessage:
     """A message. `key`: what it was sent with, so that its sender knows it again."""
 
     request_id: UUID
@@ -44,7 +44,7 @@ class Replied:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class EndedTurn:
     """How the latest turn of a butler for a message ended: its state, and what its last attempt tells."""
 
     system_id: str
@@ -54,9 +54,11 @@ class End:
     usage: Sequence[ModelUsage]
 
 
-async def page(database: Database, conversation: Conversation, limit: int, before: UUID | None = None) -> list[Written]:
+async def page(
+    database: Database, conversation: Conversation, limit: int, before: UUID | None = None
+) -> list[WrittenMessage]:
     """Messages of a conversation, newest first; `before` is the last one of the page before."""
-    return rows_as(Written, await database.rows(query("chats.page"), conversation, before or _LAST, limit))
+    return rows_as(WrittenMessage, await database.rows(query("chats.page"), conversation, before or _LAST, limit))
 
 
 async def replies(database: Database, request_ids: Sequence[UUID]) -> list[Replied]:
@@ -65,7 +67,7 @@ async def replies(database: Database, request_ids: Sequence[UUID]) -> list[Repli
     return rows_as(Replied, [{**row, "files": each_as(ReplyFile, row["files"])} for row in rows])
 
 
-async def ends(database: Database, request_id: UUID) -> list[End]:
+async def ends(database: Database, request_id: UUID) -> list[EndedTurn]:
     """How the turns of a message have ended."""
     rows = await database.rows(query("chats.ends"), request_id)
-    return rows_as(End, [{**row, "usage": each_as(ModelUsage, row["usage"])} for row in rows])
+    return rows_as(EndedTurn, [{**row, "usage": each_as(ModelUsage, row["usage"])} for row in rows])

@@ -29,7 +29,7 @@ class ClassificationFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LogScope:
     """Whose messages may be read: all, or those with a dead letter in one of the teams, as seen by `team`."""
 
     everything: bool
@@ -73,7 +73,7 @@ class LoggedOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class CorrectedMessage:
     """A message that went wrong, as the rules saw it, and where it should have gone."""
 
     request_id: UUID
@@ -88,7 +88,7 @@ class Corrected:
 async def list_classifications(
     database: Database,
     wanted: ClassificationFilter,
-    sight: Sight,
+    sight: LogScope,
     *,
     before: tuple[UUID, str, int] | None = None,
     limit: int = 50,
@@ -111,9 +111,9 @@ async def list_classifications(
 
 async def corrected(
     database: Database, team_id: str | None, limit: int, *, before: UUID | None = None
-) -> list[Corrected]:
+) -> list[CorrectedMessage]:
     """Messages that somebody corrected, newest first; of what an older release decided without facts there are none."""
-    return rows_as(Corrected, await database.rows(query("classification_log.cases"), team_id, limit, before))
+    return rows_as(CorrectedMessage, await database.rows(query("classification_log.cases"), team_id, limit, before))
 
 
 async def correct(database: Database, correction: Correction, sending: Sending | None = None) -> LoggedOutcome | None:

@@ -87,7 +87,7 @@ class DeadLetterCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Handling:
+class DeadLetterHandling:
     """Who handles a dead letter, and why: a system or the name of an operator's token, and a sentence."""
 
     by: str
@@ -106,7 +106,7 @@ class HandlingOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class UntoldMessage:
     """A message whose sender does not know yet that nobody could take it; the bytes are those that arrived."""
 
     request_id: UUID
@@ -195,7 +195,7 @@ async def get_case(database: Database, dead_letter_id: UUID) -> DeadLetterCase |
 
 
 async def reroute(
-    database: Database, case: DeadLetterCase, decision: Decision, handling: Handling
+    database: Database, case: DeadLetterCase, decision: Decision, handling: DeadLetterHandling
 ) -> HandlingOutcome | None:
     """Deliver what died to the butlers of `decision`, at the end of their lanes; None: there is no such dead letter."""
     row = await database.row(
@@ -235,7 +235,7 @@ async def rerouted_to(database: Database, request_id: UUID, n: int) -> Sequence[
     return () if row is None else msgspec.convert(row["targets"], tuple[Target, ...])
 
 
-async def handle(database: Database, dead_letter_id: UUID, handling: Handling) -> bool:
+async def handle(database: Database, dead_letter_id: UUID, handling: DeadLetterHandling) -> bool:
     """Close a dead letter that needs no further action. False: it is not pending, or does not exist."""
     values = (dead_letter_id, handling.by, storable_text(handling.resolution))
     return await database.changed(query("dead_letters.handle"), *values) == 1
@@ -256,10 +256,10 @@ async def digest(database: Database, handler: str) -> int:
     return int(await database.value(query("dead_letters.digest"), handler))
 
 
-async def untold(database: Database, since: UUID, limit: int) -> list[Untold]:
+async def untold(database: Database, since: UUID, limit: int) -> list[UntoldMessage]:
     """Messages that died after `since` (a dead letter's id), whose sender may have to be told."""
     rows = await database.rows(query("dead_letters.untold"), since, limit)
-    return rows_as(Untold, ({**row, "raw": unpack_raw(row["raw"])} for row in rows))
+    return rows_as(UntoldMessage, ({**row, "raw": unpack_raw(row["raw"])} for row in rows))
 
 
 async def tell_sender(database: Database, request_id: UUID, text: str, pool: str | None) -> bool:

@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ReplyPiece:
     """A piece as it was read: the first `kept` characters of what its butler has written stay, `text` follows them."""
 
     system_id: str
@@ -85,10 +85,10 @@ async def remove(database: Database, ended: Sequence[Writer]) -> None:
     await database.run(query("deltas.remove"), *arrays(ended, 3))
 
 
-async def read(database: Database, request_id: UUID, positions: dict[str, Position]) -> list[Piece]:
+async def read(database: Database, request_id: UUID, positions: dict[str, Position]) -> list[ReplyPiece]:
     """At most 1,000 pieces beyond these positions; those of one butler in order."""
     seen = [(system_id, *position) for system_id, position in positions.items()]
-    return rows_as(Piece, await database.rows(query("deltas.read"), request_id, *arrays(seen, 3)))
+    return rows_as(ReplyPiece, await database.rows(query("deltas.read"), request_id, *arrays(seen, 3)))
 
 
 async def look(database: Database, request_id: UUID) -> MessageStanding:

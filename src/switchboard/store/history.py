@@ -33,7 +33,7 @@ _MOST_FACTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class HistoryAddition:
     """What a turn adds to the history; `at`: when its message came in."""
 
     reader: Reader
@@ -122,13 +122,13 @@ def _summary(row: Row) -> Entry:
     return Entry("user", f"[{_SUMMARY}]\n{row['text']}", "", (), row["position"], row["created_at"])
 
 
-def entry_rows(given: Iterable[tuple[LaneKey, Said]]) -> str | None:
+def entry_rows(given: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
     """What `settle_turns_with_entries` takes; None if nothing is kept, as of a message whose sender is not sure."""
     rows = [row for lane, said in given if said.reader.authentic for row in _rows(lane, said)]
     return to_storable_json(rows) if rows else None
 
 
-def _rows(lane: LaneKey, said: Said) -> Iterator[dict[str, object]]:
+def _rows(lane: LaneKey, said: HistoryAddition) -> Iterator[dict[str, object]]:
     who = {"lane": lane, "person": said.reader.person, "private": said.reader.private}
     for n, entry in enumerate(map(shortened, said.entries)):
         at = entry.created_at or said.at

@@ -26,7 +26,7 @@ from switchboard.ports.engine import ModelUsage, StopReason
 from switchboard.ports.tools import Kept
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
 from switchboard.store.dead_letters import branch_columns
-from switchboard.store.history import Said, entry_rows
+from switchboard.store.history import HistoryAddition, entry_rows
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import known_schema
 from switchboard.store.processes import NewProcess, columns, registered
@@ -90,7 +90,7 @@ class Settlement:
     text: str | None = None
     pool: str | None = None
     dead_letter: NewDeadLetter | None = None
-    said: Said | None = None
+    said: HistoryAddition | None = None
     """What is kept of the turn for those that follow."""
     retry_in: float | None = None
     handed_on: Decision | None = None
@@ -100,7 +100,7 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SettlementOutcome:
     """Whether the settlement counted (else: fenced), and the next seq of the lane if it was handed on."""
 
     ok: bool
@@ -189,7 +189,7 @@ def _work(r: Row) -> Work:
     return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
 
 
-async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[Settled]:
+async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[SettlementOutcome]:
     """End turns, all in one transaction; each one wholly or, when fenced, not at all."""
     given = [_settle_row(one) for one in batch]
     entries = entry_rows((one.item.lane, one.said) for one in batch if one.said is not None)
@@ -198,7 +198,7 @@ async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -
     else:
         rows = await database.rows(query("lanes.settle_with_entries"), worker, given, entries)
     by_lane = {r["lane"]: r for r in rows}
-    return [Settled(by_lane[s.item.lane]["ok"], by_lane[s.item.lane]["next_seq"]) for s in batch]
+    return [SettlementOutcome(by_lane[s.item.lane]["ok"], by_lane[s.item.lane]["next_seq"]) for s in batch]
 
 
 def _settle_row(s: Settlement) -> tuple[object, ...]:
@@ -216,12 +216,12 @@ def _settle_row(s: Settlement) -> tuple[object, ...]:
     )
 
 
-async def hand_on(database: Database, worker: int, settlement: Settlement, decision: Decision) -> Settled:
+async def hand_on(database: Database, worker: int, settlement: Settlement, decision: Decision) -> SettlementOutcome:
     """End a turn, and deliver what it was about to the butlers of `decision`; both or, when fenced, neither."""
     trail, branches = to_storable_json(decision.trail), branch_columns(decision)
     given = [_settle_row(settlement)]
     [row] = await database.rows(query("lanes.hand_on"), worker, given, decision.version, trail, *branches)
-    return Settled(row["ok"], row["next_seq"])
+    return SettlementOutcome(row["ok"], row["next_seq"])
 
 
 async def facts_of(database: Database, item: Item) -> Mapping[str, str]:

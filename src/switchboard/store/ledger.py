@@ -17,7 +17,7 @@ from switchboard.store.database import Database, Row, query, rows_as
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class DeliveryTally:
     """What became of the deliveries of one system."""
 
     answered: int = 0
@@ -73,10 +73,10 @@ async def was_delivered(database: Database, request_id: UUID, system_id: str) ->
     return bool(await database.value(query("ledger.was_delivered"), request_id, system_id))
 
 
-async def tallies(database: Database) -> dict[str, Tally]:
+async def tallies(database: Database) -> dict[str, DeliveryTally]:
     """Per system what became of its deliveries; one pass over the table."""
     rows = await database.rows(query("ledger.per_system"))
-    return {row["system_id"]: Tally(row["answered"], row["dead"], row["in_flight"]) for row in rows}
+    return {row["system_id"]: DeliveryTally(row["answered"], row["dead"], row["in_flight"]) for row in rows}
 
 
 async def lane_states(database: Database) -> tuple[dict[str, int], float]:

@@ -27,7 +27,7 @@ all are, and of the requests for classification a share."""
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class UsageTotals:
     """Messages, attempts, tokens and cost of a period; `cost_usd` is null if it is unknown."""
 
     messages: int
@@ -39,14 +39,14 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class UsageRow(Totals):
+class UsageRow(UsageTotals):
     """The usage of one day, model, butler, team, message or asker. `key` is null for undelivered messages."""
 
     key: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class UsagePeriod:
     """From (inclusive) until (exclusive)."""
 
     since: datetime
@@ -95,7 +95,9 @@ UsageKey = tuple[int, int, str]
 """Where a row stands among the others: its cost in micro-dollars, its tokens (0 and 0 of a day), its key."""
 
 
-async def usage(database: Database, by: By, span: Span, limit: int, *, after: UsageKey | None = None) -> list[UsageRow]:
+async def usage(
+    database: Database, by: By, span: UsagePeriod, limit: int, *, after: UsageKey | None = None
+) -> list[UsageRow]:
     """What was spent in that time, days newest first, all others dearest first, those that come `after` one."""
     values = (*_bounds(span), limit, *(after or (None, None, None)))
     if by == "butler":
@@ -104,7 +106,7 @@ async def usage(database: Database, by: By, span: Span, limit: int, *, after: Us
     return rows_as(UsageRow, await database.rows(query(f"model_usage.{name}"), *values, by))
 
 
-def _bounds(span: Span) -> tuple[datetime, datetime, UUID, UUID]:
+def _bounds(span: UsagePeriod) -> tuple[datetime, datetime, UUID, UUID]:
     """Times, and the ids of messages that came between them."""
     return span.since, span.until, first_uuid7(span.since), first_uuid7(span.until)
 
@@ -120,10 +122,10 @@ def key_of_usage(by: By, row: UsageRow) -> UsageKey:
     )
 
 
-async def total(database: Database, by: By, span: Span) -> Totals:
+async def total(database: Database, by: By, span: UsagePeriod) -> UsageTotals:
     """The sum of all rows by this."""
     name = "usage_total_by_butler" if by == "butler" else "usage_total_booked" if by in _BOOKED else "usage_total"
-    [found] = rows_as(Totals, await database.rows(query(f"model_usage.{name}"), *_bounds(span)))
+    [found] = rows_as(UsageTotals, await database.rows(query(f"model_usage.{name}"), *_bounds(span)))
     return found
 
 

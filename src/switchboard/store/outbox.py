@@ -45,7 +45,7 @@ class WaitingReplies:
 
 
 @dataclass(frozen=True, slots=True)
-class Untold:
+class UntoldReply:
     """A reply that was not sent, or may not have been, and the team of its butler; None: none knows it any more."""
 
     outbox_id: UUID
@@ -109,12 +109,12 @@ async def settle_send(
     return state
 
 
-async def untold(database: Database, limit: int) -> list[Untold]:
+async def untold(database: Database, limit: int) -> list[UntoldReply]:
     """Replies of which people are to be told, oldest first."""
-    return rows_as(Untold, await database.rows(query("outbox.untold"), limit))
+    return rows_as(UntoldReply, await database.rows(query("outbox.untold"), limit))
 
 
-async def tell(database: Database, reply: Untold, told: Unrouted) -> bool:
+async def tell(database: Database, reply: UntoldReply, told: Unrouted) -> bool:
     """Make a dead letter of the reply. False: people know already, or it is being sent again."""
     values = (new_uuid7(), told.category, told.reason, told.team_id, told.handler)
     return bool(await database.value(query("outbox.tell"), reply.outbox_id, reply.why, *values))

@@ -57,7 +57,7 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class QuarantineFilter:
     """Which events to list; None: all."""
 
     channel: str | None = None
@@ -88,7 +88,9 @@ async def forget_oldest(database: Database, channel: str, endpoint: str, *, even
     return [row["event_id"] for row in rows]
 
 
-async def list_events(database: Database, wanted: Wanted, *, before: UUID | None, limit: int) -> list[Quarantined]:
+async def list_events(
+    database: Database, wanted: QuarantineFilter, *, before: UUID | None, limit: int
+) -> list[Quarantined]:
     """Newest first; `before` is the id of the last one of the page before."""
     values = (before, limit, wanted.channel, wanted.endpoint, wanted.replay)
     return rows_as(Quarantined, await database.planned(query("quarantine.list"), *values))

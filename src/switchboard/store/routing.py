@@ -19,13 +19,13 @@ from switchboard.domain.routing import Decision, SystemId
 from switchboard.domain.shown import ShownWaiting
 from switchboard.store.database import Database, query, row_as, to_json
 from switchboard.store.ids import new_uuid7
-from switchboard.store.lanes import Settled
+from switchboard.store.lanes import SettlementOutcome
 
 _MAX_REASON: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingMessage:
     """A message whose turn to be decided has come. `envelope` is JSON: what cannot be read is decided all the same."""
 
     request_id: RequestId
@@ -47,15 +47,15 @@ class Routed:
     hand_on: bool = True
 
 
-async def load_route(database: Database, item: Item) -> Waiting:
+async def load_route(database: Database, item: Item) -> WaitingMessage:
     """The message of an item. Raises `LookupError` if it has none."""
-    waiting = row_as(Waiting, await database.row(query("routing.load"), item.lane, item.seq))
+    waiting = row_as(WaitingMessage, await database.row(query("routing.load"), item.lane, item.seq))
     if waiting is None:
         raise LookupError(f"{item.lane} #{item.seq} is nowhere")
     return waiting
 
 
-async def settle_route(database: Database, worker: int, routed: Routed) -> Settled:
+async def settle_route(database: Database, worker: int, routed: Routed) -> SettlementOutcome:
     """Store the decision with its deliveries and dead letters, and step to the next item; or, fenced, nothing."""
     item, decision = routed.item, routed.decision
     row = await database.row(
@@ -66,7 +66,7 @@ async def settle_route(database: Database, worker: int, routed: Routed) -> Settl
         *_unrouted_columns(decision),
         _parts(decision),
     )
-    return Settled(ok=row is not None and row["ok"], next_seq=None if row is None else row["next_seq"])
+    return SettlementOutcome(ok=row is not None and row["ok"], next_seq=None if row is None else row["next_seq"])
 
 
 def _delivery_columns(routed: Routed) -> list[list[object]]:

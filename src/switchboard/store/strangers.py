@@ -27,7 +27,7 @@ HELD_PER_ACCOUNT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StrangerOutcome:
     """What became of a message: `request_id` is null where nothing was stored; `told`: its sender gets a notice."""
 
     outcome: Literal["let_in", "known", "held", "code", "denied", "sender_full", "account_full"]
@@ -64,7 +64,7 @@ async def let_in(database: Database, contacts: Collection[Contact]) -> set[Conta
 
 async def hold(
     database: Database, one: Prepared, contact: Contact, *, code: str | None, notice: StrangerNotice | None
-) -> Held:
+) -> StrangerOutcome:
     """Store a message without routing it, unless its sender may write by now. `code`: what it may be as a whole."""
     keys = await database.keys()
     account = account_key(keys, contact.channel, contact.endpoint)
@@ -79,7 +79,7 @@ async def hold(
         *(request_id, channel, endpoint, sender, thread or None, envelope, media_type, received_at, tier),
         *(one.row[12], one.arrival.pinned, one.raw),
     )
-    held = row_as(Held, row)
+    held = row_as(StrangerOutcome, row)
     if held is None:
         raise LookupError("nothing was said of the message")
     return held

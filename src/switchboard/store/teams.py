@@ -61,7 +61,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TeamFilter:
     """Which teams: that one, or the first `limit` whose ids come after `after`."""
 
     team_id: TeamId | None = None
@@ -69,7 +69,7 @@ class Wanted:
     limit: int | None = None
 
 
-async def overview(database: Database, most: int, implies: Implies, wanted: Wanted) -> Overview:
+async def overview(database: Database, most: int, implies: Implies, wanted: TeamFilter) -> Overview:
     """The wanted teams by id, each with at most so many rules; those that are switched off come last.
 
     `implies`: what else keys of filters pin down.
@@ -86,7 +86,7 @@ async def overview(database: Database, most: int, implies: Implies, wanted: Want
     return Overview(version, teams, first, counts)
 
 
-def _page(teams: Sequence[Team], wanted: Wanted) -> tuple[Team, ...]:
+def _page(teams: Sequence[Team], wanted: TeamFilter) -> tuple[Team, ...]:
     found = [team for team in teams if wanted.team_id in (None, team.team_id) and team.team_id > wanted.after]
     return tuple(sorted(found, key=lambda team: team.team_id)[: wanted.limit])
 

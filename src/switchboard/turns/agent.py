@@ -67,7 +67,7 @@ _COMPACTING: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class AgentParts:
     """What turns are run with."""
 
     database: Database
@@ -83,7 +83,7 @@ class Parts:
 class ButlerAgent:
     """As `switchboard.turns.Agent`: one butler with the engine `model`."""
 
-    def __init__(self, butler: SystemId, parts: Parts) -> None:
+    def __init__(self, butler: SystemId, parts: AgentParts) -> None:
         self._butler = butler
         self._parts = parts
         self._compacting: set[asyncio.Task[None]] = set()

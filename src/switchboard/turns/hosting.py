@@ -40,7 +40,7 @@ from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.lanes import Work
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
-from switchboard.turns.agent import ButlerAgent, Parts
+from switchboard.turns.agent import AgentParts, ButlerAgent
 from switchboard.turns.engine import Calls, SessionEngine, SessionHistory
 from switchboard.turns.memory import SessionMemory
 from switchboard.turns.registration import Registration
@@ -117,7 +117,9 @@ async def open_turns(
         registration = await stack.enter_async_context(Registration.open(database))
         engine = SessionEngine(replace(context, closing=stack), calls)
         leg = TurnLeg(database, notifier, rule_book, {"model": engine}, _Returned(readers), TurnLimits())
-        agent = ButlerAgent(system_id, Parts(database, notifier, rule_book, engine, accept, leg, registration, calls))
+        agent = ButlerAgent(
+            system_id, AgentParts(database, notifier, rule_book, engine, accept, leg, registration, calls)
+        )
         agent.require_butler()
         try:
             yield TurnContext(agent, SessionMemory(system_id, database, history, compactor), PieceStore(database))

@@ -39,7 +39,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Corrected:
+class CorrectionResult:
     """`already`: the same correction was made before; `decision_n` is null if no further delivery was needed."""
 
     request_id: UUID
@@ -59,7 +59,7 @@ class CorrectionService:
         self._database = runtime.database
         self._access = access
 
-    async def correct(self, caller: Principal, request_id: UUID, wish: Wish) -> Corrected:
+    async def correct(self, caller: Principal, request_id: UUID, wish: Wish) -> CorrectionResult:
         """Name the right butler or team of a message, and deliver it where it is missing. Idempotent.
 
         In a team its rules decide, and those of the teams below; no model is asked. Raises NotFound; InvalidInput for a
@@ -83,7 +83,7 @@ class CorrectionService:
         await self._record(caller, correction, outcome)
         made = () if outcome.n is None else await dead_letters.rerouted(self._database, request_id, outcome.n)
         already = not outcome.noted and outcome.n is None
-        return Corrected(request_id, wish.to, by, wish.reason, already, outcome.n, made)
+        return CorrectionResult(request_id, wish.to, by, wish.reason, already, outcome.n, made)
 
     def _teams(self, caller: Principal) -> frozenset[TeamId] | None:
         """The teams whose models' choices the caller may correct; None: all."""

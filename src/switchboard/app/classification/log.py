@@ -24,7 +24,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import Read
 from switchboard.store import classification_log as store
-from switchboard.store.classification_log import ClassificationFilter, Corrected, Sight
+from switchboard.store.classification_log import ClassificationFilter, CorrectedMessage, LogScope
 
 __all__ = ["ClassificationFilter", "ClassificationLog"]
 
@@ -65,16 +65,16 @@ class ClassificationLog:
         cases = [{"name": _name_of(one), "facts": one.facts, "expect": who} for one, who in expected if who]
         return cases, following
 
-    def _expected(self, one: Corrected) -> str | Sequence[str]:
+    def _expected(self, one: CorrectedMessage) -> str | Sequence[str]:
         index, team_id = self._runtime.rule_book.rules.index, TeamId(one.corrected_to)
         if not index.reaches(team_id):
             return one.corrected_to
         return [chosen.system_id for chosen in decide(index, one.facts, start=team_id).chosen]
 
-    async def _within(self, caller: Principal, wanted: ClassificationFilter) -> tuple[ClassificationFilter, Sight]:
+    async def _within(self, caller: Principal, wanted: ClassificationFilter) -> tuple[ClassificationFilter, LogScope]:
         """The filter, narrowed to the teams of the caller, and whose messages it may read. Raises Forbidden."""
         if caller.role == "operator":
-            return wanted, Sight(everything=True)
+            return wanted, LogScope(everything=True)
         rules, system_id = self._runtime.rule_book.rules, SystemId(caller.system_id or "")
         dead_letters_of = handled_by(rules.teams, rules.members, system_id)
         own: frozenset[TeamId] = dead_letters_of | editable(rules.teams, rules.members, system_id)
@@ -83,7 +83,7 @@ class ClassificationLog:
             raise Forbidden("the classifications of a team are visible to its System3 and System4, and those above")
         member = rules.members.get(system_id)
         team = "" if member is None else member.team_id
-        sight = Sight(everything=False, dead_letters_of=sorted(dead_letters_of), team=team)
+        sight = LogScope(everything=False, dead_letters_of=sorted(dead_letters_of), team=team)
         return replace(wanted, teams=sorted(wanted.teams or own)), sight
 
 
@@ -102,5 +102,5 @@ def _items(result: JsonMapping, name: str) -> Sequence[JsonMapping]:
     return found if isinstance(found, list) else ()
 
 
-def _name_of(one: store.Corrected) -> str:
+def _name_of(one: store.CorrectedMessage) -> str:
     return f"{one.request_id}: {one.correction}" if one.correction else str(one.request_id)

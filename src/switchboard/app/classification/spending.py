@@ -18,7 +18,7 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Member
 from switchboard.store import model_usage as store
 from switchboard.store.database import Database
-from switchboard.store.model_usage import By, Cooldown, Day, ModelDay, RefusedKey, Span, Totals, UsageRow
+from switchboard.store.model_usage import By, Cooldown, Day, ModelDay, RefusedKey, UsagePeriod, UsageRow, UsageTotals
 
 __all__ = ["By", "CapView", "SpendingService", "standing"]
 
@@ -106,7 +106,7 @@ class UsageView:
     since: datetime
     until: datetime
     rows: Sequence[UsageRow]
-    total: Totals
+    total: UsageTotals
     next_cursor: str | None
 
 
@@ -139,7 +139,7 @@ class SpendingService:
         """A page of what was spent; of the last 30 days where nothing is said. Raises InvalidInput."""
         end = datetime.now(UTC) if until is None else until
         try:
-            span = Span(end - _USUAL if since is None else since, end)
+            span = UsagePeriod(end - _USUAL if since is None else since, end)
         except OverflowError:
             raise InvalidInput("this is too early; give `from` as well", field="to") from None
         after = key_of(cursor, tuple[Number, Number, Text])

@@ -15,7 +15,7 @@ from switchboard.journey.rulebook import RuleBook
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.store import outbox
 from switchboard.store.database import Database
-from switchboard.store.outbox import Untold
+from switchboard.store.outbox import UntoldReply
 
 _AT_ONCE: Final = 100
 _TOLD: Final[Mapping[Literal["uncertain", "braked", "blocked"], tuple[DeadLetterCategory, str]]] = {
@@ -43,7 +43,7 @@ class ReplyNotices:
             self._notifier.notify(WORK)
         return told
 
-    def _notice(self, reply: Untold) -> Unrouted:
+    def _notice(self, reply: UntoldReply) -> Unrouted:
         """The dead letter of the reply; the root has those of teams that are gone."""
         index = self._rule_book.rules.index
         team_id = index.root if reply.team_id is None or not index.reaches(reply.team_id) else reply.team_id

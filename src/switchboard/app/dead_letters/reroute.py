@@ -35,7 +35,7 @@ from switchboard.ports.channel import SEVERAL
 from switchboard.store import dead_letters as store
 from switchboard.store import inbox
 from switchboard.store import rules as rule_store
-from switchboard.store.dead_letters import DeadLetterCase, Handling
+from switchboard.store.dead_letters import DeadLetterCase, DeadLetterHandling
 
 
 class BeyondReach(Forbidden):
@@ -62,7 +62,7 @@ class Rerouter:
         self._check_takers(case, decision)
         # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
         rule = await self._make_rule(caller, case, wanted)
-        handling = Handling(author(caller), wanted.reason)
+        handling = DeadLetterHandling(author(caller), wanted.reason)
         step = _reroute_step(case, wanted, handling, rule)
         decision = changed(decision, trail=(step, *decision.trail))
         outcome = await store.reroute(self._database, case, decision, handling)
@@ -250,7 +250,9 @@ def _field_of_wish(field: str | None) -> str | None:
     return f"rule.{field}"
 
 
-def _reroute_step(case: DeadLetterCase, wanted: Reroute, handling: Handling, rule: WrittenRule | None) -> TrailStep:
+def _reroute_step(
+    case: DeadLetterCase, wanted: Reroute, handling: DeadLetterHandling, rule: WrittenRule | None
+) -> TrailStep:
     """Why there is a further decision: whose dead letter it was, who sent it on, and where to if that was said."""
     detail = f"dead letter {case.dead_letter_id}, by {handling.by}: {handling.resolution}"
     targets = () if wanted.to is None else (wanted.to,)

@@ -35,7 +35,7 @@ from switchboard.domain.routing import Target, TeamId
 from switchboard.domain.shown import ShownDeadLetter
 from switchboard.store import audit
 from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import DeadLetterFilter, Handling, Remains
+from switchboard.store.dead_letters import DeadLetterFilter, DeadLetterHandling, Remains
 
 _CHUNK: Final = 100
 
@@ -165,7 +165,7 @@ class DeadLetterService:
 
     async def _handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
         case = await self._reach.case(caller, dead_letter_id)
-        done = await store.handle(self._database, dead_letter_id, Handling(author(caller), resolution))
+        done = await store.handle(self._database, dead_letter_id, DeadLetterHandling(author(caller), resolution))
         shown = await self._reach.shown(caller, case)
         if not done and shown.rerouted_n is not None:
             raise Conflict(closed(shown), code="already_rerouted")

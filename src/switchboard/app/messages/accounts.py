@@ -15,7 +15,7 @@ from switchboard.store import strangers
 from switchboard.store.accounts import AccountLease
 from switchboard.store.database import Database
 
-__all__ = ["AccountId", "AccountLease", "AccountService", "Holder", "Wanted"]
+__all__ = ["AccountId", "AccountLease", "AccountService", "Holder", "LeaseQuery"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LeaseQuery:
     """What a lease is to tell: where butlers work on an answer, and the replies of so many seconds."""
 
     answering: bool = False
@@ -51,7 +51,7 @@ class AccountService:
         self._access = access
         self._look = look
 
-    async def lease(self, caller: Principal, account: AccountId, holder: Holder, wanted: Wanted) -> AccountLease:
+    async def lease(self, caller: Principal, account: AccountId, holder: Holder, wanted: LeaseQuery) -> AccountLease:
         """Lease the account or renew its lease. Raises AccountHeld if another instance has it."""
         await self._check(caller, account)
         self._look()

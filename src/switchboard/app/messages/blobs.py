@@ -19,7 +19,7 @@ from switchboard.core.blobs import StoredBlob, blob_of
 from switchboard.domain.errors import BlobQuota, NotFound
 from switchboard.store import blobs as store
 from switchboard.store import outbox
-from switchboard.store.blobs import PieceStore, Used
+from switchboard.store.blobs import BlobUsage, PieceStore
 from switchboard.store.database import Database
 from switchboard.store.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
 from switchboard.store.spool import Limit, Spooled, enter, spooled
@@ -167,7 +167,7 @@ class BlobService:
             if most < taken + size:
                 raise BlobQuota(why)
 
-    def _quotas(self, caller: Principal, used: Used) -> list[tuple[int, int, str]]:
+    def _quotas(self, caller: Principal, used: BlobUsage) -> list[tuple[int, int, str]]:
         """Bytes that may be taken, those that are, and the rule; without those that do not apply."""
         day, endpoint, total = (
             self._limits.endpoint_bytes_per_day,

@@ -19,7 +19,7 @@ import msgspec
 from switchboard.app.access import Access, Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.messages.intake import Accepted, Intake
-from switchboard.app.messages.views import Replies, ReplyView, Views
+from switchboard.app.messages.views import MessageReplies, ReplyView, Views
 from switchboard.app.runtime import Runtime
 from switchboard.core.identity import conversation
 from switchboard.domain.envelope import SCHEMA_VERSION, Control, Envelope, Event, Payload, Sender, Source
@@ -28,7 +28,7 @@ from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
 from switchboard.journey.stopping import announce
 from switchboard.store import chats
-from switchboard.store.chats import End
+from switchboard.store.chats import EndedTurn
 from switchboard.store.dead_letters import dead_letters_of
 from switchboard.store.stopping import stop_conversation
 
@@ -152,7 +152,7 @@ class ChatService:
         envelope = _envelope(speaker, message, datetime.now(UTC))
         return await self._intake.message(caller, msgspec.json.encode(envelope))
 
-    async def outcome(self, request_id: UUID, replies: Replies) -> Outcome | NoAnswer:
+    async def outcome(self, request_id: UUID, replies: MessageReplies) -> Outcome | NoAnswer:
         """What has become of a message that is settled. Raises Unavailable."""
         ends = await chats.ends(self._database, request_id)
         if replies.state not in {"answered", "declined"}:
@@ -169,7 +169,7 @@ class ChatService:
             [WholeReply(one.system_id, one.outbox_id, one.files) for one in replies.replies],
         )
 
-    async def _failure(self, request_id: UUID, state: str, ends: Iterable[End]) -> NoAnswer:
+    async def _failure(self, request_id: UUID, state: str, ends: Iterable[EndedTurn]) -> NoAnswer:
         dead = await dead_letters_of(self._database, request_id)
         if not dead:
             return NoAnswer(state, state, _WHY.get(state, f"there is no answer: the message is {state}"))

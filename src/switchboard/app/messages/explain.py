@@ -63,7 +63,7 @@ _BY_RULES: Final = _BY_MODEL | {"rule", "catch_all", "no_route", "dead_letter_ru
 
 
 @dataclass(frozen=True, slots=True)
-class LookedAt:
+class ConsideredRule:
     """A rule that was evaluated.
 
     `failed_filter` is the first filter that did not match, null if the rule matched; `failed` counts all that did not.
@@ -101,9 +101,9 @@ class ExplainedStep:
     rule_name: str | None
     targets: Sequence[JsonMapping]
     detail: str
-    considered: tuple[LookedAt, ...] | None
+    considered: tuple[ConsideredRule, ...] | None
     left_out: int = 0
-    nearest: tuple[LookedAt, ...] = ()
+    nearest: tuple[ConsideredRule, ...] = ()
     beaten: tuple[BeatenRule, ...] = ()
 
 
@@ -333,14 +333,14 @@ def _by_rules(step: JsonMapping, survey: Survey) -> ExplainedStep:
     )
 
 
-def _step(step: JsonMapping, looked_at: tuple[LookedAt, ...] | None) -> ExplainedStep:
+def _step(step: JsonMapping, looked_at: tuple[ConsideredRule, ...] | None) -> ExplainedStep:
     s = step
     return ExplainedStep(s["team_id"], s["reason"], s["rule_id"], s["rule_name"], s["targets"], s["detail"], looked_at)
 
 
-def _looked_at(one: Considered) -> LookedAt:
+def _looked_at(one: Considered) -> ConsideredRule:
     rule, actual = one.rule, None if one.actual is None else shown_fact(one.actual)
-    return LookedAt(rule.rule_id, rule.name, one.fired, one.failed_filter, one.expected, actual, one.failed)
+    return ConsideredRule(rule.rule_id, rule.name, one.fired, one.failed_filter, one.expected, actual, one.failed)
 
 
 async def _facts(runtime: Runtime, message: StoredMessage) -> Mapping[str, str] | None:

@@ -16,17 +16,17 @@ from switchboard.domain.errors import InvalidInput, NotFound, TooLarge
 from switchboard.store import audit
 from switchboard.store import quarantine as store
 from switchboard.store.database import Database
-from switchboard.store.quarantine import BadEvent, Put, Quarantined, Wanted
+from switchboard.store.quarantine import BadEvent, Put, Quarantined, QuarantineFilter
 
 __all__ = [
     "MAX_EVENTS",
     "MAX_RAW",
     "BadEvent",
     "Put",
+    "QuarantineFilter",
     "QuarantineService",
     "Quarantined",
     "QuarantinedDetail",
-    "Wanted",
     "decoded",
 ]
 
@@ -63,11 +63,13 @@ class QuarantineService:
         return put
 
     async def list(
-        self, caller: Principal, wanted: Wanted, *, limit: int, cursor: str | None
+        self, caller: Principal, wanted: QuarantineFilter, *, limit: int, cursor: str | None
     ) -> tuple[list[Quarantined], str | None]:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         if caller.role == "connector":
-            wanted = Wanted(wanted.channel or caller.channel, wanted.endpoint or caller.endpoint, wanted.replay)
+            wanted = QuarantineFilter(
+                wanted.channel or caller.channel, wanted.endpoint or caller.endpoint, wanted.replay
+            )
             await self._access.check_endpoint(caller, "quarantine", wanted.channel or "", wanted.endpoint or "")
         before = uuid_cursor(cursor)
         page = await store.list_events(self._database, wanted, before=before, limit=limit)

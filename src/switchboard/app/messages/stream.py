@@ -18,13 +18,13 @@ from uuid import UUID
 
 from switchboard.app.access import Principal
 from switchboard.app.cursors import Number, Text, cursor_after, key_of
-from switchboard.app.messages.views import Replies, ReplyView, Views
+from switchboard.app.messages.views import MessageReplies, ReplyView, Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
 from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
-from switchboard.store.deltas import Asked, MessageStanding, Piece, Position
+from switchboard.store.deltas import Asked, MessageStanding, Position, ReplyPiece
 
 MOST_STREAMS: Final = 50
 """How many streams a token may have open at a time, by each server process."""
@@ -82,7 +82,7 @@ class StreamEvent:
     """What a reader is told. It can go on after an `id`; "": not here. `ping`: nothing has happened for a while."""
 
     kind: EventKind
-    data: Reset | Waiting | ReplyView | Replies | None = None
+    data: Reset | Waiting | ReplyView | MessageReplies | None = None
     id: str = ""
 
 
@@ -183,11 +183,11 @@ class Stream:
         events = [event for one in await self._read() for event in self._piece(one)]
         return events if progress is None else events + await self._looked(progress)
 
-    async def _read(self) -> list[Piece]:
+    async def _read(self) -> list[ReplyPiece]:
         positions = {system_id: told.position for system_id, told in self._told.items()}
         return await store.read(self._runtime.database, self._request_id, positions)
 
-    def _piece(self, one: Piece) -> list[StreamEvent]:
+    def _piece(self, one: ReplyPiece) -> list[StreamEvent]:
         """What a piece means to the reader; where some before it were lost, its text waits for the reply."""
         known = self._told.get(one.system_id, _Told())
         before = known.text if one.epoch == known.position.epoch else ""
@@ -229,7 +229,7 @@ class Stream:
         if not settled:
             return events
         voided = self._voided({one.system_id for one in replies})
-        return events + self._marked([*voided, StreamEvent("done", Replies(settled, state, replies))])
+        return events + self._marked([*voided, StreamEvent("done", MessageReplies(settled, state, replies))])
 
     def _voided(self, replied: set[str]) -> list[StreamEvent]:
         """Resets for butlers that have written something and do not reply."""

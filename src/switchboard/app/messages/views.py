@@ -44,9 +44,9 @@ from switchboard.store import (
 )
 from switchboard.store.books import Balance, KeptBooks
 from switchboard.store.inbox import StoredMessage
-from switchboard.store.ledger import Tally
+from switchboard.store.ledger import DeliveryTally
 from switchboard.store.stopping import stop_message
-from switchboard.store.teams import Overview, Wanted, overview
+from switchboard.store.teams import Overview, TeamFilter, overview
 
 __all__ = ["Balance", "KeptBooks", "Views"]
 
@@ -111,7 +111,7 @@ class MessageDetail(MessageView):
 
 
 @dataclass(frozen=True, slots=True)
-class Replies:
+class MessageReplies:
     """Replies to a message so far. `settled` is true when there will be no more."""
 
     settled: bool
@@ -258,7 +258,7 @@ class Views:
 
     async def replies(
         self, caller: Principal, request_id: UUID, *, wait_s: float, seen: int, gone: asyncio.Event
-    ) -> Replies:
+    ) -> MessageReplies:
         """Replies so far; waits up to `wait_s` s until all is settled or there are more than `seen` replies.
 
         `gone` ends the waiting: nobody wants to know any more. Raises NotFound.
@@ -282,10 +282,10 @@ class Views:
         await announce(self._database, self._runtime.notifier, stopped)
         return Stopping(request_id, len(stopped))
 
-    async def _replies(self, request_id: UUID) -> Replies:
+    async def _replies(self, request_id: UUID) -> MessageReplies:
         state, rows = await outbox.replies_of(self._database, request_id)
         replies = [ReplyView(r.outbox_id, r.system_id, r.text, r.files, r.state, r.created_at) for r in rows]
-        return Replies(state != "in_flight", state, replies)
+        return MessageReplies(state != "in_flight", state, replies)
 
     async def replies_so_far(self, request_id: UUID) -> list[ReplyView]:
         """All replies to a message, the oldest first."""
@@ -330,13 +330,13 @@ class Views:
         Teams beyond the reach come without their rules.
         """
         [after] = key_of(cursor, tuple[Text]) or ("",)
-        found = await overview(self._database, _FIRST_RULES, self._implies, Wanted(after=after, limit=limit))
+        found = await overview(self._database, _FIRST_RULES, self._implies, TeamFilter(after=after, limit=limit))
         following = cursor_after(found.teams[-1].team_id) if len(found.teams) == limit else None
         return found.version, [_team(team, found, reach) for team in found.teams], following
 
     async def team(self, team_id: str, reach: Reach) -> TeamView:
         """One team, beyond the reach without its rules. Raises NotFound."""
-        found = await overview(self._database, _FIRST_RULES, self._implies, Wanted(TeamId(team_id)))
+        found = await overview(self._database, _FIRST_RULES, self._implies, TeamFilter(TeamId(team_id)))
         if not found.teams:
             raise NotFound(f"there is no team {team_id!r}")
         return _team(found.teams[0], found, reach)
@@ -350,7 +350,7 @@ class Views:
         known = self._runtime.rule_book.rules.members
         page = [known[system_id] for system_id in sorted(known) if system_id > after][:limit]
         following = cursor_after(page[-1].system_id) if len(page) == limit else None
-        return [_agent(m, tallies.get(m.system_id, Tally()), remote.get(m.system_id)) for m in page], following
+        return [_agent(m, tallies.get(m.system_id, DeliveryTally()), remote.get(m.system_id)) for m in page], following
 
     async def outbox(
         self, state: OutboxState | None, *, limit: int, cursor: str | None
@@ -406,7 +406,7 @@ def _member(member: Member) -> MemberView:
     return MemberView(m.system_id, m.number, m.engine, m.description, m.capabilities, m.active)
 
 
-def _agent(member: Member, tally: Tally, found: RemoteAgent | None) -> AgentView:
+def _agent(member: Member, tally: DeliveryTally, found: RemoteAgent | None) -> AgentView:
     m = member
     return AgentView(
         *(m.system_id, m.number, m.engine, *self_description(m, found), m.active),

@@ -24,7 +24,7 @@ import asyncpg
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, standing
 from switchboard.app.database import connect_pooled, existing_database
-from switchboard.app.mcp_servers import LookedAt, looked_at
+from switchboard.app.mcp_servers import McpServerCheck, looked_at
 from switchboard.app.ops.engines import (
     blamed,
     check_webhooks,
@@ -85,7 +85,7 @@ _GONE: Final = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at. `remedy` says what to do about an error (or may be done about a warning)."""
 
     name: str
@@ -94,64 +94,68 @@ class Finding:
     remedy: str = ""
 
 
-def check_machine(settings: Settings) -> list[Finding]:
+def check_machine(settings: Settings) -> list[CheckResult]:
     """What can be seen without the database: Python, settings, models, data directory, token file."""
     place = settings.data_dir
     read = [_python(), _settings(), *_team_files(settings), *_accounts(settings), *_models(settings)]
     return [*read, _data_dir(place), _token_file(place)]
 
 
-async def check_sandbox(settings: Settings) -> Finding:
+async def check_sandbox(settings: Settings) -> CheckResult:
     """Whether the commands of butlers can be run here, found out by running one, and what keeps their limits."""
     sandbox = Sandbox(sandbox_rules(settings))
     if lacking := await sandbox.lacking():
         remedy = "without it no model is offered execute_command and bash; see docs/tools.md#commands"
-        return Finding("sandbox", "warning", f"off: {lacking}", remedy)
-    return Finding("sandbox", "ok", f"bubblewrap; {sandbox.limits}")
+        return CheckResult("sandbox", "warning", f"off: {lacking}", remedy)
+    return CheckResult("sandbox", "ok", f"bubblewrap; {sandbox.limits}")
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] >= _OLDEST_PYTHON:
-        return Finding("python", "ok", version)
-    return Finding("python", "error", f"{version} is too old", "install Python 3.11 or newer")
+        return CheckResult("python", "ok", version)
+    return CheckResult("python", "error", f"{version} is too old", "install Python 3.11 or newer")
 
 
-def _settings() -> Finding:
+def _settings() -> CheckResult:
     file = Path(FILE_NAME)
     where = str(file.absolute()) if file.is_file() else f"no {FILE_NAME} here, so defaults and the environment"
-    return Finding("settings", "ok", where)
+    return CheckResult("settings", "ok", where)
 
 
-def _team_files(settings: Settings) -> list[Finding]:
+def _team_files(settings: Settings) -> list[CheckResult]:
     """As the start reads them, and would refuse to go on."""
     seed = _seed(settings)
     if isinstance(seed, str):
         problems = seed.splitlines()[:_MANY]
-        return [Finding("team files", "error", one, "correct it: `switchboard up` does not start") for one in problems]
-    return [] if seed is None else [Finding("team files", "ok", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
+        return [
+            CheckResult("team files", "error", one, "correct it: `switchboard up` does not start") for one in problems
+        ]
+    return (
+        [] if seed is None else [CheckResult("team files", "ok", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
+    )
 
 
-def _accounts(settings: Settings) -> list[Finding]:
+def _accounts(settings: Settings) -> list[CheckResult]:
     """Accounts of channels: wrong files, unknown channels, secrets that cannot be read, mail nobody vouches for."""
     files = sorted(settings.channels_dir.glob("*.toml"))
     found = [finding for file in files if (finding := _account(file) or _mailbox(file, settings)) is not None]
-    good = Finding("accounts", "ok", f"{_many(len(files), 'account')} in {settings.channels_dir}")
+    good = CheckResult("accounts", "ok", f"{_many(len(files), 'account')} in {settings.channels_dir}")
     return found[:_MANY] or ([good] if files else [])
 
 
-def _account(file: Path) -> Finding | None:
+def _account(file: Path) -> CheckResult | None:
     try:
         configured(file, read_ours)
     except ConfigurationError as error:
         remedy = "correct it: `switchboard up` notices; until then it connects this account as it was, or not at all"
-        return Finding("account", "error", error.message, remedy)
+        return CheckResult("account", "error", error.message, remedy)
     if pause_file(file).exists():
-        return Finding("account", "warning", f"{file.stem} is paused", f"switchboard channels resume {file.stem}")
+        return CheckResult("account", "warning", f"{file.stem} is paused", f"switchboard channels resume {file.stem}")
     return None
 
 
-def _mailbox(file: Path, settings: Settings) -> Finding | None:
+def _mailbox(file: Path, settings: Settings) -> CheckResult | None:
     """Where senders count only if a mail server vouches for them, and none is believed."""
     said = declared(file, read_ours)
     channel, _, address = (said.endpoint or "").partition("/")
@@ -164,7 +168,7 @@ def _mailbox(file: Path, settings: Settings) -> Finding | None:
         f"name the server with which Authentication-Results of your mails begins, in {FILE_NAME}, and restart: "
         f'[email.trusted_servers] "{address}" = ["mx.example.org"]'
     )
-    return Finding("account", "warning", detail, remedy)
+    return CheckResult("account", "warning", detail, remedy)
 
 
 def _seed(settings: Settings) -> Seed | str | None:
@@ -175,23 +179,25 @@ def _seed(settings: Settings) -> Seed | str | None:
         return error.message
 
 
-def _models(settings: Settings) -> list[Finding]:
+def _models(settings: Settings) -> list[CheckResult]:
     """What each model lacks, as seen from here: no more than a hint, for workers may have another environment."""
     found = [(model, flaw(model.spec)) for model in settings.models]
     asked = settings.classify.models
     remedy = "fix it where the workers run, then: switchboard models test"
-    lacking = [Finding(f"model {model.name}", "warning", why, remedy) for model, why in found if why is not None]
+    lacking = [CheckResult(f"model {model.name}", "warning", why, remedy) for model, why in found if why is not None]
     whole = sum(why is None for _, why in found)
     order = f"in order of preference: {', '.join(asked)}" if asked else "none of them classifies messages"
-    good = [Finding("models", "ok", f"{_many(whole, 'model')}; {order}")]
+    good = [CheckResult("models", "ok", f"{_many(whole, 'model')}; {order}")]
     return (good if whole else []) + lacking
 
 
-def _data_dir(directory: Path) -> Finding:
+def _data_dir(directory: Path) -> CheckResult:
     if not directory.exists():
-        return Finding("data directory", "warning", f"{directory} does not exist yet", "`switchboard up` creates it")
+        return CheckResult(
+            "data directory", "warning", f"{directory} does not exist yet", "`switchboard up` creates it"
+        )
     if not directory.is_dir() or not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        return Finding(
+        return CheckResult(
             "data directory",
             "error",
             f"no permission to write to {directory}",
@@ -201,37 +207,37 @@ def _data_dir(directory: Path) -> Finding:
         require_ours(directory)
     except ConfigurationError as error:
         detail, _, remedy = error.message.rpartition("; ")
-        return Finding("data directory", "error", detail, remedy)
-    return Finding("data directory", "ok", str(directory))
+        return CheckResult("data directory", "error", detail, remedy)
+    return CheckResult("data directory", "ok", str(directory))
 
 
-def _token_file(data_dir: Path) -> Finding:
+def _token_file(data_dir: Path) -> CheckResult:
     file = data_dir / OPERATOR_FILE
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
         file.open().close()
     except FileNotFoundError:
-        return Finding(
+        return CheckResult(
             "operator's token", "warning", f"{file} does not exist yet", "`switchboard up` or `serve` creates it"
         )
     except OSError as error:
-        return Finding(
+        return CheckResult(
             "operator's token",
             "error",
             f"{file} cannot be read: {error.strerror}",
             "run as the user who runs the server",
         )
     if mode & 0o077:
-        return Finding(
+        return CheckResult(
             "operator's token",
             "error",
             f"{file} has mode {mode:04o}: other users can read it",
             f"chmod 600 {file}, then revoke the token",
         )
-    return Finding("operator's token", "ok", f"{file} (mode {mode:04o})")
+    return CheckResult("operator's token", "ok", f"{file} (mode {mode:04o})")
 
 
-async def check_database(settings: Settings, told: Told | None = None) -> list[Finding]:
+async def check_database(settings: Settings, told: Told | None = None) -> list[CheckResult]:
     """What the database says; the first finding is whether it is to be reached at all.
 
     With `told` the books of every day are checked, and it is called after each day.
@@ -240,10 +246,10 @@ async def check_database(settings: Settings, told: Told | None = None) -> list[F
         async with existing_database(settings) as database:
             return [finding async for finding in _look(database, settings, told)]
     except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
-        return [Finding("database", "error", str(error), "start it, or correct database_url or data_dir")]
+        return [CheckResult("database", "error", str(error), "start it, or correct database_url or data_dir")]
 
 
-async def _look(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[Finding]:
+async def _look(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[CheckResult]:
     for finding in await _server(database):
         yield finding
     if settings.database_direct_url is not None:
@@ -252,7 +258,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
     yield schema
     if schema.status != "ok":
         return
-    checks: Sequence[Callable[[Database, Settings], Awaitable[list[Finding]]]] = (
+    checks: Sequence[Callable[[Database, Settings], Awaitable[list[CheckResult]]]] = (
         _partitions,
         _teams,
         _classifying,
@@ -270,55 +276,55 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
             yield finding
 
 
-async def _pooler(settings: Settings) -> Finding:
+async def _pooler(settings: Settings) -> CheckResult:
     try:
         database = await connect_pooled(settings)
     except SwitchboardError as error:
-        return Finding("pooler", "error", str(error), "correct database_url or the pooler, see docs/operations.md")
+        return CheckResult("pooler", "error", str(error), "correct database_url or the pooler, see docs/operations.md")
     await database.close()
-    return Finding("pooler", "ok", "it follows prepared statements and has the settings of our role")
+    return CheckResult("pooler", "ok", "it follows prepared statements and has the settings of our role")
 
 
-async def _server(database: Database) -> list[Finding]:
+async def _server(database: Database) -> list[CheckResult]:
     facts = await server_facts(database)
-    found = [Finding("database", "ok", f"PostgreSQL {facts.version}")]
+    found = [CheckResult("database", "ok", f"PostgreSQL {facts.version}")]
     off = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if getattr(facts, name) == "off"]
     if off:
         remedy = "; ".join(f"alter system set {name} = on" for name in off) + "; then reload PostgreSQL"
         found.append(
-            Finding("durability", "error", f"{', '.join(off)} off: a crash may lose what was acknowledged", remedy)
+            CheckResult("durability", "error", f"{', '.join(off)} off: a crash may lose what was acknowledged", remedy)
         )
     else:
-        found.append(Finding("durability", "ok", "fsync, synchronous_commit and full_page_writes are on"))
+        found.append(CheckResult("durability", "ok", "fsync, synchronous_commit and full_page_writes are on"))
     skew = (await DatabaseClock().measure(database)).total_seconds()
     if abs(skew) > MAX_SKEW:
         found.append(
-            Finding("clock", "error", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP")
+            CheckResult("clock", "error", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP")
         )
     else:
-        found.append(Finding("clock", "ok", f"{skew:+.3f} s between the database and this machine"))
+        found.append(CheckResult("clock", "ok", f"{skew:+.3f} s between the database and this machine"))
     return found
 
 
-async def _schema(database: Database) -> Finding:
+async def _schema(database: Database) -> CheckResult:
     at, newest = (await schema_facts(database)).migration, migrations()[-1].number
     if at == newest:
-        return Finding("schema", "ok", f"version {at}")
+        return CheckResult("schema", "ok", f"version {at}")
     if at > newest:
-        return Finding(
+        return CheckResult(
             "schema", "error", f"version {at}, this release knows only {newest}", "install the newer release"
         )
-    return Finding("schema", "error", f"version {at}, this release needs {newest}", "switchboard db migrate")
+    return CheckResult("schema", "error", f"version {at}, this release needs {newest}", "switchboard db migrate")
 
 
-async def _partitions(database: Database, _: Settings) -> list[Finding]:
+async def _partitions(database: Database, _: Settings) -> list[CheckResult]:
     """Without the partition of its month a message is refused: fewer than one month ahead is an alarm."""
     missing = await partitions.missing_partitions(database)
     if not missing:
-        return [Finding("partitions", "ok", "for at least one month ahead")]
+        return [CheckResult("partitions", "ok", "for at least one month ahead")]
     some = ", ".join(missing[:_MANY])
     return [
-        Finding(
+        CheckResult(
             "partitions",
             "error",
             f"not made yet: {some}; messages of these months would be refused",
@@ -342,7 +348,7 @@ def _many(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-async def _teams(database: Database, settings: Settings) -> list[Finding]:
+async def _teams(database: Database, settings: Settings) -> list[CheckResult]:
     channels, rules = known_channels(settings), 0
     async with teams.open_rules(database) as stored:
         by_id = {team.team_id: team for team in stored.teams}
@@ -353,9 +359,9 @@ async def _teams(database: Database, settings: Settings) -> list[Finding]:
     problems += _engines_missing(member.engine for team in stored.teams for member in team.members)
     remedy = "fix the team files (teams_dir) or the rule named"
     if problems:
-        return [Finding("teams", "error", problem, remedy) for problem in problems[:_MANY]]
+        return [CheckResult("teams", "error", problem, remedy) for problem in problems[:_MANY]]
     counted = f"{_many(len(stored.teams), 'team')}, {_many(rules, 'rule')}"
-    good = Finding("teams", "ok", f"{counted}; version {stored.version} of the rules")
+    good = CheckResult("teams", "ok", f"{counted}; version {stored.version} of the rules")
     return [good, *_handlers(stored.teams, settings)]
 
 
@@ -368,12 +374,12 @@ _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
 }
 
 
-def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[Finding]:
+def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[CheckResult]:
     """Teams whose dead letters may reach no person."""
     unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None))
     for code, (what, remedy) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
-            yield Finding("System4", "warning", f"{', '.join(named[:_MANY])}: {what}", remedy)
+            yield CheckResult("System4", "warning", f"{', '.join(named[:_MANY])}: {what}", remedy)
 
 
 def _rule_problems(rules: Iterable[Rule], teams: Teams, channels: Channels) -> Iterator[str]:
@@ -390,26 +396,28 @@ def _engines_missing(used: Iterator[str]) -> list[str]:
     ]
 
 
-def _refused_today(stood: DayTotals) -> Iterator[Finding]:
+def _refused_today(stood: DayTotals) -> Iterator[CheckResult]:
     if stood.refused:
         remedy = "raise the limit in [spending], or wait for the next day (UTC)"
-        yield Finding("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)
+        yield CheckResult("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)
     if stood.senders_refused:
         detail = f"{stood.senders_refused} calls prevented today by limits per sender"
         remedy = (
             "see who writes so much: switchboard messages list; or raise the limits per sender in [classify] and [turn]"
         )
-        yield Finding("senders refused today", "warning", detail, remedy)
+        yield CheckResult("senders refused today", "warning", detail, remedy)
 
 
-async def _classifying(database: Database, settings: Settings) -> list[Finding]:
+async def _classifying(database: Database, settings: Settings) -> list[CheckResult]:
     """Teams that would ask a model and cannot, caps of the day, models in cooldown."""
     found = []
     async with teams.open_rules(database) as stored:
         asking = [team.team_id for team in stored.teams if team.classify]
     if asking and not settings.classify.models:
         detail = f"{', '.join(asking[:_MANY])}: these teams use a model, but none is configured"
-        found.append(Finding("classification", "warning", detail, "name models in classify.models, see docs/models.md"))
+        found.append(
+            CheckResult("classification", "warning", detail, "name models in classify.models, see docs/models.md")
+        )
     stood = await standing(settings, database)
     found += [_cap(cap) for cap in stood.caps if cap.reached]
     found += _refused_today(stood)
@@ -417,73 +425,73 @@ async def _classifying(database: Database, settings: Settings) -> list[Finding]:
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
 
 
-def _paused(refused: RefusedKey) -> Finding:
+def _paused(refused: RefusedKey) -> CheckResult:
     detail = f"{refused.model}, since {refused.at:%Y-%m-%d %H:%M} UTC: its provider refuses its key: {refused.why}"
     remedy = f"renew the key and restart the workers; if it is valid again: switchboard models test {refused.model}"
-    return Finding("model paused", "warning", detail, remedy)
+    return CheckResult("model paused", "warning", detail, remedy)
 
 
-def _in_cooldown(cooldown: Cooldown) -> Finding:
+def _in_cooldown(cooldown: Cooldown) -> CheckResult:
     detail = f"{cooldown.model}, until {cooldown.until:%H:%M:%S} UTC: {cooldown.why}"
-    return Finding("model in cooldown", "warning", detail, "test it: switchboard models test")
+    return CheckResult("model in cooldown", "warning", detail, "test it: switchboard models test")
 
 
-def _cap(cap: CapView) -> Finding:
+def _cap(cap: CapView) -> CheckResult:
     name, unit = ("cost_per_day", "dollars") if cap.name == "cost_usd_per_day" else (cap.name, "tokens")
     newcomers = cap.name == "newcomer_tokens_per_day"
     group, whose = ("classify", " for senders who are new today") if newcomers else ("spending", "")
     detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used{whose} until tomorrow (UTC)"
-    return Finding(
+    return CheckResult(
         f"{group}.{name}", "warning", detail, "raise the limit, or see what used it up: switchboard models usage"
     )
 
 
-async def _mcp_servers(database: Database, settings: Settings) -> list[Finding]:
+async def _mcp_servers(database: Database, settings: Settings) -> list[CheckResult]:
     """Each is started for once, here: workers may find it otherwise elsewhere."""
     looks = await asyncio.gather(*(looked_at(database, spec) for spec in settings.servers))
     found = [finding for look in looks for finding in _mcp_server(look)]
     if (size := sum(look.size for look in looks)) > MOST_SCHEMAS:
         detail = f"the tools of all together have {size} bytes of schemas, and in a turn is room for {MOST_SCHEMAS}"
         remedy = "name those that a butler needs in its option tools, or set off = true"
-        found.append(Finding("MCP servers", "warning", detail, remedy))
+        found.append(CheckResult("MCP servers", "warning", detail, remedy))
     return found
 
 
-def _mcp_server(look: LookedAt) -> Iterator[Finding]:
+def _mcp_server(look: McpServerCheck) -> Iterator[CheckResult]:
     name = f"MCP server {look.server}"
     if look.problem is not None:
         remedy = "correct it in [[mcp_servers]]; butlers answer without its tools"
-        yield Finding(name, "warning", look.problem, remedy)
+        yield CheckResult(name, "warning", look.problem, remedy)
         return
-    yield Finding(name, "ok", f"{_many(look.tools, 'tool')}")
+    yield CheckResult(name, "ok", f"{_many(look.tools, 'tool')}")
     if look.waiting:
         detail = f"new or changed, and not offered: {', '.join(look.waiting[:_MANY])}"
         remedy = f"switchboard mcp show {look.server}, then switchboard mcp accept {look.server}"
-        yield Finding(name, "warning", detail, remedy)
+        yield CheckResult(name, "warning", detail, remedy)
     for tool, why in list(look.left_out.items())[:_MANY]:
-        yield Finding(name, "warning", f"{tool} is not offered: {why}", "see docs/tools.md")
+        yield CheckResult(name, "warning", f"{tool} is not offered: {why}", "see docs/tools.md")
 
 
-async def _remote(database: Database, settings: Settings) -> list[Finding]:
+async def _remote(database: Database, settings: Settings) -> list[CheckResult]:
     """Remote butlers that gave no sign of life in time, or are kept from work."""
     found = await remote_agents.list_remote_agents(database, settings.liveness.patience)
     return [_silent(one) for one in found if one.liveness in {"stale", "quarantined"}][:_MANY]
 
 
-def _silent(one: RemoteAgent) -> Finding:
+def _silent(one: RemoteAgent) -> CheckResult:
     if one.by:
         remedy = f"switchboard agents release {one.system_id}, to return it to service"
-        return Finding("remote butler", "warning", f"{one.system_id} is quarantined: {one.why}", remedy)
+        return CheckResult("remote butler", "warning", f"{one.system_id} is quarantined: {one.why}", remedy)
     seen = "never seen" if one.last_seen_at is None else f"last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}"
     remedy = "start it and check that its heartbeats arrive; meanwhile no model chooses it"
     if one.away:
-        return Finding("remote butler", "error", f"{one.system_id} is quarantined: {seen}", remedy)
-    return Finding(
+        return CheckResult("remote butler", "error", f"{one.system_id} is quarantined: {seen}", remedy)
+    return CheckResult(
         "remote butler", "warning", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent"
     )
 
 
-async def _connectors(database: Database, settings: Settings) -> list[Finding]:
+async def _connectors(database: Database, settings: Settings) -> list[CheckResult]:
     """Connectors that are silent or unhealthy, and replies that wait for one."""
     waiting = {(one.channel, one.endpoint): one for one in await outbox.waiting_for_connectors(database, _MANY)}
     paused = _paused_endpoints(settings)
@@ -504,13 +512,13 @@ def _paused_endpoints(settings: Settings) -> set[str | None]:
     return found
 
 
-def _away(one: Connector, account: str, missed: str) -> Finding:
+def _away(one: Connector, account: str, missed: str) -> CheckResult:
     how = "stopped" if one.state == "stopped" else one.liveness
     detail = f"{account} is {how}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
-    return Finding("connector", "warning", detail, "start it, and see its log")
+    return CheckResult("connector", "warning", detail, "start it, and see its log")
 
 
-def _connector(one: Connector, waiting: WaitingReplies | None) -> Finding | None:
+def _connector(one: Connector, waiting: WaitingReplies | None) -> CheckResult | None:
     """What is wrong with a connector; None also for one that has been away for long, and is not missed."""
     account, said = f"{one.channel}/{one.endpoint}", one.error_message or f"since {one.since:%Y-%m-%d %H:%M:%S %Z}"
     missed = f"; {_many_replies(waiting.replies)} waiting" if waiting else ""
@@ -518,41 +526,43 @@ def _connector(one: Connector, waiting: WaitingReplies | None) -> Finding | None
         gone = not waiting and datetime.now(UTC) - one.last_seen_at > _GONE
         return None if gone else _away(one, account, missed)
     if one.state != "healthy":
-        return Finding("connector", "warning", f"{account} reports {one.state}: {said}{missed}", "see its log")
+        return CheckResult("connector", "warning", f"{account} reports {one.state}: {said}{missed}", "see its log")
     if (one.lag_s or 0.0) <= _BEHIND_S:
         return None
     detail = f"{account} is {one.lag_s or 0:.0f} s behind its platform{missed}"
-    return Finding("connector", "warning", detail, "see `switchboard channels show`, and the log of the server")
+    return CheckResult("connector", "warning", detail, "see `switchboard channels show`, and the log of the server")
 
 
-def _no_connector(waiting: WaitingReplies) -> Finding:
+def _no_connector(waiting: WaitingReplies) -> CheckResult:
     since = f"since {waiting.since:%Y-%m-%d %H:%M:%S %Z}"
     account = f"{waiting.channel}/{waiting.endpoint}"
     detail = f"{account}: {_many_replies(waiting.replies)} waiting {since}, and no connector has ever reported there"
-    return Finding(
+    return CheckResult(
         "connector", "warning", detail, "start its connector; it should send heartbeats, see docs/connectors.md"
     )
 
 
-async def _processes(database: Database, _: Settings) -> list[Finding]:
+async def _processes(database: Database, _: Settings) -> list[CheckResult]:
     workers, servers = [await processes.list_processes(database, role) for role in ("worker", "server")]
     lost = "none is alive: messages are accepted, but not answered"
     return [
-        _alive(workers, Finding("workers", "error", lost, "switchboard up, or switchboard work")),
-        _alive(servers, Finding("servers", "warning", "none is registered", "switchboard up, or switchboard serve")),
+        _alive(workers, CheckResult("workers", "error", lost, "switchboard up, or switchboard work")),
+        _alive(
+            servers, CheckResult("servers", "warning", "none is registered", "switchboard up, or switchboard serve")
+        ),
     ]
 
 
-async def _calls(database: Database, settings: Settings) -> list[Finding]:
+async def _calls(database: Database, settings: Settings) -> list[CheckResult]:
     """What a worker looks at before it starts. One that runs has found all of it, perhaps in another environment."""
     workers = await processes.list_processes(database, "worker")
     problems = [("webhooks", problem) for problem in _webhook_problems(settings)]
     problems += [("butlers", problem) for problem in await _butler_problems(database, settings)]
     if any(worker.alive for worker in workers):
         remedy = "this is how it looks from here; check it on the machines of the workers"
-        return [Finding(name, "warning", problem, remedy) for name, problem in problems[:_MANY]]
+        return [CheckResult(name, "warning", problem, remedy) for name, problem in problems[:_MANY]]
     remedy = "correct it: without it workers do not start, or messages become dead letters"
-    return [Finding(name, "error", problem, remedy) for name, problem in problems[:_MANY]]
+    return [CheckResult(name, "error", problem, remedy) for name, problem in problems[:_MANY]]
 
 
 def _webhook_problems(settings: Settings) -> list[str]:
@@ -584,24 +594,26 @@ def _lacking(engine: object, member: Member) -> str | None:
     return engine.lacking(member) if isinstance(engine, ChecksMachine) else None
 
 
-def _alive(registered: Sequence[RunningProcess], none: Finding) -> Finding:
+def _alive(registered: Sequence[RunningProcess], none: CheckResult) -> CheckResult:
     """How many live, and their releases: during an upgrade there are several."""
     alive = [process for process in registered if process.alive]
     releases = ", ".join(sorted({process.version for process in alive}))
-    return Finding(none.name, "ok", f"{len(alive)} alive ({releases})") if alive else none
+    return CheckResult(none.name, "ok", f"{len(alive)} alive ({releases})") if alive else none
 
 
-async def _books(database: Database, _: Settings) -> list[Finding]:
+async def _books(database: Database, _: Settings) -> list[CheckResult]:
     """The last 24 hours, all that is open, and one past day in turn."""
     checkup = await check_books(database)
     found = await _findings(database, checkup.recent, "in 24 hours")
     if checkup.past is not None:
         found += await _findings(database, checkup.past.books, f"on {checkup.past.day}")
     remedy = "switchboard doctor --full, to see what contradicts itself"
-    return found + [Finding(f"books of {day}", "error", "they do not balance", remedy) for day in checkup.unbalanced]
+    return found + [
+        CheckResult(f"books of {day}", "error", "they do not balance", remedy) for day in checkup.unbalanced
+    ]
 
 
-async def _all_books(told: Told, database: Database, _: Settings) -> list[Finding]:
+async def _all_books(told: Told, database: Database, _: Settings) -> list[CheckResult]:
     books = await audit_books(database, told=lambda checked: told(_of_day(checked)))
     return await _findings(database, books, "in all")
 
@@ -612,45 +624,49 @@ def _of_day(checked: DayBooks) -> str:
     return f"books of {checked.day}: {_many(books.messages.accepted, 'message')}, {wrong[0] if wrong else 'good'}"
 
 
-async def _balancing(database: Database, _: Settings) -> list[Finding]:
+async def _balancing(database: Database, _: Settings) -> list[CheckResult]:
     kept = await kept_books(database)
     if not kept.stale:
         return []
     since = "never" if kept.at is None else f"last at {kept.at:%Y-%m-%d %H:%M:%S %Z}"
-    return [Finding("balance", "warning", f"no worker balances the books: {since}", "see whether a worker is running")]
+    return [
+        CheckResult("balance", "warning", f"no worker balances the books: {since}", "see whether a worker is running")
+    ]
 
 
-async def _findings(database: Database, books: Books, when: str) -> list[Finding]:
+async def _findings(database: Database, books: Books, when: str) -> list[CheckResult]:
     # Paused lanes are told of by `_waiting`: they wait for a person, and nothing is wrong with the books.
     paused = {str(lane["lane"]) for lane in await lanes.list_lanes(database, ("paused",))}
     problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
     found = [_balanced("messages", books.messages, when), _balanced("targets", books.targets, when)]
     remedy = "keep a backup (switchboard db backup), then report this with the output of `switchboard explain ID`"
-    return found + [Finding("books", "error", problem, remedy) for problem in problems[:_MANY]]
+    return found + [CheckResult("books", "error", problem, remedy) for problem in problems[:_MANY]]
 
 
-def _balanced(what: str, balance: Balance, when: str) -> Finding:
+def _balanced(what: str, balance: Balance, when: str) -> CheckResult:
     b = balance
     names: tuple[str, ...] = ("in_flight", "answered", "declined", "dead", "cancelled", "held")
     names += ("history",) if b.history else ()
     became = " + ".join(f"{getattr(b, name)} {name.replace('_', ' ')}" for name in names)
     if b.difference == 0:
-        return Finding(f"books: {what}", "ok", f"{b.accepted} accepted = {became}, {when}")
+        return CheckResult(f"books: {what}", "ok", f"{b.accepted} accepted = {became}, {when}")
     remedy = "restore an earlier backup, or report this: nothing must ever be missing"
-    return Finding(f"books: {what}", "error", f"{b.accepted} accepted {when}, but {became}: {b.difference:+d}", remedy)
+    return CheckResult(
+        f"books: {what}", "error", f"{b.accepted} accepted {when}, but {became}: {b.difference:+d}", remedy
+    )
 
 
-async def _waiting(database: Database, _: Settings) -> list[Finding]:
+async def _waiting(database: Database, _: Settings) -> list[CheckResult]:
     """What waits for a person: no fault of the installation, but nobody should have to stumble on it."""
     found = [
-        Finding("paused lane", "warning", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
+        CheckResult("paused lane", "warning", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
         for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]
     ]
     for state, count in (await outbox.count_unsent(database)).items():
         remedy = f"switchboard outbox list --state {state}, then resend what should be sent again"
-        found.append(Finding(f"{state} replies", "warning", f"{_many_replies(count)} {_UNSENT[state]}", remedy))
+        found.append(CheckResult(f"{state} replies", "warning", f"{_many_replies(count)} {_UNSENT[state]}", remedy))
     if asked := (await approvals.count(database)).approvals:
-        found.append(Finding("approvals", "warning", f"{asked} to be decided", "switchboard approvals list"))
+        found.append(CheckResult("approvals", "warning", f"{asked} to be decided", "switchboard approvals list"))
     if pending := await dead_letters.count_pending(database):
-        found.append(Finding("dead letters", "warning", f"{pending} to be handled", "switchboard dlq list"))
+        found.append(CheckResult("dead letters", "warning", f"{pending} to be handled", "switchboard dlq list"))
     return found

@@ -40,7 +40,7 @@ from switchboard.store import (
     strangers,
 )
 from switchboard.store.database import Database
-from switchboard.store.dead_letters import DeadLetterReport, Untold
+from switchboard.store.dead_letters import DeadLetterReport, UntoldMessage
 
 log = structlog.get_logger(__name__)
 
@@ -191,7 +191,7 @@ class DeadLetterMaintenance:
         untold = await dead_letters.untold(self._database, since, _AT_ONCE)
         return sum([await self._tell(message) for message in untold])
 
-    async def _tell(self, message: Untold) -> bool:
+    async def _tell(self, message: UntoldMessage) -> bool:
         envelope = whole_envelope(Original(message.raw, message.media_type, message.envelope))
         channel = self._channels[message.channel]
         sign = "unreadable" if envelope is None else channel.automatic(envelope)

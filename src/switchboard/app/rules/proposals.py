@@ -40,7 +40,7 @@ _TOLD: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProposedRule:
     """One rule to try: a new one of `team_id`, or with `rule_id` that rule with the parts of `fields` changed."""
 
     fields: JsonMapping
@@ -108,7 +108,7 @@ def patched(rule: Rule, fields: JsonMapping, edit: Edit) -> list[RuleChange]:
     return [] if draft_of(after) == draft_of(rule) else [RuleChange(rule, edit.stamp(after))]
 
 
-async def from_wanted(runtime: Runtime, wanted: Iterable[Wanted], edit: Edit) -> Proposed:
+async def from_wanted(runtime: Runtime, wanted: Iterable[ProposedRule], edit: Edit) -> Proposed:
     """Several single changes together. Raises NotFound, InvalidInput."""
     version, changes = runtime.rule_book.rules.version, list[RuleChange]()
     for one in wanted:

@@ -19,7 +19,7 @@ from switchboard.app.messages.explain import ExplainedStep, explained_trail
 from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import (
     Proposed,
-    Wanted,
+    ProposedRule,
     edit_by,
     from_document,
     from_wanted,
@@ -98,7 +98,7 @@ class Proposal:
     """Rules to try: a rule file, or single changes; with neither, the rules in force."""
 
     document: object = None
-    changes: Sequence[Wanted] = ()
+    changes: Sequence[ProposedRule] = ()
     may: Callable[[Collection[TeamId]], Awaitable[None]] | None = None
     """Raises Forbidden when the caller may not try rules of these teams: what changes there names others' messages."""
 

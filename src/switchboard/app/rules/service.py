@@ -2,8 +2,8 @@
 
 HTTP and MCP call `RuleService` with the caller's `Principal`, which comes from its token alone. Every edit takes the
 same path: authorize, validate, write as one version, follow it, and report the effect (warnings, blast radius). In:
-drafts and documents; out: `Written`, or Forbidden (on record), InvalidInput, Conflict. Next: `app/rules/proposals.py`,
-`store/rules.py`, `app/rules/replays.py`.
+drafts and documents; out: `WrittenRules`, or Forbidden (on record), InvalidInput, Conflict. Next:
+`app/rules/proposals.py`, `store/rules.py`, `app/rules/replays.py`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRules:
     """What an edit of several rules did, or would do. `changes` has the first 200 of `changed`.
 
     `warnings` is null if a team has too many rules to check, `blast` if it could not be computed.
@@ -193,7 +193,7 @@ class RuleService:
             return WrittenRule(rule_json(rule), self._runtime.rule_book.rules.version, (), None, fresh=False)
         return await self._one(caller, changes, order)
 
-    async def delete(self, caller: Principal, rule_id: UUID, version: int, order: Order) -> Written:
+    async def delete(self, caller: Principal, rule_id: UUID, version: int, order: Order) -> WrittenRules:
         """Remove a rule; restoring the version before brings it back. Raises as `update`."""
         await self._begin(caller, [])
         rule = await existing(self._runtime, rule_id)
@@ -210,7 +210,7 @@ class RuleService:
         if rule.version != version:
             raise await self._moved_on(rule, version)
 
-    async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> Written:
+    async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> WrittenRules:
         """Make the rules, or those of one team, what they were in a version. Raises as `import_`, and NotFound."""
         await self._begin(caller, [] if team_id is None else [team_id])
         edit = edit_by(author_of(caller))
@@ -218,7 +218,7 @@ class RuleService:
 
     async def import_(
         self, caller: Principal, document: object, cases: Sequence[object] | None, order: Order
-    ) -> Written:
+    ) -> WrittenRules:
         """Make the rules of the teams that a rule file names exactly those of the file, if its tests pass.
 
         The rules of an SOP become what the file says too, until the SOP is loaded again. Raises Forbidden when one of
@@ -238,7 +238,7 @@ class RuleService:
             await self._replays.require(cases, proposed, reach_of(self._runtime, caller))
         return proposed
 
-    async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> Written:
+    async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> WrittenRules:
         """Register or bring up to date exactly the rules of a standing operating procedure. Raises as `import_`."""
         await self._begin(caller, [])
         return await self._exactly(caller, order, lambda: self._loaded(caller, name, document))
@@ -252,7 +252,7 @@ class RuleService:
         await self.check_scope(caller, {team_id for team_id, _ in sop.drafts} | {rule.team_id for rule in present})
         return Proposed(version, sop_changes(sop, present, edit_by(author_of(caller))))
 
-    async def unload_sop(self, caller: Principal, name: str, order: Order) -> Written:
+    async def unload_sop(self, caller: Principal, name: str, order: Order) -> WrittenRules:
         """Disable all rules of a standing operating procedure. Raises Forbidden, NotFound."""
         await self._begin(caller, [])
         return await self._exactly(caller, order, lambda: self._unloaded(caller, name))
@@ -269,10 +269,12 @@ class RuleService:
         await self._runtime.rule_book.refresh()
         await self.check_scope(caller, team_ids)
 
-    async def _exactly(self, caller: Principal, order: Order, propose: Callable[[], Awaitable[Proposed]]) -> Written:
+    async def _exactly(
+        self, caller: Principal, order: Order, propose: Callable[[], Awaitable[Proposed]]
+    ) -> WrittenRules:
         """Write the proposal, unless rules were written meanwhile: then it is recomputed."""
 
-        async def attempt() -> Written:
+        async def attempt() -> WrittenRules:
             proposed = await propose()
             if order.expected_version is not None and order.expected_version != proposed.version:
                 raise MovedOn(proposed.version, order.expected_version)
@@ -286,13 +288,13 @@ class RuleService:
         assert form is not None, "a single edit cannot remove a rule"  # noqa: S101
         return WrittenRule(form, written.version, written.warnings, written.blast)
 
-    async def _write(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> Written:
+    async def _write(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRules:
         """The one way by which rules change."""
         await self.check_scope(caller, {change.rule.team_id for change in changes})
         await refuse_wrong(self._runtime, changes)
         before = self._replays.before(changes)
         version, done = await self._commit(caller, changes, order)
-        return Written(
+        return WrittenRules(
             version,
             len(done),
             first_changes(done),

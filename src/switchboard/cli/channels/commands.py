@@ -16,7 +16,7 @@ import typer
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.adding import signed_in
-from switchboard.cli.channels.connecting import Wanted, connect_new
+from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import behind, print_next, standing
 from switchboard.cli.channels.tokens import PREFIX, served_accounts, token_file
 from switchboard.cli.client import Client, ask, part
@@ -121,7 +121,7 @@ def add(  # noqa: PLR0913 - the options of a command
     """
     asking = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
     given = [*(setting or ()), *(("webhook=true",) if webhook else ())]
-    wanted = Wanted(channel, name, given, secret_file or (), secret_env or (), strangers, asking)
+    wanted = ConnectOptions(channel, name, given, secret_file or (), secret_env or (), strangers, asking)
     added = connect_new(load_settings(), wanted)
     if as_json:
         print_json(added)

@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ConnectOptions:
     """What was typed; with `asking`, what is missing is asked for. `name` None: called as its channel."""
 
     channel: str
@@ -40,7 +40,7 @@ class Wanted:
     asking: bool
 
 
-def connect_new(settings: Settings, wanted: Wanted) -> Json:
+def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
     """Sign in, and write the files of the account; what was added, for `print_next`.
 
     Raises BadParameter, ConfigurationError, Conflict, SignInRefused, Unavailable; then nothing was written.

@@ -58,7 +58,7 @@ class EntryRefusal:
 
 
 @dataclass(slots=True)
-class Tally:
+class ImportTally:
     """What became of the entries so far. Of refused ones the first thousand are kept in words, all are counted."""
 
     new: int = 0
@@ -107,7 +107,7 @@ def import_files(
     sources = find_sources(paths, kind)
     if not endpoint and any(source.kind is not SourceKind.JSONL for source in sources):
         raise typer.BadParameter("mails need the account that received them: --endpoint NAME", param_hint="--endpoint")
-    tally = Tally()
+    tally = ImportTally()
     try:
         ask(lambda client: _import(client, sources, endpoint, tally))
     except (KeyboardInterrupt, SwitchboardError):
@@ -119,7 +119,7 @@ def import_files(
     done(FAILED if tally.refused else OK)
 
 
-async def _import(client: Client, sources: Sequence[SourceFile], endpoint: str, tally: Tally) -> None:
+async def _import(client: Client, sources: Sequence[SourceFile], endpoint: str, tally: ImportTally) -> None:
     # Before anything is read: a server that is not there, or a token that opens nothing, is no matter for patience.
     await client.get("/v1/messages", {"limit": 1})
     reader = MailReader()
@@ -157,7 +157,7 @@ async def _import_file(mails: _Mails, source: SourceFile, advance: Callable[[int
             await launch(item)
 
 
-def _readable(source: SourceFile, tally: Tally) -> Iterator[SourceItem]:
+def _readable(source: SourceFile, tally: ImportTally) -> Iterator[SourceItem]:
     """The items of a file; where it cannot be read any further, that is one refusal."""
     try:
         yield from read_items(source)
@@ -167,7 +167,7 @@ def _readable(source: SourceFile, tally: Tally) -> Iterator[SourceItem]:
         tally.refuse(SourceItem(source.file, "", b""), "unreadable_file", str(error))
 
 
-def _short_enough(items: Iterable[SourceItem], tally: Tally) -> Iterator[SourceItem]:
+def _short_enough(items: Iterable[SourceItem], tally: ImportTally) -> Iterator[SourceItem]:
     for item in items:
         if item.too_long:
             tally.refuse(item, "too_large", f"it is longer than {MAX_ENTRY} bytes")
@@ -188,13 +188,13 @@ def _batches(items: Iterable[SourceItem]) -> Iterator[list[SourceItem]]:
         yield batch
 
 
-async def _submit_batch(client: Client, batch: Sequence[SourceItem], tally: Tally) -> None:
+async def _submit_batch(client: Client, batch: Sequence[SourceItem], tally: ImportTally) -> None:
     left = [item for item in batch if _is_json(item, tally)]
     while left:
         left = await patiently(partial(_submit_once, client, left, tally), tally.wait)
 
 
-async def _submit_once(client: Client, items: Sequence[SourceItem], tally: Tally) -> list[SourceItem]:
+async def _submit_once(client: Client, items: Sequence[SourceItem], tally: ImportTally) -> list[SourceItem]:
     """Hand in a batch; returns those that the server had no room for. Raises Overloaded when it had none for any."""
     body = b'{"envelopes":[' + b",".join(item.data for item in items) + b"]}"
     try:
@@ -213,7 +213,7 @@ async def _submit_once(client: Client, items: Sequence[SourceItem], tally: Tally
     return busy
 
 
-def _count(item: SourceItem, result: Json, tally: Tally) -> bool:
+def _count(item: SourceItem, result: Json, tally: ImportTally) -> bool:
     """Count what the server said of one item; False: nothing yet, it is to come again."""
     error = result.get("error")
     if error is None:
@@ -225,7 +225,7 @@ def _count(item: SourceItem, result: Json, tally: Tally) -> bool:
     return True
 
 
-def _is_json(item: SourceItem, tally: Tally) -> bool:
+def _is_json(item: SourceItem, tally: ImportTally) -> bool:
     """Whether a line may stand in a batch: one that is no JSON at all would spoil it for the others."""
     try:
         if isinstance(json.loads(item.data), dict):
@@ -247,7 +247,7 @@ class _Mails:
     client: Client
     reader: MailReader
     endpoint: str
-    tally: Tally
+    tally: ImportTally
 
     async def submit(self, item: SourceItem) -> None:
         try:
@@ -309,7 +309,7 @@ def _first(trouble: ExceptionGroup[Exception]) -> Exception:
     return next((one for one in trouble.exceptions if isinstance(one, SwitchboardError)), trouble)
 
 
-def _summary(tally: Tally) -> JsonObject:
+def _summary(tally: ImportTally) -> JsonObject:
     return {
         "new": tally.new,
         "duplicates": tally.duplicates,
@@ -318,7 +318,7 @@ def _summary(tally: Tally) -> JsonObject:
     }
 
 
-def _show(tally: Tally) -> None:
+def _show(tally: ImportTally) -> None:
     console = out()
     console.print(_counts(tally))
     if tally.refusals:
@@ -332,7 +332,7 @@ def _show(tally: Tally) -> None:
         console.print(f"… and {tally.refused.total() - len(tally.refusals)} more")
 
 
-def _counts(tally: Tally) -> RenderableType:
+def _counts(tally: ImportTally) -> RenderableType:
     reasons = [(f"  {code}", count) for code, count in tally.refused.most_common()]
     rows = [("new", tally.new), ("duplicates", tally.duplicates), ("refused", tally.refused.total()), *reasons]
     return table("", "", rows=rows)

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import typer
 
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.channels.connecting import Wanted, connect_new
+from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next
 from switchboard.cli.init.discovery import Discovery, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
@@ -59,7 +59,7 @@ class _Wanted:
     test: bool
     ask: bool
     channel: str | None
-    account: Wanted
+    account: ConnectOptions
 
 
 def init(  # noqa: PLR0913 - the options of a command
@@ -99,7 +99,7 @@ def init(  # noqa: PLR0913 - the options of a command
     ask = not (yes or as_json)
     if ask and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("not a terminal: pass --yes", param_hint="--yes")
-    account = Wanted("", None, setting or (), secret_file or (), secret_env or (), None, ask)
+    account = ConnectOptions("", None, setting or (), secret_file or (), secret_env or (), None, ask)
     wanted = _Wanted(directory, model, url, key_env, butler, workspace, test, ask, channel, account)
     _check(wanted)
     require_new(directory, (SETTINGS, TEAM.parent))

@@ -21,7 +21,7 @@ import typer
 
 from switchboard.app.settings import load_settings
 from switchboard.cli.client import ServerPlace, find_server
-from switchboard.cli.messages.exchange import Exchange, Line
+from switchboard.cli.messages.exchange import ChatLine, Exchange
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
 from switchboard.cli.messages.talk import MessageProgress, conclude, local_endpoint, local_user, new_id, written
@@ -116,7 +116,7 @@ class _Talk:
             return max([code, *(runner.run(self._end(sent, patient=keyboard is None)) for sent in self.asked)])
 
     async def _one(self, text: str, keyboard: Keyboard | None) -> int:
-        line = Line(self.session, text, new_id())
+        line = ChatLine(self.session, text, new_id())
         async with Exchange(self.place, self.speaker, line, screen(as_json=self.as_json)) as exchange:
             sent = _Sent(exchange, await exchange.send(), monotonic() + self.wait)
             answer = await self._followed(sent, keyboard)

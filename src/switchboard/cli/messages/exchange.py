@@ -53,7 +53,7 @@ _CLOSED: Final[Mapping[int, type[SwitchboardError]]] = {1008: Unauthenticated, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ChatLine:
     """What is said, in which session. Whatever has the same `key` is the same message."""
 
     session: str
@@ -68,7 +68,7 @@ class Exchange:
     `async with`: nothing is shown twice.
     """
 
-    def __init__(self, place: ServerPlace, speaker: Json | None, line: Line, take: Take) -> None:
+    def __init__(self, place: ServerPlace, speaker: Json | None, line: ChatLine, take: Take) -> None:
         self._place = place
         self._speaker = speaker
         self._line = line

@@ -19,7 +19,7 @@ from switchboard.app.messages.blobs import Uploaded
 from switchboard.app.messages.connectors import LeasedReply
 from switchboard.app.messages.explain import Explanation
 from switchboard.app.messages.quarantine import Put, Quarantined, QuarantinedDetail
-from switchboard.app.messages.views import AgentView, MessageDetail, MessageView, Replies, TeamView
+from switchboard.app.messages.views import AgentView, MessageDetail, MessageReplies, MessageView, TeamView
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState, PartState
 from switchboard.domain.routing import SystemId, TeamId
@@ -29,9 +29,9 @@ __all__ = [
     "AccountLease",
     "Explanation",
     "MessageDetail",
+    "MessageReplies",
     "Put",
     "QuarantinedDetail",
-    "Replies",
     "TeamView",
     "Uploaded",
 ]

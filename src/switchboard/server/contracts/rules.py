@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from switchboard.app.messages.views import RuleView
 from switchboard.app.rules.records import ChangeView, DiffView, Linted, VersionView
 from switchboard.app.rules.replays import DryRun
-from switchboard.app.rules.service import Written
+from switchboard.app.rules.service import WrittenRules
 from switchboard.core.routing.backtest import Blast, Receivers
 from switchboard.core.routing.check import MAX_PRIORITY
 from switchboard.core.routing.draft import DRAFT_KEYS, MAX_FILTERS, MAX_VALUES
@@ -25,7 +25,7 @@ from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
 from switchboard.server.contracts.messages import Body, Id, Line, ResponseBody, System, Team, Word
 
-__all__ = ["DiffView", "DryRun", "Linted", "VersionView", "Written"]
+__all__ = ["DiffView", "DryRun", "Linted", "VersionView", "WrittenRules"]
 
 Version = Annotated[int, Field(ge=0, le=2**53)]
 Priority = Annotated[int, Field(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.accounts import AccountId, Holder, Wanted
+from switchboard.app.messages.accounts import AccountId, Holder, LeaseQuery
 from switchboard.server.contracts.messages import (
     AccountLease,
     AccountLeaseBody,
@@ -38,7 +38,7 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
     """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
     account = AccountId(body.channel, body.endpoint)
-    holder, wanted = Holder(body.instance_id, body.restarted), Wanted(body.answering, body.recent_s)
+    holder, wanted = Holder(body.instance_id, body.restarted), LeaseQuery(body.answering, body.recent_s)
     return answer(await parts.accounts.lease(caller, account, holder, wanted))
 
 

@@ -15,7 +15,15 @@ from switchboard.app.access import Principal
 from switchboard.app.messages.explain import explain
 from switchboard.app.messages.views import Stopping
 from switchboard.domain.shown import MessageState
-from switchboard.server.contracts.messages import Cursor, Explanation, Limit, MessageDetail, MessagePage, Replies, Word
+from switchboard.server.contracts.messages import (
+    Cursor,
+    Explanation,
+    Limit,
+    MessageDetail,
+    MessagePage,
+    MessageReplies,
+    Word,
+)
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Responses, answer, needs, operation, page
 
@@ -81,7 +89,9 @@ async def explain_message(caller: Operator, parts: Parts, request_id: UUID) -> R
     return answer(await explain(parts.switchboard.runtime, request_id))
 
 
-@router.get("/{request_id}/replies", **operation("get_message_replies", "Get the replies to a message", Replies, 404))
+@router.get(
+    "/{request_id}/replies", **operation("get_message_replies", "Get the replies to a message", MessageReplies, 404)
+)
 async def get_replies(
     request: Request, caller: Caller, parts: Parts, request_id: UUID, wait_s: Wait = 0, seen: Seen = 0
 ) -> Response:

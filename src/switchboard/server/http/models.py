@@ -11,7 +11,7 @@ from uuid import UUID
 from fastapi import Depends, Query, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.classification.corrections import Corrected, Wish
+from switchboard.app.classification.corrections import CorrectionResult, Wish
 from switchboard.app.classification.log import ClassificationFilter
 from switchboard.app.classification.spending import By, ModelsView, UsageView
 from switchboard.server.contracts.dead_letters import Moment
@@ -82,7 +82,7 @@ async def list_cases(
 
 @router.post(
     "/messages/{request_id}/correction",
-    **operation("correct_classification", "Correct a classification", Corrected, 404, 409),
+    **operation("correct_classification", "Correct a classification", CorrectionResult, 404, 409),
 )
 async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
     """A model had chosen wrongly: this butler or team gets it too, unless it has it already, or with `only_note`."""

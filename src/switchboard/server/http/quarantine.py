@@ -8,7 +8,7 @@ from uuid import UUID
 from fastapi import Depends, Response
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.quarantine import BadEvent, Wanted, decoded
+from switchboard.app.messages.quarantine import BadEvent, QuarantineFilter, decoded
 from switchboard.server.contracts.messages import (
     Cursor,
     Discarded,
@@ -46,7 +46,7 @@ async def list_quarantine(  # noqa: PLR0913, PLR0917 - one parameter per filter 
     cursor: Cursor | None = None,
 ) -> Response:
     """Newest first, without the bytes; a connector sees its endpoint. `replay`: only what is to be submitted again."""
-    wanted = Wanted(channel, endpoint, replay)
+    wanted = QuarantineFilter(channel, endpoint, replay)
     return answer(page("events", await parts.quarantine.list(caller, wanted, limit=limit, cursor=cursor)))
 
 

@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.intake import ErrorDetail, refused
-from switchboard.app.rules.proposals import Wanted
+from switchboard.app.rules.proposals import ProposedRule
 from switchboard.app.rules.replays import Proposal, ReplayProgress, ReplayQuestion, ReplaySpan
 from switchboard.core.routing.backtest import NEWEST
 from switchboard.core.routing.draft import parse_facts
@@ -117,4 +117,4 @@ def _line(found: object) -> bytes:
 
 def proposal_of(body: BacktestBody, may: Callable[[Collection[TeamId]], Awaitable[None]]) -> Proposal:
     """What the body of a backtest proposes; `may` raises Forbidden for teams that are not the caller's."""
-    return Proposal(body.document, [Wanted(one.fields(), one.team_id, one.rule_id) for one in body.changes], may)
+    return Proposal(body.document, [ProposedRule(one.fields(), one.team_id, one.rule_id) for one in body.changes], may)

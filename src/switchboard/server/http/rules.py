@@ -27,7 +27,7 @@ from switchboard.server.contracts.rules import (
     SopBody,
     SopList,
     Version,
-    Written,
+    WrittenRules,
     WrittenRuleView,
 )
 from switchboard.server.http.parameters import router_of
@@ -71,14 +71,14 @@ async def create_rule(caller: Editor, parts: Parts, body: NewRuleBody) -> Respon
     return answer(written, 201 if written.fresh and not body.dry_run else 200)
 
 
-@router.post("/rules/restore", **operation("restore_rules", "Restore a version of the rules", Written, 404, 409))
+@router.post("/rules/restore", **operation("restore_rules", "Restore a version of the rules", WrittenRules, 404, 409))
 async def restore_rules(caller: Editor, parts: Parts, body: RestoreBody) -> Response:
     """As a new version: the rules, or those of one team, become what they were. Teams and members stay."""
     order = Order(body.reason, body.expected_version, body.dry_run)
     return answer(await parts.rules.restore(caller, body.version, body.team_id, order))
 
 
-@router.post("/rules/import", **operation("import_rules", "Import a rule file", Written, 409))
+@router.post("/rules/import", **operation("import_rules", "Import a rule file", WrittenRules, 409))
 async def import_rules(caller: Editor, parts: Parts, body: ImportBody) -> Response:
     """The rules of the teams it names become exactly those of the file; with `tests`, only if all of them pass."""
     cases = None if body.tests is None else body.tests.cases
@@ -104,7 +104,7 @@ async def update_rule(caller: Editor, parts: Parts, rule_id: UUID, body: RulePat
     return answer(await change_rule(parts, caller, rule_id, body))
 
 
-@router.delete("/rules/{rule_id}", **operation("delete_rule", "Delete a rule", Written, 404, 409))
+@router.delete("/rules/{rule_id}", **operation("delete_rule", "Delete a rule", WrittenRules, 404, 409))
 async def delete_rule(
     caller: Editor, parts: Parts, rule_id: UUID, version: Version, reason: Line, *, dry_run: bool = False
 ) -> Response:
@@ -129,13 +129,13 @@ async def list_sops(parts: Parts, reach: Within, limit: Limit = 100, cursor: Cur
     return answer(page("sops", await parts.records.sops(reach, limit=limit, cursor=cursor)))
 
 
-@router.put("/sops/{name:path}", **operation("load_sop", "Load an SOP", Written, 409))
+@router.put("/sops/{name:path}", **operation("load_sop", "Load an SOP", WrittenRules, 409))
 async def load_sop(caller: Editor, parts: Parts, name: Word, body: SopBody) -> Response:
     """Registers or brings up to date exactly its own rules; loading the same again changes nothing."""
     return answer(await parts.rules.load_sop(caller, name, body.document, Order(body.reason, dry_run=body.dry_run)))
 
 
-@router.delete("/sops/{name:path}", **operation("unload_sop", "Unload an SOP", Written, 404, 409))
+@router.delete("/sops/{name:path}", **operation("unload_sop", "Unload an SOP", WrittenRules, 404, 409))
 async def unload_sop(caller: Editor, parts: Parts, name: Word, reason: Line, *, dry_run: bool = False) -> Response:
     """Disables all of its rules; loading it again enables them."""
     return answer(await parts.rules.unload_sop(caller, name, Order(reason, dry_run=dry_run)))

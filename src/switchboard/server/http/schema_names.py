@@ -40,7 +40,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "CaseFile": "RouteTestPage",
     "CaseView": "RouteTest",
     "ChangeView": "RuleChange",
-    "Corrected": "CorrectionResult",
     "DeadLetterFilterBody": "DeadLetterFilter",
     "DiffAnswer": "RuleDiff",
     "Difference": "RoutingDifference",
@@ -55,7 +54,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "HeartbeatBody": "ConnectorHeartbeat",
     "Linted": "LintResult",
     "Logged": "Classification",
-    "LookedAt": "ConsideredRule",
     "MadeDelivery": "CreatedDelivery",
     "ModelsView": "ModelList",
     "MoveBody": "EndpointRequest",
@@ -69,7 +67,6 @@ _NAMES: Final[Mapping[str, str]] = {
     "QuarantinedDetail": "QuarantinedEventDetail",
     "Read": "ClassificationLogEntry",
     "ReceiptBody": "Receipt",
-    "Replies": "MessageReplies",
     "ReplyView": "MessageReply",
     "Rerouted": "RerouteResult",
     "Resumed": "ResumedLane",
@@ -83,13 +80,12 @@ _NAMES: Final[Mapping[str, str]] = {
     "TestAnswer": "TestResults",
     "TestsBody": "TestFile",
     "TokenIssued": "IssuedToken",
-    "Totals": "UsageTotals",
     "UsageView": "UsageReport",
     "VersionPage": "RulesVersionPage",
     "VersionView": "RulesVersionDetail",
     "WrittenRule": "CreatedRule",
     "WrittenRuleView": "RuleEdit",
-    "Written": "RulesEdit",
+    "WrittenRules": "RulesEdit",
 }
 _ENDINGS: Final = (("View", ""), ("List", "Page"), ("Body", "Request"), ("Answer", "Result"))
 

@@ -25,7 +25,7 @@ from switchboard.app.access import Action, Principal
 from switchboard.app.messages.chat import PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolUse, Waiting
-from switchboard.app.messages.views import Replies, ReplyView
+from switchboard.app.messages.views import MessageReplies, ReplyView
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
     Forbidden,
@@ -89,7 +89,7 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class GatewayCaller:
     """Who is connected, and for whom it speaks. `authorization` is looked at again and again: tokens are revoked.
 
     `given` null: it decides about approvals, and chats with nobody.
@@ -107,7 +107,7 @@ class Caller:
         return self.given
 
 
-class Outgoing:
+class OutgoingFrames:
     """The way to the client: one frame after the other, and the next when there is room for it."""
 
     def __init__(self, socket: WebSocket) -> None:
@@ -170,7 +170,9 @@ def unknown_method(name: str) -> InvalidInput:
 class GatewayConnection:
     """One client."""
 
-    def __init__(self, parts: Services, streams: ChatStreams, socket: WebSocket, out: Outgoing, caller: Caller) -> None:
+    def __init__(
+        self, parts: Services, streams: ChatStreams, socket: WebSocket, out: OutgoingFrames, caller: GatewayCaller
+    ) -> None:
         self._parts = parts
         self._streams = streams
         self._socket = socket
@@ -377,7 +379,7 @@ class GatewayConnection:
                 stream = await self._parts.streams.open(principal, request_id, place())
                 async with aclosing(stream.follow(self._gone, _LONGEST_S, allowed)) as events:
                     async for event in events:
-                        if isinstance(event.data, Replies):
+                        if isinstance(event.data, MessageReplies):
                             return _Settled(await self._parts.chats.outcome(request_id, event.data), event.id)
                         await tell(event)
                 if not await allowed():

@@ -32,7 +32,14 @@ from switchboard.server.contracts.gateway import (
 )
 from switchboard.server.http.errors import error_response
 from switchboard.server.http.services import Services
-from switchboard.server.ws.connection import Caller, GatewayConnection, Gone, Outgoing, read_params, read_request
+from switchboard.server.ws.connection import (
+    GatewayCaller,
+    GatewayConnection,
+    Gone,
+    OutgoingFrames,
+    read_params,
+    read_request,
+)
 from switchboard.server.ws.protocol import FRAME_BYTES, HEARTBEAT_S
 from switchboard.server.ws.streams import KEEP_S, ChatStreams
 
@@ -76,7 +83,7 @@ class GatewayEndpoint:
             await socket.send_denial_response(error_response(error))
             return
         await socket.accept()
-        out = Outgoing(socket)
+        out = OutgoingFrames(socket)
         try:
             caller = await self._first(socket, out)
         except Gone:
@@ -95,7 +102,7 @@ class GatewayEndpoint:
                 code="foreign_origin",
             )
 
-    async def _first(self, socket: WebSocket, out: Outgoing) -> Caller | None:
+    async def _first(self, socket: WebSocket, out: OutgoingFrames) -> GatewayCaller | None:
         """Who connects, by the token in the first frame; None: the connection is closed."""
         request: RequestFrame | None = None
         try:
@@ -115,7 +122,7 @@ class GatewayEndpoint:
             return None
         return caller
 
-    async def _caller(self, request: RequestFrame, socket: WebSocket) -> Caller:
+    async def _caller(self, request: RequestFrame, socket: WebSocket) -> GatewayCaller:
         if request.method != "connect":
             raise Unauthenticated("the first request must be connect, with a token")
         params = read_params(ConnectParams, request)
@@ -126,7 +133,7 @@ class GatewayEndpoint:
         connections: Connections = state["connections"]
         connections.admitted(state["connection"], operator=principal.role == "operator")
         state["connection"].admit()
-        return Caller(principal, speaker, authorization)
+        return GatewayCaller(principal, speaker, authorization)
 
     async def _speaker(self, principal: Principal, given: SpeakerBody | None) -> Speaker | None:
         """For whom it speaks; None: it is here for approvals alone. Raises Forbidden, InvalidInput."""
@@ -135,7 +142,7 @@ class GatewayEndpoint:
         wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
         return await self._parts.chats.speaker(principal, wanted)
 
-    def _welcome(self, caller: Caller) -> Welcome:
+    def _welcome(self, caller: GatewayCaller) -> Welcome:
         return Welcome(PROTOCOL, caller.principal.name, caller.given, FRAME_BYTES, HEARTBEAT_S, KEEP_S)
 
 
