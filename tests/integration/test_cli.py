@@ -262,11 +262,11 @@ def test_what_explain_is_asked_wrongly(cli: Cli) -> None:
         in (cli.run("explain", "--facts", "channel=api", "sender=b")[2])
     )
     assert "'a' must be KEY=VALUE" in cli.run("explain", "--facts", "a", "b")[2]
-    assert "'nonsense' is no id: give the id of a message" in cli.run("explain", "nonsense")[2]
+    assert "'nonsense' is not an id: give the id of a message" in cli.run("explain", "nonsense")[2]
 
 
 def test_wrong_contacts_events_and_accounts_are_told_where_the_right_ones_are(cli: Cli) -> None:
-    assert "'77' is no id: give the id of a contact, or" in cli.run("pairing", "approve", "77")[2]
+    assert "'77' is not an id: give the id of a contact, or" in cli.run("pairing", "approve", "77")[2]
     assert "(at least 4), as `switchboard quarantine list`" in cli.run("quarantine", "show", "nope")[2]
     assert "no contact has an id that begins with 0000" in cli.run("pairing", "approve", "0000")[2]
     assert "no event in quarantine has an id that begins with 0000" in cli.run("quarantine", "show", "0000")[2]

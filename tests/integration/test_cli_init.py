@@ -210,7 +210,7 @@ def test_three_questions_on_a_terminal(tmp_path: Path) -> None:
         screen.type("7\n")
         screen.expect("a number from 0 to")
         screen.type("\n")
-        screen.expect("What is the butler called? [butler]")
+        screen.expect("What should the butler be called? [butler]")
         screen.type("Big Bot!\n")
         screen.expect("such as big-bot")
         screen.type("jeeves\n")

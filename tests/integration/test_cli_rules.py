@@ -265,6 +265,7 @@ def test_cases_that_fail_say_why(cli: Cli, tmp_path: Path) -> None:
     cli.json("rules", "update", rules(cli)["chat"]["rule_id"], "--to", "System1/diary", *WHY)
     assert cli.says("rules", "test", file) == "all 2 cases passed\n"
     assert cli.json("rules", "test", write(tmp_path / "bad.yaml", "cases: 1"), code=1)["error"]["field"]
+    assert "other.yaml has no cases" in cli.run("rules", "test", write(tmp_path / "other.yaml", "systems: []"))[2]
     rule_file = write(tmp_path / "rules.json", {"format": "switchboard.rules.v1", "teams": {}})
     assert "is a rule file" in cli.json("rules", "test", rule_file, code=1)["error"]["message"]
 

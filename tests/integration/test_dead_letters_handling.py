@@ -162,7 +162,7 @@ async def test_a_bulk_reroute_beyond_the_reach_is_one_audited_refusal(database_u
         rows = await parts.database.rows("select action, detail from audit order by audit_id")
         assert [row["action"] for row in rows] == ["refused:dead_letters"] * 2
         assert rows[0]["detail"] == {"role": "agent", "teams": ["sales", "stock"], "to": "System1/spare"}
-        with pytest.raises(InvalidInput, match="there is no path to") as unknown:
+        with pytest.raises(InvalidInput, match="does not exist or cannot be reached") as unknown:
             await service.bulk(OPERATOR, _with(away, to=to("System1/gone")))
         assert (unknown.value.code, unknown.value.field) == ("unknown_target", "to")
 

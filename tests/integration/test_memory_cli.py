@@ -121,7 +121,7 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         [summary] = cli.json("memory", "list", "--summaries")["summaries"]
         assert ": 1 message restored" in cli.says("memory", "restore", summary["summary_id"])
         assert "a summary has no author" in cli.run("memory", "list", "--summaries", "--author", ANN)[2]
-        assert "'noor' is no id: give the whole id of a fact, as" in cli.run("memory", "forget", "noor")[2]
+        assert "'noor' is not an id: give the whole id of a fact, as" in cli.run("memory", "forget", "noor")[2]
         assert "give the whole id of a summary, as" in cli.run("memory", "restore", "noor")[2]
 
     await asyncio.to_thread(commands)

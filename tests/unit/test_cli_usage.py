@@ -14,7 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 from switchboard import __version__
 from switchboard.cli.doctor import summary
 from switchboard.cli.main import COMMANDS, command_line, main
-from switchboard.cli.output import INTERRUPTED
+from switchboard.cli.output import INTERRUPTED, one_of
+from switchboard.domain.errors import NotFound
 
 _NAME = re.compile(r"|[A-Z]+(-[A-Z]+)*(\[?=[A-Z]+\]?)?|[a-z0-9_.-]+(\|[a-z0-9_.-]+)+")
 """None for a flag; ID; KEY=VALUE; api|cli."""
@@ -79,6 +80,10 @@ def test_help_is_shown_as_it_is_written(noun: str) -> None:
         (["messages", "list", "--no-such-option"], "No such option: --no-such-option"),
         (["nothing"], "No such command 'nothing'."),
         (["rules", "nothing"], "No such command 'nothing'."),
+        (["up", "--port", "many"], "Invalid value for '--port': it must be a whole number"),
+        (["up", "--port", "99999"], "Invalid value for '--port': it must be at most 65535"),
+        (["work", "--concurrency", "0"], "Invalid value for '--concurrency': it must be at least 1"),
+        (["send", "x", "--wait", "long"], "Invalid value for '--wait': it must be a number"),
     ],
 )
 def test_usage_errors_are_said_plainly_and_as_json(
@@ -98,6 +103,21 @@ def test_nothing_to_say_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_version_is_an_option_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "--version") == (0, f"switchboard {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("dairy", "; did you mean System1/diary?"),
+        ("System1/dairy", "; did you mean System1/diary?"),
+        ("xyz", "; there are: System1/diary, System4/root"),
+    ],
+)
+def test_a_name_that_is_not_there_gets_those_that_are(name: str, hint: str) -> None:
+    rows = [{"system_id": "System1/diary"}, {"system_id": "System4/root"}]
+    with pytest.raises(NotFound) as refused:
+        one_of(rows, "system_id", name, "agent")
+    assert refused.value.message == f"there is no agent '{name}'{hint}"
 
 
 @pytest.mark.parametrize(

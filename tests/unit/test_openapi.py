@@ -142,6 +142,12 @@ def test_the_page_links_every_document_for_machines(openapi: Mapping[str, Any]) 
     assert linked == ["/openapi.json", *(path for path in openapi["paths"] if path.startswith("/schemas/"))]
 
 
+def test_code_in_descriptions_is_set_as_code_and_nothing_else_as_html() -> None:
+    get = {"tags": ["a"], "description": "Without `payload.raw`, <b>", "responses": {"200": {"description": "Done."}}}
+    page = docs_page({"info": {"title": "T", "version": "1"}, "paths": {"/x": {"get": get}}})
+    assert "<p>Without <code>payload.raw</code>, &lt;b&gt;</p>" in page
+
+
 def test_every_route_refuses_parameters_that_it_does_not_know() -> None:
     routes = [route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute)]
     assert routes

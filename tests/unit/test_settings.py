@@ -45,6 +45,7 @@ def test_what_is_wrong_in_the_file(tmp_path: Path, text: str, said: str) -> None
         ("SWITCHBOARD_PORT", "x", "Input should be a valid integer"),
         ("SWITCHBOARD_TURN__TIMEOUT", "0", "greater than 0"),
         ("SWITCHBOARD_CHANNELS", "doorbell", "must be JSON"),
+        ("SWITCHBOARD_CONFIG", "1", "unknown setting"),
         ("SWITCHBOARD_PROT", "1", "unknown setting; did you mean SWITCHBOARD_PORT?"),
     ],
 )

@@ -505,11 +505,12 @@ def load_settings(path: Path | None = None) -> Settings:
 
 def _refuse_unknown_variables() -> None:
     """A misspelt variable would be a setting that silently does not count."""
-    known = {_PREFIX + name.upper() for name in Settings.model_fields} | _NOT_SETTINGS
+    known = {name.upper() for name in Settings.model_fields} | {name.removeprefix(_PREFIX) for name in _NOT_SETTINGS}
     for name in os.environ:
-        if name.startswith(_PREFIX) and name.partition("__")[0] not in known:
-            meant = get_close_matches(name, known, 1)
-            hint = f"; did you mean {meant[0]}?" if meant else ""
+        word = name.removeprefix(_PREFIX)
+        if name != word and word.partition("__")[0] not in known:
+            meant = get_close_matches(word, known, 1)
+            hint = f"; did you mean {_PREFIX}{meant[0]}?" if meant else ""
             raise ConfigurationError(f"environment variable {name}: unknown setting{hint}")
 
 

@@ -48,7 +48,7 @@ def show_entry(
     """Show one entry in full."""
     digits = entry_id.replace("-", "").lower()
     if not _BEGINNING.fullmatch(digits):
-        raise typer.BadParameter(f"{entry_id!r} is no id; see `switchboard audit list`", param_hint="ID")
+        raise typer.BadParameter(f"{entry_id!r} is not an id; see `switchboard audit list`", param_hint="ID")
     # What has a lower id than the next one: the newest of these is it, if there is one that begins so.
     after = UUID(int=min(int(digits.ljust(32, "f"), 16) + 1, 2**128 - 1))
     entries = ask(lambda client: client.get("/v1/audit", {"limit": 2, "cursor": str(after)}))["entries"]

@@ -53,7 +53,7 @@ def check_id(given: str, kind: Kind) -> str:
     if not _BEGINNING.fullmatch(given):
         words = _WORDS[kind]
         raise typer.BadParameter(
-            f"{given!r} is no id: give the id of {_a(words)}, or its first characters (at least 4), as "
+            f"{given!r} is not an id: give the id of {_a(words)}, or its first characters (at least 4), as "
             f"`switchboard {words.listed}` shows them",
             param_hint="ID",
         )
@@ -66,7 +66,7 @@ def whole_id(kind: Literal["fact", "summary"], given: str) -> UUID:
         return UUID(given)
     except ValueError:
         raise typer.BadParameter(
-            f"{given!r} is no id: give the whole id of a {kind}, as `switchboard {_LISTED[kind]}` shows it",
+            f"{given!r} is not an id: give the whole id of a {kind}, as `switchboard {_LISTED[kind]}` shows it",
             param_hint="ID",
         ) from None
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -56,6 +57,8 @@ _WIDEST: Final = 24
 _LAST: Final = 16
 """Cells that the last column must have in the first line, else it goes to the second, if nobody says more."""
 _GAP: Final = "  "
+_FEW: Final = 8
+"""Names that an error lists when none of them is like the one given."""
 
 STATE_STYLES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -82,6 +85,16 @@ STATE_STYLES: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(("dead", "failed", "error", "offline", "missing", "unknown", "quarantined"), "red"),
 }
+
+
+_PLAINLY: Final = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, .*", "it must be a whole number"),
+    ("Input should be a valid number, .*", "it must be a number"),
+    ("Input should be greater than or equal to ", "it must be at least "),
+    ("Input should be less than or equal to ", "it must be at most "),
+)
+"""What pydantic says of a value of the command line, and what is said instead."""
 
 
 class NoServer(SwitchboardError):
@@ -115,7 +128,7 @@ def report(error: SwitchboardError, *, as_json: bool = False) -> int:
 
 def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
     """Say on stderr how the command is to be called (with `as_json` also on stdout); returns the exit code."""
-    message = error.format_message().replace("Value error, ", "").strip()
+    message = _plain(error.format_message())
     if not message:  # a noun alone: its help has been shown
         return error.exit_code
     if as_json:
@@ -125,6 +138,13 @@ def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
     if context is not None:
         errors().print(f"{context.get_usage()}; more: {context.command_path} -h", style="dim", soft_wrap=True)
     return error.exit_code
+
+
+def _plain(message: str) -> str:
+    """What Typer says, without the words of pydantic, which checks the values."""
+    for theirs, ours in _PLAINLY:
+        message = re.sub(theirs, ours, message)
+    return message.strip()
 
 
 def _sentences(error: SwitchboardError) -> str:
@@ -330,10 +350,17 @@ def one_of(rows: Iterable[Json], key: str, name: str, kind: str) -> Json:
     """The row of this name. Raises NotFound that says which there are."""
     by_name = {str(row[key]): row for row in rows}
     if name not in by_name:
-        meant = near(name, by_name)
-        hint = f"; did you mean {or_list(meant)}?" if meant else ""
-        raise NotFound(f"there is no {kind} {name!r}{hint}")
+        raise NotFound(f"there is no {kind} {name!r}{_which(name, by_name)}")
     return by_name[name]
+
+
+def _which(name: str, known: Collection[str]) -> str:
+    """The ones that `name` may mean, with or without the part before the slash; else all, if they are few."""
+    by_last = {one.rpartition("/")[2]: one for one in known}
+    meant = near(name, known) or [by_last[last] for last in near(name, by_last)]
+    if meant:
+        return f"; did you mean {or_list(meant)}?"
+    return f"; there are: {', '.join(sorted(known))}" if 0 < len(known) <= _FEW else ""
 
 
 def _cell(value: object, *, lines: bool = False) -> Text:

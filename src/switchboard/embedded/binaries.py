@@ -233,5 +233,5 @@ def explain(what: str, text: str, data_dir: Path, listen: tuple[str, int] | None
             "change its owner to the user that runs Switchboard, or choose another directory"
         )
     else:
-        cause = "its output follows"
+        return ConfigurationError(f"{what}: {text.strip()}")
     return ConfigurationError(f"{what}: {cause}\n{text.strip()}")

@@ -273,7 +273,8 @@ class Database:
             ) from error
         except _LOST as error:
             raise Unavailable(
-                f"no PostgreSQL answers at {_host_hint(url)}: {str(error) or type(error).__name__}"
+                f"no PostgreSQL answers at {_host_hint(url)}: {str(error) or type(error).__name__}; "
+                "is it running, and does database_url name it?"
             ) from error
         return cls(url, pool, direct_url)
 

@@ -16,13 +16,13 @@ from switchboard.journey.rulebook import Rules
 
 
 def team_of_receiver(rules: Rules, to: Target) -> TeamId:
-    """The team that this receiver is, or is in. Raises InvalidInput where no way leads to it."""
+    """The team that this receiver is, or is in. Raises InvalidInput if no message can reach it."""
     team_id = _team_of(rules.index, to)
     if team_id is None:
         named = to.system_id or f"team {to.team_id}"
         meant = _meant(to, rules)
         hint = f"did you mean {or_list(meant)}?" if meant else "name an active System1 or a team"
-        raise InvalidInput(f"there is no path to {named}; {hint}", code="unknown_target", field="to")
+        raise InvalidInput(f"{named} does not exist or cannot be reached; {hint}", code="unknown_target", field="to")
     return team_id
 
 

@@ -151,7 +151,7 @@ def _check_url(url: str) -> None:
 def _choose(wanted: _Wanted) -> Choice:
     """The answers to the questions, those that were typed as options not asked again."""
     offer = _offer(wanted)
-    butler = _name(wanted.butler or _answer(wanted, "What is the butler called?", "butler", _name))
+    butler = _name(wanted.butler or _answer(wanted, "What should the butler be called?", "butler", _name))
     return Choice(butler, offer, str(_workspace(wanted, offer)), f"cli:{local_user()}")
 
 
@@ -238,7 +238,7 @@ def _first(offers: Sequence[Offer]) -> Offer:
 
 def _asked(found: Discovery) -> Offer | None:
     console = errors()
-    console.print("Which model shall your butler use?", style="bold")
+    console.print("Which model should your butler use?", style="bold")
     for number, one in enumerate(found.offers, 1):
         console.print(f"  {number}  {clean(one.model)}", end="")
         console.print(f"  {clean(one.source)}", style="dim")

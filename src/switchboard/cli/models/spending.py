@@ -41,5 +41,7 @@ def spending(
     tables = [
         usage_table({"by": by, "rows": found[name], "total": found["total"]})
         for by, name in (("purpose", "by_purpose"), ("butler", "by_butler"))
+        if found[name]
     ]
-    show(found, tables[0], "", tables[1], "", print_caps, as_json=as_json)
+    parts = [part for one in tables for part in (one, "")] or ["no model was asked in this time", ""]
+    show(found, *parts, print_caps, as_json=as_json)

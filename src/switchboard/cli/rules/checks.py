@@ -48,6 +48,8 @@ def try_cases(
         raise InvalidInput(
             f"{file} is a rule file; name the cases, and give the rules with --file {file}", field="cases"
         )
+    if "cases" not in body:
+        raise InvalidInput(f"{file} has no cases; docs/routing.md shows what a file of cases looks like", field="cases")
     if rules is not None:
         body["document"] = read_rules(rules)
     outcomes = ask(lambda client: client.post("/v1/rules/test", body, timeout=_LONG))

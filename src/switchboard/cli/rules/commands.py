@@ -27,6 +27,8 @@ from switchboard.domain.errors import Conflict, NotFound
 app = typer.Typer(help="Rules: list, edit, test and restore them.", no_args_is_help=True)
 
 _PAGE: Final = 500
+_COPY: Final = "Also deliver to its targets, whatever rule decides."
+_AUTOMATIC: Final = "Let its targets reply to automatic mail."
 
 Filters = Annotated[
     list[str] | None,
@@ -42,13 +44,13 @@ Targets = Annotated[
 ]
 Copy = Annotated[
     bool | None,
-    typer.Option("--copy/--no-copy", help="Also deliver to its targets, whatever rule decides.", show_default=False),
+    typer.Option("--copy/--no-copy", help=_COPY, show_default=False),
 ]
 Automatic = Annotated[
     bool | None,
     typer.Option(
         "--reply-to-automatic/--no-reply-to-automatic",
-        help="Send replies to automatic mail that it leads to its targets.",
+        help=_AUTOMATIC,
         show_default=False,
     ),
 ]
@@ -107,8 +109,8 @@ def create(  # noqa: PLR0913 - the options of a command
     to: Targets,
     filters: Filters = None,
     priority: Priority = None,
-    copy: Copy = None,
-    automatic: Automatic = None,
+    copy: Annotated[bool, typer.Option("--copy", help=_COPY)] = False,
+    automatic: Annotated[bool, typer.Option("--reply-to-automatic", help=_AUTOMATIC)] = False,
     reason: Reason = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -116,7 +118,7 @@ def create(  # noqa: PLR0913 - the options of a command
     """Create a rule. It takes effect within a second."""
     written = {"team_id": team, "name": name, "channel": channel, "priority": priority or 0}
     written |= {"filters": pairs(filters or ()), "targets": targets(to or ())}
-    written |= {"copy": bool(copy), "reply_to_automatic": bool(automatic)}
+    written |= {"copy": copy, "reply_to_automatic": automatic}
     body = written | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     answer = ask(lambda client: client.post("/v1/rules", body))
     show_edit(answer, [{"before": None, "after": answer["rule"]}], dry_run=dry_run, as_json=as_json)

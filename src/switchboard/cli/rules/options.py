@@ -30,7 +30,7 @@ def reason_for(given: str | None, *, dry_run: bool = False) -> str:
     """The reason as given, else as asked for on a terminal. Usage error without a terminal."""
     if given is None and dry_run:
         return "dry run"
-    return said_or_asked(given, "Reason for the change?", "an edit needs a reason", "--reason")
+    return said_or_asked(given, "Reason for the change?", "a reason is required", "--reason")
 
 
 def said_or_asked(given: str | None, question: str, rule: str, option: str) -> str:

@@ -6,6 +6,7 @@ In: the OpenAPI document; out: HTML. Next: a reader.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html import escape
 from typing import Final
@@ -14,13 +15,15 @@ import msgspec
 
 from switchboard.domain.json_values import JsonMapping
 
+_CODE: Final = re.compile(r"`([^`]+)`")
 STYLE: Final = """
+:root{color-scheme:light dark}
 body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1a1a;background:#fff}
 h2{margin-top:2.5rem;border-bottom:1px solid #ccc}code,pre{font:14px/1.5 ui-monospace,monospace}
 details{border:1px solid #ccc;border-radius:6px;margin:.5rem 0;padding:.4rem .8rem}summary{cursor:pointer}
 summary b{display:inline-block;min-width:4.5rem}table{border-collapse:collapse;margin:.5rem 0}
 td,th{text-align:left;vertical-align:top;padding:.15rem 1rem .15rem 0}
-pre{overflow:auto;background:#f4f4f4;padding:.6rem}
+pre{overflow:auto;background:#f4f4f4;padding:.6rem}pre:empty{display:none}code{overflow-wrap:anywhere}
 @media(prefers-color-scheme:dark){
 body{color:#e6e6e6;background:#161616}pre{background:#242424}h2,details{border-color:#444}
 input,textarea,button{color:inherit;background:#242424}}
@@ -52,6 +55,12 @@ document.addEventListener("click", async event => {
     shown.textContent = `no answer: ${error.message}`;
   }
 });
+function unfold() {
+  const target = document.getElementById(location.hash.slice(1));
+  if (target) target.open = true;
+}
+addEventListener("hashchange", unfold);
+unfold();
 """
 
 
@@ -97,7 +106,7 @@ def _operation(method: str, path: str, operation: JsonMapping) -> str:
     taken = "".join(f"<p>Body: <code>{escape(kind)}</code> {_kind(c['schema'])}</p>" for kind, c in body.items())
     answers = "".join(_answer(code, response) for code, response in operation["responses"].items())
     return (
-        f"<details><summary>{head}</summary><p>{escape(operation.get('description', ''))}</p>"
+        f"<details><summary>{head}</summary><p>{_prose(operation.get('description', ''))}</p>"
         f"{_table(parameters)}{taken}{_table(answers)}{_form(method, path, operation)}</details>"
     )
 
@@ -130,13 +139,18 @@ def _parameters(operation: JsonMapping) -> list[JsonMapping]:
 
 
 def _row(name: str, place: str, schema: JsonMapping, text: str) -> str:
-    cells = (f"<code>{escape(name)}</code>", escape(place), _kind(schema), escape(text))
+    cells = (f"<code>{escape(name)}</code>", escape(place), _kind(schema), _prose(text))
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 def _answer(code: str, response: JsonMapping) -> str:
     kinds = ", ".join(_kind(content.get("schema", {})) for content in response.get("content", {}).values())
-    return f"<tr><td>{escape(code)}</td><td>{escape(response.get('description', ''))}</td><td>{kinds}</td></tr>"
+    return f"<tr><td>{escape(code)}</td><td>{_prose(response.get('description', ''))}</td><td>{kinds}</td></tr>"
+
+
+def _prose(text: str) -> str:
+    """A description, with `code` set as such."""
+    return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def _table(rows: str) -> str:
@@ -166,5 +180,5 @@ def _shape(name: str, schema: JsonMapping) -> str:
     )
     return (
         f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>'
-        f"<p>{escape(schema.get('description', ''))}</p>{_table(rows)}</details>"
+        f"<p>{_prose(schema.get('description', ''))}</p>{_table(rows)}</details>"
     )
