@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.text import Text
@@ -18,22 +17,13 @@ from switchboard.domain.errors import InvalidInput
 app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)
 
 
-class Role(StrEnum):
-    """What a token is for."""
-
-    OPERATOR = "operator"
-    CONNECTOR = "connector"
-    AGENT = "agent"
-    METRICS = "metrics"
-    APPROVER = "approver"
-
-
+Role = Literal["operator", "connector", "agent", "metrics", "approver"]
 _BOUND: Final[Mapping[Role, frozenset[str]]] = {
-    Role.OPERATOR: frozenset(),
-    Role.CONNECTOR: frozenset({"--channel", "--endpoint"}),
-    Role.AGENT: frozenset({"--system"}),
-    Role.METRICS: frozenset(),
-    Role.APPROVER: frozenset(),
+    "operator": frozenset(),
+    "connector": frozenset({"--channel", "--endpoint"}),
+    "agent": frozenset({"--system"}),
+    "metrics": frozenset(),
+    "approver": frozenset(),
 }
 
 Name = Annotated[str, typer.Argument(help="The token's name.")]
@@ -61,7 +51,7 @@ def create(  # noqa: PLR0913 - the options of a command
     system = system and butler(system)
     wanted = {
         "name": name,
-        "role": role.value,
+        "role": role,
         "channel": channel,
         "endpoint": endpoint,
         "system_id": system,
@@ -77,7 +67,7 @@ def create(  # noqa: PLR0913 - the options of a command
     if warning is not None:
         errors().print(f"warning: {clean(warning)}", style="yellow", soft_wrap=True)
     if not as_json:
-        errors().print(f"token {name} ({role.value}); it will not be shown again:", style="dim")
+        errors().print(f"token {name} ({role}); it will not be shown again:", style="dim")
     show(made, made["token"], as_json=as_json)
 
 
@@ -100,9 +90,9 @@ def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
     """What a token is bound to: nothing else, nothing less."""
     for option, value in given.items():
         if option in _BOUND[role] and not value:
-            raise typer.BadParameter(f"a token with the role {role.value} needs it", param_hint=option)
+            raise typer.BadParameter(f"a token with the role {role} needs it", param_hint=option)
         if option not in _BOUND[role] and value is not None:
-            raise typer.BadParameter(f"a token with the role {role.value} is not bound to one", param_hint=option)
+            raise typer.BadParameter(f"a token with the role {role} is not bound to one", param_hint=option)
 
 
 @app.command("list")
@@ -124,7 +114,7 @@ def show_token(name: Name, *, as_json: AsJson = False) -> None:
 
 def _scope(token: Json) -> str:
     account = "/".join(str(token[name]) for name in ("channel", "endpoint") if token.get(name))
-    unbound = {Role.METRICS: "/metrics", Role.APPROVER: "/v1/approvals"}
+    unbound = {"metrics": "/metrics", "approver": "/v1/approvals"}
     return str(token.get("system_id") or account or unbound.get(token["role"], "everything"))
 
 

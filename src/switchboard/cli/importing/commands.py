@@ -105,7 +105,7 @@ def import_files(
 ) -> None:
     """Import mails and envelopes. Repeat it at any time: nothing is stored twice. Exit code 1: some were refused."""
     sources = find_sources(paths, kind)
-    if not endpoint and any(source.kind is not SourceKind.JSONL for source in sources):
+    if not endpoint and any(source.kind != "jsonl" for source in sources):
         raise typer.BadParameter("mails need the account that received them: --endpoint NAME", param_hint="--endpoint")
     tally = ImportTally()
     try:
@@ -142,7 +142,7 @@ def _progress() -> Progress:
 
 async def _import_file(mails: _Mails, source: SourceFile, advance: Callable[[int], None]) -> None:
     items = _short_enough(_readable(source, mails.tally), mails.tally)
-    if source.kind is SourceKind.JSONL:
+    if source.kind == "jsonl":
         for batch in _batches(items):
             await _submit_batch(mails.client, batch, mails.tally)
             advance(sum(len(item.data) + 1 for item in batch))

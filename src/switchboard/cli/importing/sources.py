@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from shlex import quote
 from stat import S_ISREG
-from typing import Final
+from typing import Final, Literal
 
 from switchboard.core.imports import MAX_ENTRY, read_jsonl, read_mbox
 from switchboard.domain.errors import InvalidInput, NotFound
@@ -34,12 +33,8 @@ def is_mail(file: Path) -> bool:
     return file.suffix.lower() in _EML
 
 
-class SourceKind(StrEnum):
-    """What a file holds: many mails, one mail, or envelopes line by line."""
-
-    MBOX = "mbox"
-    EML = "eml"
-    JSONL = "jsonl"
+SourceKind = Literal["mbox", "eml", "jsonl"]
+"""What a file holds: many mails, one mail, or envelopes line by line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +81,7 @@ def _below(path: Path, kind: SourceKind | None) -> list[SourceFile]:
         raise InvalidInput(
             f"the folder {path} contains no .eml files and is no Maildir; name mbox or .jsonl files individually"
         )
-    return [SourceFile(file, SourceKind.EML, file.stat().st_size) for file in files]
+    return [SourceFile(file, "eml", file.stat().st_size) for file in files]
 
 
 def _is_mail_of_folder(file: Path) -> bool:
@@ -107,7 +102,7 @@ def _detect(file: Path) -> SourceKind:
     with file.open("rb") as stream:
         start = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
     if start.startswith(b"From "):
-        return SourceKind.MBOX
+        return "mbox"
     if _DOCUMENT.match(start.lstrip()):
         how = "'.[]'" if start.lstrip().startswith(b"[") else "."
         raise InvalidInput(
@@ -115,22 +110,22 @@ def _detect(file: Path) -> SourceKind:
             f" jq -c {how} {quote(str(file))} > lines.jsonl (or use --kind jsonl)"
         )
     if start.lstrip().startswith(b"{"):
-        return SourceKind.JSONL
-    by_name = {_JSONL: SourceKind.JSONL, _EML: SourceKind.EML, _MBOX: SourceKind.MBOX}
+        return "jsonl"
+    by_name: dict[frozenset[str], SourceKind] = {_JSONL: "jsonl", _EML: "eml", _MBOX: "mbox"}
     for suffixes, kind in by_name.items():
         if file.suffix.lower() in suffixes:
             return kind
     if re.match(rb"[A-Za-z][A-Za-z0-9-]*:[ \t\r\n]", start):
-        return SourceKind.EML
+        return "eml"
     raise InvalidInput(f"{file} is not recognised as mbox, mail or JSON lines; use --kind to say what it is")
 
 
 def read_items(source: SourceFile) -> Iterator[SourceItem]:
     """The entries of one file, in order. Raises InvalidInput when an mbox is none, OSError as it comes."""
     with source.file.open("rb") as stream:
-        if source.kind is SourceKind.EML:
+        if source.kind == "eml":
             yield SourceItem(source.file, "", stream.read(MAX_ENTRY + 1))
-        elif source.kind is SourceKind.MBOX:
+        elif source.kind == "mbox":
             for offset, data in read_mbox(stream):
                 yield SourceItem(source.file, f"offset {offset}", data)
         else:

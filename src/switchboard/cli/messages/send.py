@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,19 +22,12 @@ from switchboard.cli.messages.talk import (
 from switchboard.cli.output import OK, AsJson, done, errors, show
 
 
-class TerminalChannel(StrEnum):
-    """The channels that a terminal can speak for."""
-
-    API = "api"
-    CLI = "cli"
-
-
 def send(  # noqa: PLR0913 - the options of a command
     text: Annotated[str, typer.Argument(help="The text; `-` reads it from stdin.")],
     *,
     channel: Annotated[
-        TerminalChannel, typer.Option(help="The channel; messages of all others come from connectors.")
-    ] = (TerminalChannel.API),
+        Literal["api", "cli"], typer.Option(help="The channel; messages of all others come from connectors.")
+    ] = "api",
     endpoint: Annotated[
         str, typer.Option(help="The account that the message is sent to; by default you@this-host.")
     ] = "",
@@ -50,7 +42,7 @@ def send(  # noqa: PLR0913 - the options of a command
     """Send one message. Exit code 1: with --wait nobody answered it in time, or nobody could take it."""
     draft = Draft(
         text=_text(text),
-        channel=channel.value,
+        channel=channel,
         endpoint=endpoint or local_endpoint(),
         sender=sender or local_user(),
         thread=thread,
