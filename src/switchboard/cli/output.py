@@ -355,12 +355,15 @@ def one_of(rows: Iterable[Json], key: str, name: str, kind: str) -> Json:
 
 
 def _which(name: str, known: Collection[str]) -> str:
-    """The ones that `name` may mean, with or without the part before the slash; else all, if they are few."""
-    by_last = {one.rpartition("/")[2]: one for one in known}
-    meant = near(name, known) or [by_last[last] for last in near(name, by_last)]
-    if meant:
+    """The ones that `name` may mean, going by the part after the slash; else all, if they are few."""
+    lasts = near(_last(name), map(_last, known))
+    if meant := [one for one in known if _last(one) in lasts]:
         return f"; did you mean {or_list(meant)}?"
     return f"; there are: {', '.join(sorted(known))}" if 0 < len(known) <= _FEW else ""
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
 
 
 def _cell(value: object, *, lines: bool = False) -> Text:
