@@ -315,9 +315,24 @@ async def _changes(connection: Session, version: int, latest: int) -> AsyncItera
 
 def read_rule(row: Row) -> Rule:
     """A row of the table `rule`."""
-    filters = filters_from_json(decoded(row["filters"]))
-    targets = tuple(target_from_json(target) for target in decoded(row["targets"]))
-    return part_as(Rule, {**row, "filters": filters, "targets": targets})
+    return Rule(  # one by one: `part_as` would take a fifth longer, for each of a million rules
+        rule_id=row["rule_id"],
+        team_id=TeamId(row["team_id"]),
+        name=row["name"],
+        channel=row["channel"],
+        filters=filters_from_json(decoded(row["filters"])),
+        targets=tuple(target_from_json(target) for target in decoded(row["targets"])),
+        created_at=row["created_at"],
+        priority=row["priority"],
+        active=row["active"],
+        copy=row["copy"],
+        reply_to_automatic=row["reply_to_automatic"],
+        created_by=row["created_by"],
+        updated_by=row["updated_by"],
+        updated_at=row["updated_at"],
+        version=row["version"],
+        source=row["source"],
+    )
 
 
 def _change(row: Row) -> RuleChange:
