@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from switchboard.transport.programs import ProgramUser
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
 _PIECE: Final = 65_536
@@ -100,11 +100,11 @@ class KeptProgram:
         """Close its input, wait `grace` seconds, then end it and all that it started. Twice does no harm."""
         try:
             self._close(self._stdin)
-            await within(grace, self.exited)
+            await wait_at_most(grace, self.exited)
         finally:
             self._cut(in_a_hurry=in_a_hurry)
             try:
-                await within(_EXIT_S, self.exited)
+                await wait_at_most(_EXIT_S, self.exited)
             finally:
                 self._close(self._stdout, self._stderr)
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 _DRAIN_S: Final = 1.0
 """Limit for reading pipes that a process outside our group may still hold open."""
@@ -254,13 +254,13 @@ async def _end(run: _Run, grace: float, stop: Callable[[], None] | None) -> None
     try:
         if not run.exited.is_set():
             stop() if stop else _signal_group(run.pid, signal.SIGTERM)
-            await within(grace, run.exited)
+            await wait_at_most(grace, run.exited)
         _signal_group(run.pid, signal.SIGKILL)
-        await within(_DRAIN_S, run.drained)
+        await wait_at_most(_DRAIN_S, run.drained)
     finally:
         _signal_group(run.pid, signal.SIGKILL)  # if we were cancelled while we waited
         try:
-            await within(_EXIT_S, run.exited)
+            await wait_at_most(_EXIT_S, run.exited)
         finally:
             run.close()
 

@@ -52,7 +52,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool
 from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.mcp_call import McpToolResult, ServerFailure
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 MOST_LINE: Final = 8_388_608
 """Bytes of one message."""
@@ -169,7 +169,7 @@ async def _greeted(client: ClientSession, kept: KeptProgram, lines: _Lines, seco
     except ServerFailure as failure:
         lines.give_up(f"{failure}")
         # That it reads no more, or closes its output, may be seen before its end; its status says more.
-        await within(_END_S, kept.exited)
+        await wait_at_most(_END_S, kept.exited)
         why = f"the server has ended, status {kept.status}" if kept.exited.is_set() else f"{failure}"
         await kept.end(0.0)
         raise ServerFailure(why, reached=False, errors=kept.errors) from failure

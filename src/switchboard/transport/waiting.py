@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 
 
-async def within(seconds: float, event: asyncio.Event) -> None:
+async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
     """Until the event, but no longer than so many seconds."""
     with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation in Python 3.11
         async with asyncio.timeout(seconds):

@@ -18,7 +18,7 @@ import structlog
 from switchboard.app.ownership import read_ours
 from switchboard.connectors.kernel.accounts import configured, declared, pause_file
 from switchboard.domain.errors import ConfigurationError
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at the directory."""
@@ -36,7 +36,7 @@ async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event)
     accounts: dict[str, _Served] = {}
     while not stop.is_set():
         _look(directory, accounts, start)
-        await within(LOOK_S, stop)
+        await wait_at_most(LOOK_S, stop)
     for one in accounts.values():
         one.end()
     await asyncio.gather(*(one.ended() for one in accounts.values()))

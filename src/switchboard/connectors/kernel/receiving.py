@@ -37,7 +37,7 @@ from switchboard.connectors.kernel.progress import UnsettledBatches
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
-from switchboard.transport.waiting import first_of, within
+from switchboard.transport.waiting import first_of, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -230,7 +230,7 @@ class Receiver:
         now = self.clock()
         soonest = min((waiting.due for waiting in self._waiting if waiting.due > now), default=now + 60)
         self._changed.clear()
-        await within(max(soonest - now, 0.01), self._changed)
+        await wait_at_most(max(soonest - now, 0.01), self._changed)
 
     def _due(self) -> list[_Waiting]:
         """What can be tried now: the first of each conversation, as it may fail and the next must not go before it."""

@@ -33,7 +33,7 @@ from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
-from switchboard.transport.waiting import first_of, within
+from switchboard.transport.waiting import first_of, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -196,7 +196,7 @@ class Runner:
                 self._beaten = float("-inf")
             if self.clock() - self._beaten >= _BEAT_S:
                 await self._beat(api)
-            await within(_RENEW_S, stop)
+            await wait_at_most(_RENEW_S, stop)
         return None
 
     def _handling(self, lease: Lease) -> Handling:
@@ -287,7 +287,7 @@ class Runner:
             if self._api is not None:
                 with suppress(Unreachable, Overtaken):
                     await self._beat(self._api)
-            await within(min(seconds, _BEAT_S), stop)
+            await wait_at_most(min(seconds, _BEAT_S), stop)
             seconds -= _BEAT_S
 
     async def _release(self) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Session
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 _BEFORE: Final = 0.8
 """The part of the time after which it is shown again."""
@@ -61,7 +61,7 @@ class Typist:
             await asyncio.gather(*(self._show(self._shown[name]) for name, at in due.items() if at <= now))
             due = {name: now + _BEFORE * self.typing_s if at <= now else at for name, at in due.items()}
             self._changed.clear()
-            await within(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0), self._changed)
+            await wait_at_most(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0), self._changed)
 
     async def _show(self, address: JsonObject) -> None:
         """That it could not be shown harms nobody."""

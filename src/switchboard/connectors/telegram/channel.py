@@ -52,7 +52,7 @@ from switchboard.ports.connector import (
     Unreadable,
 )
 from switchboard.ports.raw import at, child, integer, number, word
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 _TOKEN: Final = re.compile(r"[\w:-]{1,256}", re.ASCII)
 _AGAIN_S: Final = (0.25, 5.0)
@@ -153,7 +153,7 @@ class TelegramSession(Session):
             yield self._batch(new, since)
             again = _AGAIN_S[0] if new else min(2 * again, longest)
             if self._given:
-                await within(again, self._confirmed)
+                await wait_at_most(again, self._confirmed)
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         """An update from quarantine."""

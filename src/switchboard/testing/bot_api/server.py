@@ -28,7 +28,7 @@ from switchboard.testing.bot_api.methods import Limits, Methods
 from switchboard.testing.bot_api.people import People
 from switchboard.testing.bot_api.world import World
 from switchboard.testing.loopback import Connection, Loopback
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 TOKEN: Final = "123456:TEST-TOKEN"  # noqa: S105  of nobody
 _MAX_POLL_S: Final = 50
@@ -224,7 +224,7 @@ class BotApi(Loopback):
             while not (found := self.world.pending(params.number("offset"), params.number("limit"))):
                 if (left := end - clock()) <= 0:
                     break
-                await within(left, self._news)
+                await wait_at_most(left, self._news)
                 if mine != self._poller:
                     raise ApiError(409, _OTHER_POLLER)
             return found

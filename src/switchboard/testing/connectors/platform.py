@@ -37,7 +37,7 @@ from switchboard.ports.connector import (
     Unreadable,
 )
 from switchboard.testing.connectors.driver import Received, Shown
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 CAPABILITIES: Final = Capabilities(
     text_limit=120,
@@ -276,7 +276,7 @@ class _Session:
         if self._platform.absent:
             raise OSError("the platform is away")
         self._platform.changed.clear()
-        await within(self._platform.poll_s, self._platform.changed)
+        await wait_at_most(self._platform.poll_s, self._platform.changed)
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
         if raw.isdigit():

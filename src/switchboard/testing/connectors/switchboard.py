@@ -23,7 +23,7 @@ from switchboard.core.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
-from switchboard.transport.waiting import within
+from switchboard.transport.waiting import wait_at_most
 
 _LEASE_S: Final = 60.0
 Answer = tuple[int, JsonObject]
@@ -345,7 +345,7 @@ class ScriptedSwitchboard:
         while not (due := self._due()) and self._clock() < ends:
             self._changed.clear()
             soonest = min((some.due for some in self._outbox.values() if some.due > self._clock()), default=ends)
-            await within(max(min(soonest, ends) - self._clock(), 0.001), self._changed)
+            await wait_at_most(max(min(soonest, ends) - self._clock(), 0.001), self._changed)
         for outgoing in due:
             outgoing.leased = True
             outgoing.lease += 1
