@@ -98,7 +98,7 @@ async def test_what_waits_is_listed_in_pages_shown_and_decided_once(server: Open
     status, error = await post(server, f"/v1/approvals/{ids[0]}/refuse", {"reason": "no"})
     assert (status, error["error"]["message"]) == (409, "pay was approved already, by operator-1")
     status, error = await post(server, f"/v1/approvals/{ids[1]}/answer", {"text": "red"})
-    assert (status, error["error"]["message"]) == (409, "that is no question: approve or refuse it")
+    assert (status, error["error"]["message"]) == (409, "this is not a question: approve or refuse it")
     assert (await post(server, f"/v1/approvals/{uuid4()}/approve", {}))[0] == 404
     [waiting] = [a["approval_id"] for a in (await got(server, "/v1/approvals", state="approved"))["approvals"]]
     assert waiting == ids[0]

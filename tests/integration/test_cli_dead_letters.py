@@ -57,7 +57,7 @@ def test_a_message_that_nobody_gets_is_said_to_be_a_dead_letter(cli: Cli) -> Non
     code, out, err = cli.run("send", "x")
     assert (code, err) == (
         0,
-        f"note: no butler gets it, it is a dead letter; `switchboard explain {out.strip()}` says why\n",
+        f"note: no butler gets it: it is a dead letter; `switchboard explain {out.strip()}` says why\n",
     )
 
 

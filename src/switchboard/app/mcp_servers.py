@@ -38,7 +38,7 @@ class McpServerService:
         """All that is known of its tools. Raises NotFound."""
         kept = await mcp_tools.list_tools(self._database, server)
         if not kept and server not in self._specs:
-            raise NotFound(f"there is no MCP server {server!r}: `switchboard mcp list` shows those that there are")
+            raise NotFound(f"there is no MCP server {server!r}: `switchboard mcp list` shows those that exist")
         spec = self._specs.get(server) or ServerSpec(server, ())
         wrong = left_out(spec, [_listed(one) for one in kept if one.state == "accepted"])
         return [_shown(spec, one, wrong.get(one.tool)) for one in kept]

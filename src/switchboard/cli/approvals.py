@@ -91,7 +91,7 @@ def answer(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a question in the place of the person who was asked."""
+    """Answer a question on behalf of the person who was asked."""
     _decide(approval_id, "answer", {"text": text}, as_json=as_json)
 
 

@@ -35,7 +35,7 @@ def list_memory(
     cursor: Cursor = None,
     as_json: AsJson = False,
 ) -> None:
-    """List facts, or summaries, the newest first. That you looked is audited."""
+    """List facts, or summaries, the newest first. Reading them is recorded in the audit log."""
     if summaries and author is not None:
         raise typer.BadParameter("a summary has no author; leave out one of the two", param_hint="--author")
     what = "summaries" if summaries else "facts"
@@ -125,7 +125,7 @@ def restore(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Give back the messages that a summary, and those after it, stand for; possible for 30 days."""
+    """Restore the messages that a summary, and those after it, have replaced; possible for 30 days."""
     answer = ask(lambda client: client.post(f"/v1/memory/summaries/{summary_id}/restore", {}))
     restored = answer["restored"]
     show(answer, f"{summary_id}: {restored} message{'s' * (restored != 1)} restored", as_json=as_json)

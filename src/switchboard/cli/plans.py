@@ -68,7 +68,7 @@ def list_plans(
 def show_plan(
     request_id: RequestId,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Tell what happens until it has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow it until it has ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the plans for a message: each step, what it needs, and how it ended."""
@@ -153,7 +153,7 @@ def try_plan(
     butler: Annotated[str | None, typer.Option(help="Who is to plan it; by default the only one that plans.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the router what it would do with a message, and do none of it. The request costs what it costs."""
+    """Ask the router what it would do with a message, without doing it. The request to the model is paid for."""
     body = {"text": text, "butler": butler and names.butler(butler)}
     found = ask(lambda client: client.post("/v1/plans/try", body, timeout=_TIMEOUT_S))
     show(found, _print, as_json=as_json)

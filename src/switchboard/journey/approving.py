@@ -67,7 +67,7 @@ async def decide(database: Database, notifier: Notifier, asked: ShownApproval, w
     if event is None:
         raise NotFound(f"there is no approval {asked.approval_id}; see `switchboard approvals list`")
     if event.result is None:
-        raise Conflict(f"{asked.tool} waits no more: its turn has ended without a decision")
+        raise Conflict(f"{asked.tool} no longer waits: its turn has ended without a decision")
     point("after_resume")
     notifier.notify(WORK)
     if "expired" in event.result:

@@ -265,7 +265,7 @@ class Database:
         except asyncpg.ProtocolViolationError as error:  # of a parameter that it does not know
             raise ConfigurationError(f"{_host_hint(url)}: {NEEDS_DIRECT} ({error})") from error
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
-            raise ConfigurationError(f"PostgreSQL at {_host_hint(url)} refuses us: {error}") from error
+            raise ConfigurationError(f"PostgreSQL at {_host_hint(url)} refuses the connection: {error}") from error
         except (ValueError, asyncpg.ClientConfigurationError) as error:
             raise ConfigurationError(
                 f"the database URL is not understood ({error}); "

@@ -97,7 +97,7 @@ class ApprovalService:
         """Answer a question, in words or with the number of an option. Raises NotFound, Conflict."""
         asked = await self.get(approval_id)
         if asked.kind == "call":
-            raise Conflict("that is no question: approve or refuse it")
+            raise Conflict("this is not a question: approve or refuse it")
         return await self._decided(asked, ApprovalDecision("answered", caller.name, chosen(asked, text.strip())))
 
     async def _decided(self, asked: ShownApproval, wanted: ApprovalDecision) -> ShownApproval:

@@ -85,4 +85,4 @@ class MemoryService:
 
 
 def _no_fact(fact_id: UUID) -> NotFound:
-    return NotFound(f"there is no fact {fact_id}: it was forgotten, or never there")
+    return NotFound(f"there is no fact {fact_id}: it was forgotten, or never existed")

@@ -194,7 +194,7 @@ class RuleService:
         return await self._one(caller, changes, order)
 
     async def delete(self, caller: Principal, rule_id: UUID, version: int, order: Order) -> WrittenRules:
-        """Remove a rule; restoring the version before brings it back. Raises as `update`."""
+        """Remove a rule; restoring the previous version brings it back. Raises as `update`."""
         await self._begin(caller, [])
         rule = await existing(self._runtime, rule_id)
         await self.check_scope(caller, [rule.team_id])

@@ -86,7 +86,7 @@ def show_dead_letter(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Show one dead letter with its message and who was told of it."""
+    """Show one dead letter with its message and who was notified."""
     dead_letter = ask_about(
         "dead_letter", dead_letter_id, lambda client, found: client.get(f"/v1/dead-letters/{found}")
     )

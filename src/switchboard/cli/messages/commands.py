@@ -109,7 +109,7 @@ def correct_message(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say who should have got a message: it goes there too, once, and the correction is recorded.
+    """Say who should have received a message: it goes there too, once, and the correction is recorded.
 
     What the wrong butler did is not undone. `models log --corrected` lists corrections.
     """
@@ -128,7 +128,7 @@ def correct_message(
 
 @app.command("stop")
 def stop_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
-    """End what butlers do about a message, with what they have. Messages behind it stay."""
+    """Stop the turns for a message; what was written so far is the reply. Messages behind it stay."""
     answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
     show(answer, "stop requested" if answer["stopped"] else "no turn is running", as_json=as_json)
 

@@ -63,7 +63,7 @@ async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> 
         show(accepted, f"{request_id}{again}", as_json=as_json)
         # A sender that does not wait for an answer would not learn that there will be none.
         if accepted.get("triage_decision") == "dead_letter" and not as_json:
-            note = f"note: no butler gets it, it is a dead letter; `switchboard explain {request_id}` says why"
+            note = f"note: no butler gets it: it is a dead letter; `switchboard explain {request_id}` says why"
             errors().print(note, style="yellow", soft_wrap=True)
         return OK
     answer = await follow(client, request_id, wait=wait, take=screen(as_json=as_json))

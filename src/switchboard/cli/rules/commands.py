@@ -147,7 +147,7 @@ def update(  # noqa: PLR0913 - the options of a command
 ) -> None:
     """Change a rule; omitted options stay unchanged.
 
-    --filter and --to are the whole list from now on. A rule that somebody else has changed meanwhile is a conflict.
+    --filter and --to replace the whole list. A rule that somebody else has changed meanwhile is a conflict.
     """
     if filters and no_filters:
         raise typer.BadParameter("either --filter or --no-filters, not both", param_hint="--no-filters")
@@ -176,7 +176,7 @@ def enable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, a
 
 @app.command("delete")
 def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Delete a rule; restoring the version before brings it back."""
+    """Delete a rule; restoring the previous version brings it back."""
     said = reason_for(reason, dry_run=dry_run)
 
     async def work(client: Client, meant: UUID) -> Json:

@@ -139,7 +139,7 @@ def _parsed(file: Path, read: ReadFile) -> _File:
 def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:
     channel, _, endpoint = (named or "").partition("/")
     if named is not None and channel != manifest.channel:
-        raise ConfigurationError(f"{file}: endpoint: {named} is none of the channel {manifest.channel}")
+        raise ConfigurationError(f"{file}: endpoint: {named} is not an endpoint of the channel {manifest.channel}")
     return endpoint or None
 
 
