@@ -244,7 +244,7 @@ async def test_an_owner_decides_in_their_own_conversation_and_nobody_else_in_cha
         assert await site.command(f"/approve {start}", sender="alice") == nothing, "nobody has shown it to her"
         assert (
             await site.command(f"/answer {start} yes")
-            == f"That is no question: write /approve {start} or /refuse {start}."
+            == f"That is not a question: write /approve {start} or /refuse {start}."
         )
         assert await site.command(f"/APPROVE {start}") == f"Approved: pay ({start})."
         assert (await site.ended(first))[1] == "pay: {'text': '7'}"

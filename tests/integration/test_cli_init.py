@@ -133,7 +133,7 @@ def test_without_a_model_the_butler_keeps_notes(tmp_path: Path) -> None:
         ),
         (("--yes", "--model", "none", "--workspace", "x"), 2, "a butler without a model reads and writes no files"),
         (("--yes", "--model", "none", "--name", "System7/x"), 2, "such as system7-x"),
-        (("--yes", "--model", "none", "--name", "Big Bot!"), 2, "'Big Bot!' is no name: letters, digits,"),
+        (("--yes", "--model", "none", "--name", "Big Bot!"), 2, "'Big Bot!' is not a valid name: use letters, digits,"),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(

@@ -55,7 +55,7 @@ async def test_a_strict_provider_takes_every_request_of_a_turn(kind: ApiKind) ->
         assert isinstance(result, Answer)
         assert (result.text, result.stop_reason) == ("That is all.", "limit:requests")
         told = [said.text for said in llm.requests[2].messages if said.role == "tool"][-2:]
-    assert told == ["the arguments are no JSON object: '{no json'", "there is no tool 'unknown'; there are: look"]
+    assert told == ["the arguments are not a JSON object: '{no json'", "there is no tool 'unknown'; there are: look"]
 
 
 class Chaos:

@@ -1,4 +1,4 @@
-"""Every type has its name for itself, so that whoever reads or searches for it finds one."""
+"""Every type has its name for itself, so that a reader who searches for it finds one."""
 
 from __future__ import annotations
 

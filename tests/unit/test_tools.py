@@ -194,7 +194,7 @@ SCHEMA: Mapping[str, object] = {
         ({"path": "x", "tags": ["a", "b", "c"]}, "tags must have at most 2 items, not 3"),
         ({"path": "x", "more": {}}, "more.deep is missing"),
         ({"path": "x", "more": {"deep": 1}}, "more.deep must be boolean, not 1"),
-        ({"path": "x", "either": 1}, "either is none of what it may be: 1"),
+        ({"path": "x", "either": 1}, "either is not one of the permitted values: 1"),
         ({"path": "x", "both": "1"}, "both must be number or null, not '1'"),
         ({"path": "x", "file": "y"}, "file is unknown: it takes path, count, kind, tags, more, either, both"),
     ],

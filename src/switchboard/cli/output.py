@@ -262,7 +262,7 @@ def state(value: object) -> Text:
 def table(
     *columns: str, rows: Iterable[Sequence[object]], keep: Iterable[str] = (), wrap: bool = False, room: int = _LAST
 ) -> RenderableType:
-    """A table; cells are cleaned, and have one line, lest a stranger's name makes a row.
+    """A table; cells are cleaned, and have one line, so that a stranger's name never starts a row.
 
     Columns in `keep` (ids, states) are never cut, the last gets what room is left.
 

@@ -105,7 +105,7 @@ def _choices(value: object, schema: Mapping[str, object], name: str, found: list
         found.append(f"{name} must be one of {', '.join(map(_shown, choices))}, not {_shown(value)}")
     either = schema.get("anyOf")
     if isinstance(either, list) and not any(_fits(value, one, name) for one in either):
-        found.append(f"{name} is none of what it may be: {_shown(value)}")
+        found.append(f"{name} is not one of the permitted values: {_shown(value)}")
 
 
 def _fits(value: object, schema: object, name: str) -> bool:

@@ -128,7 +128,7 @@ def stored_blob(attachment: Attachment) -> bytes | None:
 
 
 def safe_name(attachment: Attachment) -> str:
-    """The last part of its file name with nothing in it that a shell or a file system could take amiss."""
+    """The last part of its file name with nothing in it that a shell or a file system could misread."""
     name = re.split(r"[/\\]", attachment.filename or "")[-1]
     return _ODD.sub("_", name).lstrip(".-")[-_MOST_NAME:] or "file"
 

@@ -229,7 +229,7 @@ def read_response(structured: object, texts: Sequence[str]) -> RouteResponse:
     said = next((one for one in _objects(structured, texts) if "schema_version" in one), None)
     if said is None:
         came = " ".join(texts)[:_SHOWN] or ("nothing" if structured is None else "an object without schema_version")
-        raise InvalidInput(f"the answer is no {ROUTE_RESPONSE}: {came}")
+        raise InvalidInput(f"the answer is not a {ROUTE_RESPONSE}: {came}")
     try:
         return RouteResponse.model_validate(said)
     except ValidationError as error:

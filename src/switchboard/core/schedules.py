@@ -58,7 +58,7 @@ def parse_window(text: str) -> Window:
     """`mon-fri 09:00-17:00`, `sat 10:00-12:00`, or of every day `22:00-06:00`. Raises ValueError."""
     found = _WINDOW.fullmatch(text.strip().lower())
     if found is None:
-        raise ValueError(f"{text!r} is no window: write mon-fri 09:00-17:00, sat 10:00-12:00 or 22:00-06:00")
+        raise ValueError(f"{text!r} is not a time window: write mon-fri 09:00-17:00, sat 10:00-12:00 or 22:00-06:00")
     first, last, *clock = found.groups()
     start, end = (_minute(text, hour, minute) for hour, minute in (clock[:2], clock[2:]))
     if start == end:
@@ -69,7 +69,7 @@ def parse_window(text: str) -> Window:
 def _minute(text: str, hour: str, minute: str) -> int:
     found = int(hour) * 60 + int(minute)
     if int(minute) > 59 or found > _MINUTES:
-        raise ValueError(f"{text!r}: {hour}:{minute} is no time of day")
+        raise ValueError(f"{text!r}: {hour}:{minute} is not a time of day")
     return found
 
 

@@ -161,7 +161,7 @@ def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:
     if asked.kind == "question" and command.verb == "approve":
         return f"That is a question: write /answer {short(asked)} and your answer."
     if asked.kind == "call" and command.verb == "answer":
-        return f"That is no question: write /approve {short(asked)} or /refuse {short(asked)}."
+        return f"That is not a question: write /approve {short(asked)} or /refuse {short(asked)}."
     if command.verb == "approve" and not fits_chat(asked):
         return f"It is too long to be shown here whole. An operator can: switchboard approvals show {short(asked)}"
     return None

@@ -278,7 +278,7 @@ class TurnLeg:
         known = await store.facts_of(self._database, draft.item)
         found = decided(self._rule_book.rules, member, to, storable_text(result.reason)[:1000], known)
         if found is None:
-            reason = f"{to} is no butler or team below {member.team_id}, so the message cannot be handed on"
+            reason = f"{to} is not a butler or team below {member.team_id}, so the message cannot be handed on"
             return self._dead_letter(draft, work, "target_unavailable", reason)
         if not found.chosen:
             lost = found.unrouted[0]

@@ -47,7 +47,7 @@ def read_answer(kind: ApiKind, body: str, request: Request, *, local: bool = Fal
     """The reply in the body of a response; see `read_document`. Raises ModelFailure also for one that is not JSON."""
     document = json_value(body)
     if not isinstance(document, Mapping):
-        raise ModelFailure("garbage", f"the answer is no object of JSON: {clean(body[:100])!r}")
+        raise ModelFailure("garbage", f"the answer is not a JSON object: {clean(body[:100])!r}")
     return read_document(kind, document, request, local=local)
 
 

@@ -35,7 +35,7 @@ class Fold(ABC):
         event = json_value(data)
         self.begun = self.begun or bool(event)
         if not isinstance(event, Mapping):
-            raise ModelFailure("garbage", f"an event of the stream is no object of JSON: {clean(data[:100])!r}")
+            raise ModelFailure("garbage", f"an event of the stream is not a JSON object: {clean(data[:100])!r}")
         if event.get("error") or event.get("type") == "error":
             raise told_in_the_body(event, data)
         return self._take(event)

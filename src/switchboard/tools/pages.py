@@ -44,5 +44,5 @@ async def text_of(page: Page) -> str:
     argv = (sys.executable, "-m", _PROGRAM, kind, page.charset)
     ended = await run_program(Program(argv, without_secrets(os.environ), "/", page.body, _SECONDS), grace=0)
     if ended.late or ended.too_much or ended.status:
-        raise ToolRefusal("the page takes too long to read, or is no text")
+        raise ToolRefusal("the page takes too long to read, or is not text")
     return ended.text

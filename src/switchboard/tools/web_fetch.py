@@ -184,7 +184,7 @@ def _target(url: str, response: httpx2.Response) -> str | None:
     except (httpx2.InvalidURL, UnicodeError, ValueError):
         target = None
     if target is None:
-        raise ToolRefusal("it redirects to something that is no address of a web page")
+        raise ToolRefusal("it redirects to something that is not the address of a web page")
     return target
 
 

@@ -54,7 +54,7 @@ there are 8 steps; a plan has at most 7
 s1 needs itself
 s1 needs s9, which is not there
 s1 needs s9 2 times
-'S/3' is no id: write up to 20 of the characters a-z, 0-9, - and _
+'S/3' is not an id: write up to 20 of the characters a-z, 0-9, - and _
 s4 → s5 → s4: these need each other in a circle
 S/3: there is no tool 'rm_rf'; there are: web_fetch, read_file, web_search, now, delete_file, send_mail
 s4: there is no specialist 'wizard'; there are: synthesize, analyze, write

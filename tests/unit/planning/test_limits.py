@@ -29,9 +29,9 @@ PAGE = (Path(__file__).parents[3] / "docs" / "plans.md").read_text(encoding="utf
 LIMITS = PlanLimits()
 FIXED = {
     "steps of one form that the router fills in": MOST_STEPS,
-    "tools that it is told of": MOST_TOOLS,
+    "tools that it is offered": MOST_TOOLS,
     "characters of the arguments of a step": MOST_ARGS,
-    "tokens of context that a router has, where nobody says": UNKNOWN_CONTEXT,
+    "tokens of context that a router has, unless they are known": UNKNOWN_CONTEXT,
     "words of a lead": LEAD_WORDS,
 }
 

@@ -326,7 +326,7 @@ class Talk:
         if tool is None:
             return told(f"there is no tool {call.made.name!r}; there are: {', '.join(self._tools) or 'none'}")
         if call.made.malformed:
-            return told(f"the arguments are no JSON object: {call.made.malformed[:200]!r}")
+            return told(f"the arguments are not a JSON object: {call.made.malformed[:200]!r}")
 
         decided = self._decisions.get(call.path)
         if decided is not None and (ended := _instead(tool.name, decided)) is not None:

@@ -74,7 +74,9 @@ def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
 
 def _new_file(settings: Settings, name: str) -> Path:
     if not _NAME.fullmatch(name):
-        raise typer.BadParameter(f"{name!r} is not a valid name: use lower case, digits, '-' and '_' only", param_hint="NAME")
+        raise typer.BadParameter(
+            f"{name!r} is not a valid name: use lower case, digits, '-' and '_' only", param_hint="NAME"
+        )
     file = settings.channels_dir / f"{name}.toml"
     if file.exists():
         raise Conflict(

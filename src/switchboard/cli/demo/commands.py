@@ -1,6 +1,6 @@
 """`switchboard demo`: everything at once, on real input.
 
-Called by `cli/main.py`. With --json what happens is told on stderr, for stdout is for machines. Next:
+Called by `cli/main.py`. With --json what happens is told on stderr, because stdout is for machines. Next:
 `demonstration.py`, which does it.
 """
 

@@ -79,7 +79,7 @@ def _below(path: Path, kind: SourceKind | None) -> list[SourceFile]:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
     if not files:
         raise InvalidInput(
-            f"the folder {path} contains no .eml files and is no Maildir; name mbox or .jsonl files individually"
+            f"the folder {path} contains no .eml files and is not a Maildir; name mbox or .jsonl files individually"
         )
     return [SourceFile(file, "eml", file.stat().st_size) for file in files]
 

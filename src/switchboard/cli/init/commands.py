@@ -173,7 +173,8 @@ def _name(typed: str) -> str:
         return typed
     right = re.sub(r"[^\w.-]+", "-", typed.lower()).strip("-._")[:64] or "butler"
     raise typer.BadParameter(
-        f"{typed!r} is no name: letters, digits, '-', '_' and '.' only, such as {right}", param_hint="--name"
+        f"{typed!r} is not a valid name: use letters, digits, '-', '_' and '.' only, such as {right}",
+        param_hint="--name",
     )
 
 

@@ -189,7 +189,7 @@ def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
     name = ".".join(path)
     if first["type"] == "extra_forbidden":
         known = f"; there are: {', '.join(sorted(model.model_fields))}" if len(path) == 1 else ""
-        return f"{name} is no setting{known}"
+        return f"{name} is not a setting{known}"
     if first["type"] == "missing":
         return _missing(path, model)
     said = first["msg"].removeprefix("Value error, ")

@@ -305,7 +305,7 @@ def _json(response: httpx2.Response) -> Any:
     try:
         return response.json() if response.content else {}
     except ValueError as error:
-        raise Unreachable("what answers is no switchboard: it sent no JSON") from error
+        raise Unreachable("what answers is not a switchboard: it did not send JSON") from error
 
 
 def sayable(text: str) -> str:

@@ -164,7 +164,7 @@ class TelegramSession(Session):
             update = json.loads(raw)
         except (ValueError, RecursionError) as error:
             name = f"unreadable:{hashlib.sha256(raw).hexdigest()[:32]}"
-            return Unreadable(name, raw, f"it is no JSON: {error}")
+            return Unreadable(name, raw, f"it is not JSON: {error}")
         return read(update, self._me, datetime.now(UTC), since=since)
 
     async def confirm(self, cursor: str) -> None:

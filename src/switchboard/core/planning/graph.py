@@ -29,7 +29,7 @@ def graph_faults(steps: Sequence[PipelineStep], most: int, before: Sequence[Pipe
     yield from (f"{one[:50]!r} is the id of {n} steps" for one, n in known.items() if n > 1)
     for step in steps:
         if not _ID.fullmatch(step.id):
-            yield f"{step.id[:50]!r} is no id: write up to 20 of the characters a-z, 0-9, - and _"
+            yield f"{step.id[:50]!r} is not an id: write up to 20 of the characters a-z, 0-9, - and _"
         if step.needs:
             yield from _needs_faults(step, known)
     yield from _cycles(steps)

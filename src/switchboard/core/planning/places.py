@@ -47,7 +47,7 @@ def place_of(name: str) -> Place | None:
 def paths_in(text: str) -> tuple[str, ...]:
     """What in a text may be the path of a file or a directory in the workspace, each once: `notes/todo.md`, `plan.txt`.
 
-    Some of it is none; that does no harm, for there is no such file.
+    Some of it is none; that does no harm, because there is no such file.
     """
     return tuple(dict.fromkeys(_PATH.findall(_URL.sub(" ", text))))
 
