@@ -213,7 +213,7 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 
 def _turned_away(outcomes: Sequence[Acceptance | SwitchboardError]) -> SwitchboardError | None:
-    """Nothing of a batch was taken, because we are busy or the database is unavailable: that must not look like success."""
+    """Nothing of a batch was taken, since we are busy or have no database: that must not look like success."""
     if outcomes and all(isinstance(error, (Overloaded, Unavailable)) for error in outcomes):
         return cast(SwitchboardError, outcomes[0])
     return None
