@@ -25,6 +25,7 @@ from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.schedules import Schedule, parse_window
 from switchboard.core.strangers import Policy
+from switchboard.core.words import plainly
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
@@ -579,7 +580,7 @@ def _message(kind: str, place: tuple[int | str, ...], said: str) -> str:
     if kind in {"tuple_type", "list_type"}:
         tables = len(place) == 1 and bool(_table_of(place))
         return f"must be a list of tables, each under [[{place[0]}]]" if tables else 'must be a list: ["…"]'
-    return said
+    return plainly(said)
 
 
 def _table_of(place: tuple[int | str, ...]) -> Iterable[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -29,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from switchboard.core.visible import visible
-from switchboard.core.words import near, or_list
+from switchboard.core.words import near, or_list, plainly
 from switchboard.domain.errors import (
     Forbidden,
     NotFound,
@@ -87,16 +86,6 @@ STATE_STYLES: Final[Mapping[str, str]] = {
 }
 
 
-_PLAINLY: Final = (
-    ("Value error, ", ""),
-    ("Input should be a valid integer, .*", "it must be a whole number"),
-    ("Input should be a valid number, .*", "it must be a number"),
-    ("Input should be greater than or equal to ", "it must be at least "),
-    ("Input should be less than or equal to ", "it must be at most "),
-)
-"""What pydantic says of a value of the command line, and what is said instead."""
-
-
 class NoServer(SwitchboardError):
     """Nobody answers at the URL."""
 
@@ -128,7 +117,7 @@ def report(error: SwitchboardError, *, as_json: bool = False) -> int:
 
 def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
     """Say on stderr how the command is to be called (with `as_json` also on stdout); returns the exit code."""
-    message = _plain(error.format_message())
+    message = plainly(error.format_message()).strip()
     if not message:  # a noun alone: its help has been shown
         return error.exit_code
     if as_json:
@@ -138,13 +127,6 @@ def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
     if context is not None:
         errors().print(f"{context.get_usage()}; more: {context.command_path} -h", style="dim", soft_wrap=True)
     return error.exit_code
-
-
-def _plain(message: str) -> str:
-    """What Typer says, without the words of pydantic, which checks the values."""
-    for theirs, ours in _PLAINLY:
-        message = re.sub(theirs, ours, message)
-    return message.strip()
 
 
 def _sentences(error: SwitchboardError) -> str:
