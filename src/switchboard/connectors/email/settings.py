@@ -41,7 +41,9 @@ class EmailAccountSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    address: Annotated[str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$", description="of the mailbox")]
+    address: Annotated[
+        str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$", description="of the mailbox", examples=["desk@example.org"])
+    ]
     """The address of the mailbox, from which answers are sent."""
     display_name: str = ""
     user: str = ""
