@@ -230,7 +230,7 @@ async def _require_usable(connection: asyncpg.pool.PoolConnectionProxy[Row], hin
 
 
 def _out_of_reach(error: BaseException) -> Unavailable:
-    return Unavailable(f"the database is out of reach: {str(error) or type(error).__name__}")
+    return Unavailable(f"the database cannot be reached: {str(error) or type(error).__name__}")
 
 
 def _host_hint(url: str) -> str:
@@ -279,7 +279,7 @@ class Database:
         return cls(url, pool, direct_url)
 
     async def keys(self) -> Keys:
-        """The keyed hashes of this installation, which never change; read again when the database was out of reach."""
+        """The keyed hashes of this installation, which never change; read again after an outage of the database."""
         if self._keys is None:
             row = await self.row("select inner_key, outer_key from switchboard.installation")
             if row is None:

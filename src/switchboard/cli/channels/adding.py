@@ -68,7 +68,9 @@ def secrets_of(
         if secret.name not in found and (value := _asked(secret) if ask else ""):
             found[secret.name] = KeptSecret(value)
         if secret.name not in found and not secret.optional:
-            raise typer.BadParameter(f"the {secret.name} is missing: {secret.what}", param_hint="--secret-file")
+            raise typer.BadParameter(
+                f"give the {secret.name} in a file, or on stdin with `-`: {secret.what}", param_hint="--secret-file"
+            )
     return found
 
 

@@ -39,7 +39,7 @@ def send(  # noqa: PLR0913 - the options of a command
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the answer, which is printed.")] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """Send one message. Exit code 1: with --wait nobody answered it in time, or nobody could take it."""
+    """Send one message. Exit code 1 with --wait: no answer came in time, or it could not be delivered."""
     draft = Draft(
         text=_text(text),
         channel=channel,
