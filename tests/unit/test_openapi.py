@@ -148,6 +148,12 @@ def test_code_in_descriptions_is_set_as_code_and_nothing_else_as_html() -> None:
     assert "<p>Without <code>payload.raw</code>, &lt;b&gt;</p>" in page
 
 
+def test_the_page_has_the_groups_in_the_order_of_the_document(openapi: Mapping[str, Any]) -> None:
+    shown = re.findall(r"<h2>([^<]*)</h2><p>([^<]*)", docs_page(openapi))
+    assert [name for name, _ in shown] == [tag["name"] for tag in openapi["tags"]]
+    assert all(description for _, description in shown)
+
+
 def test_every_route_refuses_parameters_that_it_does_not_know() -> None:
     routes = [route for part in PARTS for route in part.router.routes if isinstance(route, APIRoute)]
     assert routes

@@ -23,7 +23,7 @@ _MARKS = {"ok": ("✓", "green"), "error": ("✗", "bold red"), "warning": ("!",
 
 
 def doctor(*, full: Full = False, as_json: AsJson = False) -> None:
-    """Check the installation, and say how to fix what is wrong. Exit code 1: something is."""
+    """Check the installation, and say how to fix what is wrong. Exit code 1: there are errors."""
     findings = asyncio.run(_examine(_tell if full else None))
     bad = sum(finding.status == "error" for finding in findings)
     if as_json:

@@ -58,7 +58,7 @@ async def save_cursor(caller: Connector, parts: Parts, body: CursorBody) -> Resp
 
 @router.post("/moves", **operation("move_conversation", "Say that a conversation has moved", ConversationMoveKept, 409))
 async def move(caller: Connector, parts: Parts, body: ConversationMoveBody) -> Response:
-    """Approvals follow, and each lease tells it as `moved`. 409 `lease_lost` if the lease has ended."""
+    """Approvals follow, and each lease reports it as `moved`. 409 `lease_lost` if the lease has ended."""
     await parts.accounts.move(caller, AccountId(body.channel, body.endpoint), body.lease, body.old, body.new)
     return answer({"status": "saved"})
 

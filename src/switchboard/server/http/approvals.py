@@ -49,5 +49,5 @@ async def refuse(caller: Approver, parts: Parts, approval_id: UUID, body: Refusa
 
 @router.post("/{approval_id}/answer", **operation("answer_question", "Answer a question", ShownApproval, 404, 409))
 async def answer_question(caller: Approver, parts: Parts, approval_id: UUID, body: AnswerBody) -> Response:
-    """In the place of the person who was asked. The same answer again changes nothing."""
+    """On behalf of the person who was asked. The same answer again changes nothing."""
     return answer(await parts.approvals.answer(caller, approval_id, body.text))

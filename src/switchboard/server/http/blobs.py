@@ -48,7 +48,7 @@ async def upload(request: Request, caller: Uploader, parts: Parts) -> Response:
     **operation("get_blob", "Get a file", None, 404, more=_FILE),
 )
 async def download(caller: Reader, parts: Parts, blob: str) -> Response:
-    """Who may read a message may read its files; a connector also what its endpoint uploaded."""
+    """Anyone who may read a message may read its files; a connector also what its endpoint uploaded."""
     return _streamed(await parts.blobs.download(caller, blob))
 
 

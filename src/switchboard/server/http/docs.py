@@ -90,8 +90,9 @@ def _body(openapi: JsonMapping) -> Iterator[str]:
     for path, operations in openapi["paths"].items():
         for method, operation in operations.items():
             tags.setdefault(operation.get("tags", ["other"])[0], []).append(_operation(method, path, operation))
-    for tag, operations_html in tags.items():
-        yield f"<h2>{escape(tag)}</h2>{''.join(operations_html)}"
+    said = {tag["name"]: tag["description"] for tag in openapi.get("tags", ())}
+    for tag in sorted(tags, key=[*said, *tags].index):
+        yield f"<h2>{escape(tag)}</h2><p>{_prose(said.get(tag, ''))}</p>{''.join(tags[tag])}"
     yield "<h2>Shapes</h2>"
     for name, schema in openapi.get("components", {}).get("schemas", {}).items():
         yield _shape(name, schema)

@@ -35,7 +35,7 @@ async def list_facts(
     limit: Limit = 100,
     cursor: Cursor | None = None,
 ) -> Response:
-    """Newest first; of all butlers and authors, or of one. That somebody looked is audited."""
+    """Newest first; of all butlers and authors, or of one. Every read is recorded in the audit log."""
     wanted = FactFilter(system_id, author)
     return answer(page("facts", await parts.memory.facts(caller, wanted, limit=limit, cursor=cursor)))
 
@@ -64,7 +64,7 @@ async def forget(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
 async def list_summaries(
     caller: Operator, parts: Parts, system_id: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
-    """Newest first; of all butlers, or of one. That somebody looked is audited."""
+    """Newest first; of all butlers, or of one. Every read is recorded in the audit log."""
     return answer(page("summaries", await parts.memory.summaries(caller, system_id, limit=limit, cursor=cursor)))
 
 

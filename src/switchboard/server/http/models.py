@@ -43,7 +43,7 @@ async def get_usage(
     limit: Limit = 100,
     cursor: Cursor | None = None,
 ) -> Response:
-    """Tokens and cost from `from` until `to`, without these of the last 30 days.
+    """Tokens and cost from `from` until `to`, by default of the last 30 days.
 
     Days newest first, everything else most expensive first. By day, model, butler and asker (`turn`, `plan`,
     `compaction`, `classification`) everything counts, by whole days (UTC); of classification a butler has its share.
@@ -85,6 +85,6 @@ async def list_cases(
     **operation("correct_classification", "Correct a classification", CorrectionResult, 404, 409),
 )
 async def correct(caller: Corrector, parts: Parts, request_id: UUID, body: CorrectionBody) -> Response:
-    """A model had chosen wrongly: this butler or team gets it too, unless it has it already, or with `only_note`."""
+    """A model chose wrongly: this butler or team gets it too, unless it has it already, or with `only_note`."""
     wish = Wish(body.to, body.reason, body.only_note)
     return answer(await parts.corrections.correct(caller, request_id, wish))

@@ -49,5 +49,5 @@ async def export(parts: Parts, reach: Within, version: Version | None = None, te
 
 @router.get("/lint", **operation("lint_rules", "Lint rules", Linted))
 async def lint(parts: Parts, reach: Within) -> Response:
-    """Rules that never fire, targets that nobody runs, teams that nobody reaches; the worst first."""
+    """Rules that never fire, targets that no worker runs, teams that no message reaches; the worst first."""
     return answer(await parts.records.lint(reach))
