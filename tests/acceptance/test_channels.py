@@ -146,7 +146,7 @@ async def test_a_token_that_is_revoked_rotated_or_of_another_bot_is_a_named_stat
     [finding] = [one for one in (await house.run("doctor", code=1))["findings"] if one["name"] == "account"]
     assert "secrets.token is empty" in finding["detail"]
     await asyncio.wait_for(api.until(lambda: api.polling), 60)  # the old one runs on
-    assert "; until that is mended, the account runs on as it was" in (await house.account())["error"]
+    assert "; until that is fixed, the account runs on as it was" in (await house.account())["error"]
     file = house.place / "channels.d/house.toml"
     right = file.read_text()
     file.write_text("channel = ")

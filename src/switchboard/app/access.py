@@ -273,7 +273,7 @@ class Access:
     async def revoke(self, actor: Principal, name: str) -> None:
         """End a token: here at once, elsewhere within CACHE_S. Raises NotFound."""
         if not await store.revoke(self._database, name):
-            raise NotFound(f"there is no active token named {name!r}")
+            raise NotFound(f"there is no active token named {name!r}; see `switchboard tokens list`")
         self._known.clear()
         await audit.append(self._database, actor.name, "token:revoked", {"name": name})
 

@@ -30,7 +30,7 @@ _ROOM: Final = 40
 _SOURCES: Final[Mapping[str, str]] = {
     "exact": "the router's answer as it stands",
     "stripped": "the router's answer without thinking and fences",
-    "repaired": "the router's answer with its punctuation mended",
+    "repaired": "the router's answer with its punctuation repaired",
     "template": "a template",
 }
 

@@ -379,7 +379,7 @@ class Views:
     async def resume(self, lane: str) -> None:
         """Let a paused lane go on. Raises NotFound."""
         if not await lanes.resume_lane(self._database, lane):
-            raise NotFound(f"there is no paused lane {lane!r}")
+            raise NotFound(f"there is no paused lane {lane!r}; see `switchboard lanes list`")
         self._runtime.notifier.notify(WORK)
 
     async def connectors(self, *, limit: int, cursor: str | None) -> tuple[list[Connector], str | None]:

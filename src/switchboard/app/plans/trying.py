@@ -113,9 +113,11 @@ class PlanTrials:
         found = None if butler is None else planning.get(butler)
         if found is not None:
             return found
-        there = ", ".join(sorted(planning)) or "there is none: give one the engine trio, see docs/plans.md"
+        if not planning:
+            raise InvalidInput("no active butler plans: give one the engine trio, see docs/plans.md", field="butler")
+        there = ", ".join(sorted(planning))
         if butler is None:
-            raise InvalidInput(f"say which butler is to plan: {there}", field="butler")
+            raise InvalidInput(f"several butlers plan; name one: {there}", field="butler")
         raise NotFound(f"no active butler {butler!r} has the engine trio; those that have: {there}")
 
 

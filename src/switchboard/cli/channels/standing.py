@@ -20,7 +20,7 @@ from switchboard.cli.output import Json, NoServer, clean, errors, out, program, 
 from switchboard.connectors.kernel.accounts import Declared, configured, declared, manifest_of, pause_file
 from switchboard.domain.errors import ConfigurationError
 
-_RUNS_ON: Final = "; until that is mended, the account runs on as it was"
+_RUNS_ON: Final = "; until that is fixed, the account runs on as it was"
 _COUNTED: Final = ("waiting", "held", "quarantined", "standing_by")
 _OF_BEAT: Final = ("since", "lag_s", "catching_up", "last_seen_at", "counters", "version")
 

@@ -252,7 +252,7 @@ where l.state <> 'idle' and l.last_seq >= l.next_seq and l.kind in ('turn', 'sen
   and not exists (select from routing r where r.lane = l.key and r.seq = l.next_seq) limit 20;
 
 -- name: problem_lane_paused
-select format('lane %s is paused with %s items waiting; resume it when the cause is mended', lane_name(l.key), l.last_seq - l.done_seq) as problem
+select format('lane %s is paused with %s items waiting; resume it when the cause is fixed', lane_name(l.key), l.last_seq - l.done_seq) as problem
 from lane l where l.state = 'paused' limit 20;
 
 -- name: problem_parked
