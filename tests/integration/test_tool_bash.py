@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -112,6 +115,32 @@ async def test_a_command_that_was_interrupted_before_it_began_is_not_run_later(s
         said = await session.run("echo fresh")
         assert said.output == b"fresh\n"
     await session.close()
+
+
+async def test_of_a_shell_that_has_just_been_killed_a_command_hears_so(shell: Shell) -> None:
+    """Nobody knows of its end yet."""
+    session = await start_session(Sandbox(SandboxRules()), shell.workspace, QUOTA)
+    await session.run("sleep 7145.5 &")
+    await begun("7145.5")
+    _kill_all_inside(running(["7145.5"])[0])
+    said = await session.run("echo lost")
+    assert (said.output, said.report) == (b"", None)
+    await session.close()
+
+
+def _kill_all_inside(pid: int) -> None:
+    """What is in the sandbox of this process; return when its first process has ended, and let nobody hear of it."""
+    while _status(pid)["NSpid"].split()[-1] != "1":
+        pid = int(_status(pid)["PPid"])
+    process = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    select.select([process], [], [])
+    os.close(process)
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 async def test_what_an_interrupted_shell_reports_late_is_not_taken_for_the_next_command(shell: Shell) -> None:

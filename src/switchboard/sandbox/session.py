@@ -100,8 +100,9 @@ class ShellSession:
         self._number += 1
         self._spoken.begin(self._number)
         self._listen()
-        os.write(self._commands, f"{self._number}:{command}\0".encode())
-        self._type((_NEXT % self._number).encode())
+        with suppress(OSError):  # it has just ended, which shows soon
+            os.write(self._commands, f"{self._number}:{command}\0".encode())
+            self._type((_NEXT % self._number).encode())
         self._running.is_idle(False)
         await self._until_reported()
         return self._said()
