@@ -318,7 +318,7 @@ def test_explain_a_dead_letter(cli: Cli) -> None:
     tree = cli.says("explain", sent)
     assert "no route" in tree
     assert "dead letter of team root no_route" in tree
-    assert "told System4/root" in tree
+    assert "notified System4/root" in tree
     [dead_letter] = [
         x for x in cli.json("dlq", "list", "--category", "no_route")["dead_letters"] if x["request_id"] == sent
     ]

@@ -349,4 +349,4 @@ def _dead_letter(tree: Tree, entry: Json) -> None:
             )
         )
     for notice in entry["notices"]:
-        branch.add(_label("told", (notice["system_id"], "cyan")).append("  ").append(state(notice["state"])))
+        branch.add(_label("notified", (notice["system_id"], "cyan")).append("  ").append(state(notice["state"])))
