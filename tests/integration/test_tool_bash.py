@@ -128,6 +128,13 @@ async def test_of_a_shell_that_has_just_been_killed_a_command_hears_so(shell: Sh
     await session.close()
 
 
+async def test_a_shell_that_has_closed_its_pipe_of_commands_ends_with_the_next(shell: Shell) -> None:
+    """Bash keeps it at a high number while a command runs."""
+    await shell('for n in {4..99}; do eval "exec $n<&-"; done')
+    assert await shell.told("echo lost") == "the session has ended; the next command begins a new one"
+    assert await shell.told("echo on") == f"{NEW}exit code 0, in /workspace\non"
+
+
 def _kill_all_inside(pid: int) -> None:
     """What is in the sandbox of this process; return when its first process has ended, and let nobody hear of it."""
     while _status(pid)["NSpid"].split()[-1] != "1":

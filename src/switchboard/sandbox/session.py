@@ -100,9 +100,12 @@ class ShellSession:
         self._number += 1
         self._spoken.begin(self._number)
         self._listen()
-        with suppress(OSError):  # it has just ended, which shows soon
+        try:
             os.write(self._commands, f"{self._number}:{command}\0".encode())
             self._type((_NEXT % self._number).encode())
+        except OSError:  # it has just ended, or has closed its pipe: then it lives, and would never be heard of again
+            with suppress(TimeoutError):  # what the kernel does not end in time is left behind
+                await self.close()
         self._running.is_idle(False)
         await self._until_reported()
         return self._said()
