@@ -7,11 +7,14 @@ import base64
 import io
 import json
 import re
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from email.message import EmailMessage
 from pathlib import Path
 from random import Random
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
@@ -137,6 +140,34 @@ def test_send_is_idempotent_by_its_id(cli: Cli) -> None:
     assert "it was stored before" in cli.says(
         "send", "o", "--id", event, "--thread", "t", "--sender", "s", "--endpoint", "e"
     )
+
+
+def test_a_message_that_got_no_answer_can_be_sent_again_by_its_id(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing_connections() as url, monkeypatch.context() as patch:
+        patch.setenv("SWITCHBOARD_URL", url)
+        patch.setenv("SWITCHBOARD_TOKEN", "sb_o_any")
+        code, _, err = cli.run("send", "once", "--id", "heron")
+    assert code == 1
+    assert "it may have been stored: to have it stored once, send it again with --id heron" in err
+
+
+@contextmanager
+def closing_connections() -> Iterator[str]:
+    """A server that takes a request and closes the connection."""
+
+    def take(listening: socket.socket) -> None:
+        with suppress(OSError):  # the test has ended
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(65536)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        taking = Thread(target=take, args=(listening,))
+        taking.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        taking.join()
 
 
 def test_nothing_to_send_and_a_channel_that_is_not_there(cli: Cli) -> None:

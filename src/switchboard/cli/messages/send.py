@@ -20,6 +20,7 @@ from switchboard.cli.messages.talk import (
     written,
 )
 from switchboard.cli.output import OK, AsJson, done, errors, show
+from switchboard.domain.errors import Unavailable
 
 
 def send(  # noqa: PLR0913 - the options of a command
@@ -56,7 +57,13 @@ def _text(text: str) -> str:
 
 
 async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:
-    accepted = await submit(client, draft)
+    try:
+        accepted = await submit(client, draft)
+    except Unavailable as error:
+        if error.code == "not_ours":
+            raise
+        again = f"it may have been stored: to have it stored once, send it again with --id {draft.event_id}"
+        raise Unavailable(f"{error.message}; {again}", code=error.code) from error
     request_id = str(accepted["request_id"])
     if not wait:
         again = " (it was stored before)" if accepted["duplicate"] else ""
