@@ -201,17 +201,12 @@ class MessagePipeline:
                 _routing_ctx_var.set(before)
 
     async def _routed(self, message: Message, question: Question, context: RoutingContext) -> RoutingResult:
-        given = given_candidates(context.request_context or {})
+        began, given = perf_counter(), given_candidates(context.request_context or {})
         question = await self._leg.with_candidates(question) if given is None else replace(question, candidates=given)
         said = await history_of(self._database, question, _strategy(question, context))
         context = replace(context, conversation_history=said)
         _routing_ctx_var.set(context)
-
-        async def answers(asked: Question) -> SessionOutcome:
-            began = perf_counter()
-            return await concluded(self._database, asked, await self._answered(asked, context), began)
-
-        answer = await answers(question)
+        answer = await self._answer(question, context, began)
         found = answer.classification
         if self._route_fn is not None:
             outcomes = await _handed_on(self._route_fn, question, context, answer)
@@ -219,7 +214,15 @@ class MessagePipeline:
         if await self._leg.is_stored(question.request_id):
             status = "chosen" if found.chosen else ""
             return result_of(context.request_id, answer.model, found, dict.fromkeys(found.acked), status)
+
+        async def answers(below: Question) -> SessionOutcome:
+            return await self._answer(below, context, perf_counter())
+
         return await self._leg.deliver(DecidedSubmission(message, question, answer), answers)
+
+    async def _answer(self, question: Question, context: RoutingContext, began: float) -> SessionOutcome:
+        """The answer, which the log has as taking from `began`: with what was read for it, as in the route leg."""
+        return await concluded(self._database, question, await self._answered(question, context), began)
 
     async def _answered(self, question: Question, context: RoutingContext) -> SessionOutcome:
         if self._classify_fn is None or not question.candidates:

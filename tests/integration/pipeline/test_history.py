@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -175,3 +176,21 @@ async def test_what_runs_for_every_message_reads_by_index(house: Lab) -> None:
         rows = await house.database.rows("explain " + query(f"classification.{name}"), *arguments)
         plan = "\n".join(row[0] for row in rows)
         assert "Seq Scan" not in plan, f"{name}:\n{plan}"
+
+
+async def test_the_log_counts_the_time_in_which_the_history_was_read(
+    house: Lab, pool: asyncpg.Pool, database_url: str
+) -> None:
+    request_id, key = await talk(house, [("hello", timedelta(minutes=1))])
+    process = MessagePipeline(pool, calling(call("health")), "switchboard").process
+    given = context(conversation=key, request_id=str(request_id))
+    other = await asyncpg.connect(database_url)
+    async with other.transaction():
+        await other.execute("lock table switchboard.outbox in access exclusive mode")
+        running = asyncio.create_task(process("and?", {}, request_context=given))
+        while not await other.fetchval("select exists (select from pg_locks where not granted)"):
+            await asyncio.sleep(0)
+        await other.execute("select pg_sleep(0.2)")
+    await running
+    await other.close()
+    assert await house.database.value("select ms from classification") >= 200
