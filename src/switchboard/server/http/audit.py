@@ -18,6 +18,6 @@ async def list_audit(
     parts: Parts, action: Word | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
     """Newest first; of one action, such as `refused:rules_edit`."""
-    entries = await parts.access.entries(limit, action, None if cursor is None else uuid_cursor(cursor))
+    entries = await parts.access.entries(limit, action, uuid_cursor(cursor))
     following = str(entries[-1].audit_id) if len(entries) == limit else None
     return answer({"entries": entries, "next_cursor": following})

@@ -51,8 +51,7 @@ async def list_rules(
 
     An agent sees those of its own team and of those below.
     """
-    after = None if cursor is None else uuid_cursor(cursor)
-    return answer(await parts.records.page(reach, team_id, source, after=after, limit=limit))
+    return answer(await parts.records.page(reach, team_id, source, after=uuid_cursor(cursor), limit=limit))
 
 
 _NOT_NEW: Responses = {

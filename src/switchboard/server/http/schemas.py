@@ -1,4 +1,7 @@
-"""`/schemas/NAME.json`: the documents whose JSON Schemas are published. Next: the functions that make these."""
+"""`/schemas/NAME.json`: the documents whose JSON Schemas are published. Next: the functions that make these.
+
+Every route of this router is served without a token: `gate.py` takes its public paths from here.
+"""
 
 from __future__ import annotations
 

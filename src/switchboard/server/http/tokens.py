@@ -22,7 +22,7 @@ Operator = Annotated[Principal, Depends(needs("tokens"))]
 @router.get("", **operation("list_tokens", "List tokens", TokenList, needing="tokens"))
 async def list_tokens(parts: Parts, limit: Limit = 100, cursor: Cursor | None = None) -> Response:
     """All tokens, also revoked and expired ones, oldest first, without their secrets."""
-    page = await parts.access.tokens(limit, None if cursor is None else uuid_cursor(cursor))
+    page = await parts.access.tokens(limit, uuid_cursor(cursor))
     following = str(page[-1].token_id) if len(page) == limit else None
     return answer({"tokens": page, "next_cursor": following})
 

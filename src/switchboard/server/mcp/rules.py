@@ -52,7 +52,7 @@ _GET = "One routing rule, with its history."
 _CREATE = "Create a routing rule in your team or one below. Returns warnings, and how many messages it affects."
 _UPDATE = "Change parts of a routing rule; refused if it has changed since you read it."
 _DISABLE = "Disable a routing rule. It is kept, and can be enabled again by an update."
-_DELETE = "Delete a routing rule. Restoring the version before brings it back."
+_DELETE = "Delete a routing rule. Restoring the previous version brings it back."
 _TEST = "Run test cases (a message and its expected recipients) against the rules in force, or those of a rule file."
 _EXPLAIN = "Where would this message go, and why? Nothing is stored."
 
@@ -62,7 +62,7 @@ def rule_tools(services: Services) -> tuple[McpToolSpec, ...]:
     edits = services.rules.editable_by
 
     async def found(call: McpCall, body: RulesWanted) -> object:
-        after = None if body.cursor is None else uuid_cursor(body.cursor)
+        after = uuid_cursor(body.cursor)
         reach = services.reach(call.caller)
         return await services.records.page(reach, body.team_id, body.source, after=after, limit=body.limit)
 
