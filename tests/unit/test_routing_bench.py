@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from switchboard.bench import route
-from switchboard.bench.peers import PEERS, Name, loader
+from switchboard.bench.peers import PEERS, PeerName, loader
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.domain.routing import TeamId
@@ -36,7 +36,9 @@ def test_rows_of_one_size_in_processes_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_an_engine_that_is_not_there_or_not_worth_the_wait_says_so(name: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_not_there_or_not_worth_the_wait_says_so(
+    name: PeerName, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, PEERS[name].module, None)
     assert [row.note for row in route.measure_peer(10, 5, name)] == ["not installed: needs the extra `bench`"]
     [row] = route.measure_peer(PEERS[name].most + 1, 5, name)
@@ -45,7 +47,7 @@ def test_an_engine_that_is_not_there_or_not_worth_the_wait_says_so(name: Name, m
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_an_engine_finds_what_the_index_finds(name: Name) -> None:
+def test_an_engine_finds_what_the_index_finds(name: PeerName) -> None:
     pytest.importorskip(PEERS[name].module, reason="it comes with the extra `bench`")
     index = RoutingIndex(1, route.TEAMS, route.rules(60))
     root = sorted((rule for rule in route.rules(60) if rule.team_id == TeamId("root")), key=rank)

@@ -37,7 +37,7 @@ from switchboard.ports.engine import (
 
 SCHEMA_VERSION: Final = "delivery.v1"
 
-Effect = Literal["idempotent", "effectful"]
+DeliveryEffect = Literal["idempotent", "effectful"]
 
 
 class EngineOptions(BaseModel):
@@ -49,7 +49,7 @@ class EngineOptions(BaseModel):
     """Seconds per attempt; None: only the leg's own limit."""
     on_dead: str | None = None
     reply_to_automatic: bool = False
-    effect: Effect = "idempotent"
+    effect: DeliveryEffect = "idempotent"
 
 
 Options = TypeVar("Options", bound=EngineOptions)
@@ -177,7 +177,7 @@ def refusal(reason: str) -> Refusal:
 
 
 async def run_step(
-    turn: Turn, journal: Journal, name: str, act: Callable[[UUID], Awaitable[TurnResult]], effect: Effect
+    turn: Turn, journal: Journal, name: str, act: Callable[[UUID], Awaitable[TurnResult]], effect: DeliveryEffect
 ) -> TurnResult:
     """Run `act(idempotency_key)` as a journaled step.
 

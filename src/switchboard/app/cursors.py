@@ -15,7 +15,7 @@ import msgspec
 
 from switchboard.domain.errors import InvalidInput
 
-Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
+CursorText = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 """PostgreSQL has no NUL in text."""
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Key = TypeVar("_Key")

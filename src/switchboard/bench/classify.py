@@ -166,11 +166,11 @@ async def _by_api(place: _Place, kind: ApiKind, messages: int) -> ClassifyResult
     return ClassifyResult(kind, tuple(routed), tuple(bare))
 
 
-Ask = Callable[[JsonMapping], Awaitable[Any]]
+BareAsk = Callable[[JsonMapping], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def sdk(kind: ApiKind, llm: str) -> AsyncIterator[Ask]:
+async def sdk(kind: ApiKind, llm: str) -> AsyncIterator[BareAsk]:
     """The official client of this kind, as its manual says."""
     if kind == "anthropic":
         async with anthropic.AsyncAnthropic(base_url=llm, api_key="none", max_retries=0) as client:

@@ -56,7 +56,7 @@ _IN_THE_MIDDLE: Final = "select request_id from message_inbox order by request_i
 _BUSY: Final = "select exists (select from lane where state <> 'idle')"
 
 Say = Callable[[str], None]
-Act = Callable[[], Awaitable[object]]
+LookUp = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ async def look(runtime: Runtime, messages: int) -> dict[str, float]:
     return {name: await repeated(act) for name, act in look_ups(runtime, middle).items()}
 
 
-def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
+def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
     """What is looked at, by the name under which it is shown; `one` is a message."""
     database = runtime.database
     messages, replies = partial(inbox.list_messages, database), partial(outbox.page_of_replies, database, limit=100)
@@ -222,13 +222,13 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, Act]:
     }
 
 
-async def repeated(act: Act) -> float:
+async def repeated(act: LookUp) -> float:
     """The median of several times in milliseconds; of what is slow the first."""
     first = await timed(act)
     return first if first > _SLOW_MS else median([await timed(act) for _ in range(_CLAIMS)])
 
 
-async def timed(act: Act) -> float:
+async def timed(act: LookUp) -> float:
     """Milliseconds. What is given up (a statement has 60 s) counts as long as it took."""
     began = perf_counter()
     with suppress(Unavailable):

@@ -22,7 +22,7 @@ from typing import Final
 import aiohttp
 
 from switchboard.bench import lab
-from switchboard.bench.classify import Ask, last_request, sdk
+from switchboard.bench.classify import BareAsk, last_request, sdk
 from switchboard.domain.json_values import JsonObject
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Slow
@@ -141,7 +141,7 @@ async def _first_delta(http: aiohttp.ClientSession, up: lab.ReadyProcess, timed:
     return took
 
 
-async def _bare(ask: Ask, http: aiohttp.ClientSession, llm: str) -> float:
+async def _bare(ask: BareAsk, http: aiohttp.ClientSession, llm: str) -> float:
     """Milliseconds of the last request, from the SDK."""
     body = await last_request(http, llm)
     began = perf_counter()
@@ -150,7 +150,7 @@ async def _bare(ask: Ask, http: aiohttp.ClientSession, llm: str) -> float:
     return (perf_counter() - began) * 1000
 
 
-async def _bare_delta(tell: Ask, teller: ScriptedLlm, timed: _Timed) -> float:
+async def _bare_delta(tell: BareAsk, teller: ScriptedLlm, timed: _Timed) -> float:
     """Milliseconds until the first text of a reply, from the SDK."""
     took: float | None = None
     async for chunk in await tell(teller.requests[-1].body):

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from switchboard.core.routing.facts import alternatives
 from switchboard.domain.routing import Rule
 
-Name = Literal["rule-engine", "zen-engine"]
+PeerName = Literal["rule-engine", "zen-engine"]
 First = Callable[[Mapping[str, str]], str | None]
 
 _FACTS: Final = ("channel", "telegram_user_id", "telegram_chat_id", "email_sender", "email_auth", "sender")
@@ -35,7 +35,7 @@ class Peer:
     """Why it is not measured with more rules than `most`."""
 
 
-def loader(name: Name) -> Callable[[Sequence[Rule]], First]:
+def loader(name: PeerName) -> Callable[[Sequence[Rule]], First]:
     """Loads rules into the engine, which is imported here. Raises ModuleNotFoundError where it is not installed."""
     return partial(PEERS[name].use, import_module(PEERS[name].module))
 
@@ -94,7 +94,7 @@ def _row(rule: Rule) -> Mapping[str, str]:
     return {"_id": str(rule.rule_id), "rule": json.dumps(rule.name), **dict.fromkeys(_FACTS, ""), **wanted}
 
 
-PEERS: Final[Mapping[Name, Peer]] = {
+PEERS: Final[Mapping[PeerName, Peer]] = {
     "rule-engine": Peer("rule_engine", _rule_engine, 100_000, "it compiles and tries each rule by itself"),
     "zen-engine": Peer("zen", _zen_engine, 1_000_000, "it looks at every row of its table"),
 }

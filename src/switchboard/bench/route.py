@@ -23,7 +23,7 @@ from switchboard.core.routing.index import RoutingIndex, rank
 from switchboard.domain.routing import Decision, Member, Rule, RuleChange, SystemId, Target, Team, TeamId
 
 Edit = Literal["create a rule", "update a rule", "disable a rule"]
-Case = Literal["hit", "miss", "three levels", "linear scan"] | Edit | peers.Name
+Case = Literal["hit", "miss", "three levels", "linear scan"] | Edit | peers.PeerName
 
 SIZES: Final = (10, 1_000, 100_000, 1_000_000)
 ROUNDS: Final = 20_000
@@ -45,7 +45,7 @@ TEAMS: Final = tuple(
 _TO_ROOT, _TO_MIDDLE = (Target(system_id=SystemId("System1/root")),), (Target(team_id=_MIDDLE),)
 _TO_BOTH: Final = (*_TO_ROOT, *_TO_MIDDLE)
 
-Facts = Mapping[str, str]
+MessageFacts = Mapping[str, str]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ def measure_here(size: int, rounds: int) -> list[Row]:
     index, loaded = _loading(size, lambda: RoutingIndex(1, TEAMS, rules(size)))
     deep = size // 10
 
-    def decided(facts: Facts) -> Decision:
+    def decided(facts: MessageFacts) -> Decision:
         return decide(index, facts)
 
     return [
@@ -122,7 +122,7 @@ def measure_here(size: int, rounds: int) -> list[Row]:
     ]
 
 
-def measure_peer(size: int, rounds: int, name: peers.Name) -> list[Row]:
+def measure_peer(size: int, rounds: int, name: peers.PeerName) -> list[Row]:
     """The row of an engine, measured in this process, after it was seen to find the same rules as we do."""
     peer = peers.PEERS[name]
     if size > peer.most:
@@ -146,12 +146,12 @@ def _loading(size: int, load: Callable[[], T]) -> tuple[T, _Loaded]:
     return loaded, _Loaded(size, load_s, lab.growth(before, lab.resident_mb(getpid())))
 
 
-def _hits(size: int, count: int) -> Iterator[Facts]:
+def _hits(size: int, count: int) -> Iterator[MessageFacts]:
     deep = size // 10
     return (message(deep + nth * _SPREAD % (size - 3 * deep)) for nth in range(count))
 
 
-def _times(work: Callable[[Facts], object], messages: Iterator[Facts]) -> list[int]:
+def _times(work: Callable[[MessageFacts], object], messages: Iterator[MessageFacts]) -> list[int]:
     """Nanoseconds of each. A message is made just before it is decided, as facts are made of an envelope."""
     times: list[int] = []
     enough = perf_counter() + _PATIENCE_S
@@ -193,11 +193,11 @@ def _edits(index: RoutingIndex, size: int, rounds: int) -> Mapping[Edit, list[in
     return times
 
 
-def linear_scan(size: int) -> Callable[[Facts], object]:
+def linear_scan(size: int) -> Callable[[MessageFacts], object]:
     """The baseline: look at the root's rules one after the other until one matches."""
     root = [(rule.channel, tuple(rule.filters.items())) for rule in rules(size) if rule.team_id == _ROOT]
 
-    def first(facts: Facts) -> object:
+    def first(facts: MessageFacts) -> object:
         channels = ("*", facts["channel"])
         of_channel = (filters for channel, filters in root if channel in channels)
         return next((one for one in of_channel if all(facts.get(key) == value for key, value in one)), None)
@@ -236,7 +236,7 @@ def _wanted(person: int) -> tuple[str, dict[str, str]]:
     )[person % 6]
 
 
-def message(person: int) -> Facts:
+def message(person: int) -> MessageFacts:
     number, mail = str(10**9 + person), f"p{person}@example.com"
     if _wanted(person)[0] == "email":
         own = {"email_sender": mail, "email_domain": "example.com", "email_to": "me@example.com", "email_auth": "pass"}

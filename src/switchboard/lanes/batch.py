@@ -15,23 +15,23 @@ from msgspec import Struct
 
 from switchboard.domain.errors import SwitchboardError
 
-Ask = TypeVar("Ask")
-Answer = TypeVar("Answer")
+AskT = TypeVar("AskT")
+AnswerT = TypeVar("AnswerT")
 
 
-class WriteGroup(Struct, Generic[Ask, Answer], frozen=True):
+class WriteGroup(Struct, Generic[AskT, AnswerT], frozen=True):
     """Asks that were handed in together, or have joined them since; once written, per ask its answer or what it raised.
 
     Those with a lower `number` were handed in earlier.
     """
 
     number: int
-    asks: list[Ask]
+    asks: list[AskT]
     keys: frozenset[Hashable]
-    outcomes: asyncio.Future[Sequence[Answer | BaseException]]
+    outcomes: asyncio.Future[Sequence[AnswerT | BaseException]]
 
 
-class BatchWriter(Generic[Ask, Answer]):
+class BatchWriter(Generic[AskT, AnswerT]):
     """Collects calls of `put` into calls of `write`, which must give one answer per ask, in order.
 
     If a batch fails because of its contents, each member is written alone: a bad row affects no other.
@@ -42,19 +42,19 @@ class BatchWriter(Generic[Ask, Answer]):
 
     def __init__(
         self,
-        write: Callable[[Sequence[Ask]], Awaitable[Sequence[Answer]]],
+        write: Callable[[Sequence[AskT]], Awaitable[Sequence[AnswerT]]],
         *,
         most: int = 500,
         least: int = 1,
         writers: int = 1,
-        key: Callable[[Ask], Hashable] | None = None,
+        key: Callable[[AskT], Hashable] | None = None,
     ) -> None:
         self._write = write
         self._most = most
         self._least = least
         self._key = key
         self._free_writers = writers
-        self._waiting: deque[WriteGroup[Ask, Answer]] = deque()
+        self._waiting: deque[WriteGroup[AskT, AnswerT]] = deque()
         self._handed_in = self._taken = 0
         """The number of the last group that was handed in, and of the last that does not wait any more."""
         self._size = 0
@@ -65,31 +65,31 @@ class BatchWriter(Generic[Ask, Answer]):
     def __len__(self) -> int:
         return self._size
 
-    async def put(self, ask: Ask) -> Answer:
+    async def put(self, ask: AskT) -> AnswerT:
         """Hand in one; returns after its transaction is committed. Raises what its write raised."""
         [outcome] = await self.put_all([ask])
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
-    async def put_all(self, asks: Sequence[Ask]) -> Sequence[Answer | BaseException]:
+    async def put_all(self, asks: Sequence[AskT]) -> Sequence[AnswerT | BaseException]:
         """Hand in many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
         if 0 < len(asks) <= self._most:
             return await self.hand_in(*asks).outcomes
         parts = [self.hand_in(*asks[at : at + self._most]) for at in range(0, len(asks), self._most)]
         return [outcome for part in parts for outcome in await part.outcomes]
 
-    def hand_in(self, *asks: Ask) -> WriteGroup[Ask, Answer]:
+    def hand_in(self, *asks: AskT) -> WriteGroup[AskT, AnswerT]:
         """Hand in at most `most` without waiting; what is handed in later is written later."""
         self._handed_in += 1
         outcomes = asyncio.get_running_loop().create_future()
-        group = WriteGroup[Ask, Answer](self._handed_in, list(asks), self._keys(asks), outcomes)
+        group = WriteGroup[AskT, AnswerT](self._handed_in, list(asks), self._keys(asks), outcomes)
         self._waiting.append(group)
         self._size += len(asks)
         self._start_writer()
         return group
 
-    def join(self, group: WriteGroup[Ask, Answer], ask: Ask) -> bool:
+    def join(self, group: WriteGroup[AskT, AnswerT], ask: AskT) -> bool:
         """Hand in one with a group that still waits; False: it does not, or has as many as it may, or keys."""
         joins = group.number > self._taken and len(group.asks) < self._most and self._key is None
         if joins:
@@ -97,7 +97,7 @@ class BatchWriter(Generic[Ask, Answer]):
             self._size += 1
         return joins
 
-    def _keys(self, asks: Sequence[Ask]) -> frozenset[Hashable]:
+    def _keys(self, asks: Sequence[AskT]) -> frozenset[Hashable]:
         return frozenset() if self._key is None else frozenset(map(self._key, asks))
 
     def _start_writer(self) -> None:
@@ -115,11 +115,11 @@ class BatchWriter(Generic[Ask, Answer]):
         finally:
             self._free_writers += 1
 
-    def _take(self) -> list[WriteGroup[Ask, Answer]]:
+    def _take(self) -> list[WriteGroup[AskT, AnswerT]]:
         """The next groups, together not more than `most`; none where they have to wait for who is at work."""
         if self._at_work and self._size < self._least:
             return []
-        taken: list[WriteGroup[Ask, Answer]] = []
+        taken: list[WriteGroup[AskT, AnswerT]] = []
         size = 0
         while self._waiting and (not taken or size + len(self._waiting[0].asks) <= self._most):
             if not self._busy.isdisjoint(self._waiting[0].keys):
@@ -130,7 +130,7 @@ class BatchWriter(Generic[Ask, Answer]):
         self._size -= size
         return taken
 
-    async def _write_apart(self, groups: Sequence[WriteGroup[Ask, Answer]]) -> None:
+    async def _write_apart(self, groups: Sequence[WriteGroup[AskT, AnswerT]]) -> None:
         keys = frozenset[Hashable]().union(*(group.keys for group in groups))
         self._busy |= keys
         self._at_work += 1
@@ -140,7 +140,7 @@ class BatchWriter(Generic[Ask, Answer]):
             self._at_work -= 1
             self._busy -= keys
 
-    async def _write_out(self, groups: Sequence[WriteGroup[Ask, Answer]]) -> None:
+    async def _write_out(self, groups: Sequence[WriteGroup[AskT, AnswerT]]) -> None:
         try:
             outcomes = await self._outcomes([ask for group in groups for ask in group.asks])
         except asyncio.CancelledError:
@@ -153,7 +153,7 @@ class BatchWriter(Generic[Ask, Answer]):
                 group.outcomes.set_result(outcomes[at : at + len(group.asks)])
             at += len(group.asks)
 
-    async def _outcomes(self, asks: Sequence[Ask]) -> Sequence[Answer | BaseException]:
+    async def _outcomes(self, asks: Sequence[AskT]) -> Sequence[AnswerT | BaseException]:
         try:
             answers = await self._write(asks)
         except SwitchboardError as error:
@@ -167,5 +167,5 @@ class BatchWriter(Generic[Ask, Answer]):
         # It is unknown whose answer is missing; written alone, each ask gets its own answer or error.
         return await self._one_by_one(asks)
 
-    async def _one_by_one(self, asks: Sequence[Ask]) -> list[Answer | BaseException]:
+    async def _one_by_one(self, asks: Sequence[AskT]) -> list[AnswerT | BaseException]:
         return [outcome for ask in asks for outcome in await self._outcomes([ask])]

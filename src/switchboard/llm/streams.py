@@ -17,7 +17,7 @@ from switchboard.domain.llm import ModelFailure
 from switchboard.llm.answers import told_in_the_body
 from switchboard.llm.port import ApiKind
 
-Event = Mapping[str, object]
+StreamEvent = Mapping[str, object]
 
 
 class Fold(ABC):
@@ -46,7 +46,7 @@ class Fold(ABC):
         """The answer so far, as if it had come in one piece."""
 
     @abstractmethod
-    def _take(self, event: Event) -> str: ...
+    def _take(self, event: StreamEvent) -> str: ...
 
 
 class ChatFold(Fold):
@@ -71,7 +71,7 @@ class ChatFold(Fold):
         }
         return self._head | {"choices": [{"message": message, "finish_reason": self._finish}]}
 
-    def _take(self, event: Event) -> str:
+    def _take(self, event: StreamEvent) -> str:
         self._head |= {name: event[name] for name in ("model", "usage") if event.get(name)}
         choice = next(iter(items(event.get("choices"))), {})
         self._finish = choice.get("finish_reason") or self._finish
@@ -84,7 +84,7 @@ class ChatFold(Fold):
         self._text.append(text := block_text(delta.get("content")))
         return text
 
-    def _take_call(self, piece: Event) -> None:
+    def _take_call(self, piece: StreamEvent) -> None:
         """Local servers leave the index out, or give every call the same: another id or name is another call."""
         index, key = piece.get("index"), string(piece.get("id"))
         function = mapping(piece.get("function"))
@@ -126,7 +126,7 @@ class ResponsesFold(Fold):
         found = [self._items[index] for index in sorted(self._items)]
         return self._response | {"output": list(items(self._response.get("output"))) or found}
 
-    def _take(self, event: Event) -> str:
+    def _take(self, event: StreamEvent) -> str:
         kind = string(event.get("type"))
         if isinstance(event.get("response"), Mapping):
             self._response |= mapping(event.get("response"))
@@ -151,7 +151,7 @@ class MessagesFold(Fold):
         content = [self._blocks[index].document for index in sorted(self._blocks)]
         return self._message | {"content": content, "usage": self._usage}
 
-    def _take(self, event: Event) -> str:
+    def _take(self, event: StreamEvent) -> str:
         index = count(event.get("index"))
         match event.get("type"):
             case "message_start":
@@ -169,7 +169,7 @@ class MessagesFold(Fold):
                 self.done = True
         return ""
 
-    def _count(self, usage: Event) -> None:
+    def _count(self, usage: StreamEvent) -> None:
         """Figures are repeated, each for the whole message; a null says nothing."""
         self._usage |= {name: value for name, value in usage.items() if value is not None}
 
@@ -179,7 +179,7 @@ class _Block:
 
     _PIECES: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
-    def __init__(self, begun: Event) -> None:
+    def __init__(self, begun: StreamEvent) -> None:
         self._begun = dict(begun)
         self._pieces: dict[str, list[str]] = {}
         self._citations: list[object] = []
@@ -188,7 +188,7 @@ class _Block:
     def begins_with(self) -> str:
         return string(self._begun.get("text")) if self._begun.get("type") == "text" else ""
 
-    def add(self, delta: Event) -> str:
+    def add(self, delta: StreamEvent) -> str:
         kind = string(delta.get("type"))
         name = "input" if kind == "input_json_delta" else self._PIECES.get(kind, "")
         piece = string(delta.get("partial_json" if name == "input" else name))

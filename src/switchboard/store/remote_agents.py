@@ -17,7 +17,7 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.remote_agents import Liveness, RemoteAgent
 from switchboard.domain.routing import Member, SystemId
 from switchboard.store.database import Database, Row, decoded, query, seconds
-from switchboard.store.rules import Session
+from switchboard.store.rules import RuleConnection
 from switchboard.store.teams import member_of
 
 ANNOUNCED_EVERY_S: Final = 5.0
@@ -104,7 +104,7 @@ def _remote_agent(row: Row, patience: LivenessPolicy) -> RemoteAgent:
     return replace(shown, why=f"no sign of life for {row['silence']:.0f} s") if shown.away else shown
 
 
-async def hold(connection: Session, system_id: SystemId) -> Registered | None:
+async def hold(connection: RuleConnection, system_id: SystemId) -> Registered | None:
     """The butler, locked until the end of the transaction; None if there is no such member."""
     row = await connection.fetchrow(query("remote_agents.hold"), system_id)
     if row is None:
@@ -148,7 +148,7 @@ def _after(before: Registered, said: Announcement) -> Registered:
     return after
 
 
-async def _liveness(connection: Session, system_id: SystemId, patience: LivenessPolicy) -> Liveness | None:
+async def _liveness(connection: RuleConnection, system_id: SystemId, patience: LivenessPolicy) -> Liveness | None:
     row = await connection.fetchrow(query("remote_agents.list"), system_id)
     return None if row is None else _remote_agent(row, patience).liveness
 

@@ -22,7 +22,7 @@ from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, TeamId
 from switchboard.domain.shown import SopRules
 from switchboard.store.database import Database, Row, decoded, part_as, query, row_as, rows_as, to_json
 
-Session: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
+RuleConnection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Row]"
 
 _CHUNK: Final = 10_000
 """Changes written by one statement: an import of any size stays below the time that a statement may take."""
@@ -90,13 +90,13 @@ async def write(
         return version + 1, await enter(connection, version + 1, changes)
 
 
-async def _compare_ids(connection: Session, fresh: Sequence[Rule]) -> None:
+async def _compare_ids(connection: RuleConnection, fresh: Sequence[Rule]) -> None:
     taken = await connection.fetchrow(query("rules.taken"), [r.rule_id for r in fresh], [r.team_id for r in fresh])
     if taken is not None:
         raise Conflict(f"{taken['rule_id']} is the id of a rule of team {taken['team_id']}; a new one needs its own")
 
 
-async def _compare(connection: Session, changes: Sequence[RuleChange]) -> None:
+async def _compare(connection: RuleConnection, changes: Sequence[RuleChange]) -> None:
     await _compare_ids(connection, [change.rule for change in changes if change.before is None])
     ids = [change.rule.rule_id for change in changes]
     seen = [None if change.before is None else change.before.version for change in changes]
@@ -117,12 +117,12 @@ def _moved_on(row: Row, name: str) -> str:
     return f"rule {name!r} was changed {by}; look at it again"
 
 
-async def new_version(connection: Session, version: int, by: Authorship, *, teams: bool) -> None:
+async def new_version(connection: RuleConnection, version: int, by: Authorship, *, teams: bool) -> None:
     """Enter a version; `teams` when teams or members may have changed. The caller holds the lock."""
     await connection.execute(query("rules.new_version"), version, by.author, by.reason, teams)
 
 
-async def enter(connection: Session, version: int, changes: Sequence[RuleChange]) -> list[RuleChange]:
+async def enter(connection: RuleConnection, version: int, changes: Sequence[RuleChange]) -> list[RuleChange]:
     """Write rules and history of a version that was entered in this transaction; returns what was written."""
     written: list[RuleChange] = []
     for at in range(0, len(changes), _CHUNK):
@@ -175,7 +175,7 @@ async def rules_of(database: Database, team_ids: Iterable[TeamId]) -> tuple[int,
         return version, await rules_in(connection, team_ids)
 
 
-async def rules_in(connection: Session, team_ids: Iterable[TeamId]) -> list[Rule]:
+async def rules_in(connection: RuleConnection, team_ids: Iterable[TeamId]) -> list[Rule]:
     """All rules of these teams, team by team."""
     found: list[Rule] = []
     for team_id in sorted(team_ids):
@@ -184,13 +184,13 @@ async def rules_in(connection: Session, team_ids: Iterable[TeamId]) -> list[Rule
     return found
 
 
-async def in_pieces(connection: Session, name: str, *args: object) -> AsyncIterator[list[Rule]]:
+async def in_pieces(connection: RuleConnection, name: str, *args: object) -> AsyncIterator[list[Rule]]:
     """The rules that a query finds, some at a time, so that requests are not delayed. In a transaction."""
     async for rows in _pieces(connection, name, *args):
         yield [read_rule(row) for row in rows]
 
 
-async def _pieces(connection: Session, name: str, *args: object) -> AsyncIterator[Sequence[Row]]:
+async def _pieces(connection: RuleConnection, name: str, *args: object) -> AsyncIterator[Sequence[Row]]:
     cursor = await connection.cursor(query(name), *args)
     while rows := await cursor.fetch(_PIECE):
         yield rows
@@ -272,7 +272,7 @@ async def open_rules_at(
         yield _rules_at(connection, version, teams)
 
 
-async def _rules_at(connection: Session, version: int, teams: list[TeamId] | None) -> AsyncIterator[list[Rule]]:
+async def _rules_at(connection: RuleConnection, version: int, teams: list[TeamId] | None) -> AsyncIterator[list[Rule]]:
     """What was not written since is as it was; of all else the first change after the version tells how it was."""
     async for some in in_pieces(connection, "rules.unchanged_since", version, teams):
         yield some
@@ -308,7 +308,7 @@ async def open_changes(database: Database, version: int, latest: int) -> AsyncIt
         yield _changes(connection, version, latest)
 
 
-async def _changes(connection: Session, version: int, latest: int) -> AsyncIterator[list[RuleChange]]:
+async def _changes(connection: RuleConnection, version: int, latest: int) -> AsyncIterator[list[RuleChange]]:
     async for rows in _pieces(connection, "rules.changes_since", version, latest, None):
         yield [_change(row) for row in rows]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, Team, TeamId
 from switchboard.ports.channel import Implies
 from switchboard.store.database import Database, Row, decoded, part_as, query
-from switchboard.store.rules import Authorship, Session, enter, in_pieces, new_version, rules_in
+from switchboard.store.rules import Authorship, RuleConnection, enter, in_pieces, new_version, rules_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _page(teams: Sequence[Team], wanted: TeamFilter) -> tuple[Team, ...]:
     return tuple(sorted(found, key=lambda team: team.team_id)[: wanted.limit])
 
 
-async def _teams(connection: Session) -> tuple[Team, ...]:
+async def _teams(connection: RuleConnection) -> tuple[Team, ...]:
     members = [member_of(row) for row in await connection.fetch(query("teams.members"))]
     return tuple(_team(row, members) for row in await connection.fetch(query("teams.teams")))
 
@@ -131,7 +131,7 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
         return changed
 
 
-async def _bring_up(connection: Session, teams: Sequence[Team]) -> bool:
+async def _bring_up(connection: RuleConnection, teams: Sequence[Team]) -> bool:
     """Make known teams and their members what `teams` says; whether that changed anything."""
     tags: set[str] = set()
     for team in teams:

@@ -15,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.cursors import Text, cursor_after, key_of, uuid_cursor
+from switchboard.app.cursors import CursorText, cursor_after, key_of, uuid_cursor
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.scope import editable, handled_by
@@ -45,7 +45,7 @@ class ClassificationLog:
     ) -> tuple[list[Read], str | None]:
         """A page, newest message first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         wanted, sight = await self._within(caller, wanted)
-        before = key_of(cursor, tuple[UUID, Text, _Attempt])
+        before = key_of(cursor, tuple[UUID, CursorText, _Attempt])
         page = await store.list_classifications(self._database, wanted, sight, before=before, limit=limit)
         last = page[-1] if len(page) == limit else None
         following = None if last is None else cursor_after(last.request_id, last.team_id, last.n)

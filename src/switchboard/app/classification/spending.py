@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
-from switchboard.app.cursors import Number, Text, cursor_after, key_of
+from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.process_models import butlers_of
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.domain.errors import InvalidInput
@@ -142,7 +142,7 @@ class SpendingService:
             span = UsagePeriod(end - _USUAL if since is None else since, end)
         except OverflowError:
             raise InvalidInput("this is too early; give `from` as well", field="to") from None
-        after = key_of(cursor, tuple[Number, Number, Text])
+        after = key_of(cursor, tuple[Number, Number, CursorText])
         rows = await store.usage(self._database, by, span, limit, after=after)
         following = cursor_after(*store.key_of_usage(by, rows[-1])) if len(rows) == limit else None
         return UsageView(by, span.since, span.until, rows, await store.total(self._database, by, span), following)

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 from switchboard.app.access import Principal
-from switchboard.app.cursors import Number, Text, cursor_after, key_of
+from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.messages.views import MessageReplies, ReplyView, Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
@@ -34,7 +34,7 @@ _LOOK_LEAST_OFTEN_S: Final = 1.0
 _PING_EVERY_S: Final = 15.0
 _NOWHERE: Final = Position(0, 0)
 
-EventKind = Literal["delta", "reset", "tool", "waiting", "reply", "done", "ping"]
+StreamEventKind = Literal["delta", "reset", "tool", "waiting", "reply", "done", "ping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Waiting:
 class StreamEvent:
     """What a reader is told. It can go on after an `id`; "": not here. `ping`: nothing has happened for a while."""
 
-    kind: EventKind
+    kind: StreamEventKind
     data: Reset | Waiting | ReplyView | MessageReplies | None = None
     id: str = ""
 
@@ -118,7 +118,7 @@ class StreamService:
     async def open(self, caller: Principal, request_id: UUID, after: str | None = None) -> Stream:
         """From the beginning, or after the event with this id. Raises NotFound, InvalidInput."""
         await self._views.own(caller, request_id)
-        replied, positions = key_of(after, tuple[set[UUID], dict[Text, tuple[Number, Number]]]) or (set(), {})
+        replied, positions = key_of(after, tuple[set[UUID], dict[CursorText, tuple[Number, Number]]]) or (set(), {})
         stream = Stream(self._runtime, self._views, request_id, replied)
         await stream.skip({system_id: Position(*position) for system_id, position in positions.items()})
         return stream

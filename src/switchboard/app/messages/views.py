@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from switchboard.app.access import Access, Principal, owns_endpoint
-from switchboard.app.cursors import Number, Text, cursor_after, key_of, uuid_cursor
+from switchboard.app.cursors import CursorText, Number, cursor_after, key_of, uuid_cursor
 from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
@@ -316,7 +316,7 @@ class Views:
         if caller.role == "agent":
             system_id = system_id or caller.system_id or ""
             await self._access.check_system(caller, "deliveries", system_id)
-        before = key_of(cursor, tuple[UUID, Text, Number])
+        before = key_of(cursor, tuple[UUID, CursorText, Number])
         page = await ledger.list_deliveries(
             self._database, before=before, limit=limit, system_id=system_id, state=state
         )
@@ -329,7 +329,7 @@ class Views:
 
         Teams beyond the reach come without their rules.
         """
-        [after] = key_of(cursor, tuple[Text]) or ("",)
+        [after] = key_of(cursor, tuple[CursorText]) or ("",)
         found = await overview(self._database, _FIRST_RULES, self._implies, TeamFilter(after=after, limit=limit))
         following = cursor_after(found.teams[-1].team_id) if len(found.teams) == limit else None
         return found.version, [_team(team, found, reach) for team in found.teams], following
@@ -343,7 +343,7 @@ class Views:
 
     async def agents(self, *, limit: int, cursor: str | None) -> tuple[list[AgentView], str | None]:
         """A page of the members of all teams by id, with what became of their deliveries, and how remote ones are."""
-        [after] = key_of(cursor, tuple[Text]) or ("",)
+        [after] = key_of(cursor, tuple[CursorText]) or ("",)
         tallies = await ledger.tallies(self._database)
         found = await remote_agents.list_remote_agents(self._database, self._runtime.settings.liveness.patience)
         remote = {one.system_id: one for one in found}
@@ -384,7 +384,7 @@ class Views:
 
     async def connectors(self, *, limit: int, cursor: str | None) -> tuple[list[Connector], str | None]:
         """A page of the processes of all accounts, by channel, endpoint and instance, and the cursor of the next."""
-        after = key_of(cursor, tuple[Text, Text, Text])
+        after = key_of(cursor, tuple[CursorText, CursorText, CursorText])
         page = await connectors.list_connectors(self._database, after=after, limit=limit)
         if len(page) < limit:
             return page, None

@@ -18,7 +18,7 @@ from switchboard.agents.trio.port import Planned, PlanQuestion
 from switchboard.app.ops.engines import engine_context
 from switchboard.app.process_models import ProcessModels
 from switchboard.app.runtime import Runtime
-from switchboard.core.planning.ladder import SettledDecision, Source
+from switchboard.core.planning.ladder import PlanSource, SettledDecision
 from switchboard.core.planning.read import steps_of
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping
@@ -44,7 +44,7 @@ class PlanTrial:
 
     butler: str
     models: Sequence[str]
-    source: Source
+    source: PlanSource
     tries: int
     confidence: float | None
     unsure: bool

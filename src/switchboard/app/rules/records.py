@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from switchboard.app.cursors import Number, Text, cursor_after, key_of
+from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import existing, no_rule, offer, refuse_absent_team
 from switchboard.app.runtime import Runtime
@@ -32,7 +32,7 @@ SHOWN_CHANGES: Final = 200
 _LINTED: Final = 5000
 """Rules of a team up to which an edit looks for mistakes; for more there is a separate call."""
 
-Form = JsonMapping
+RuleForm = JsonMapping
 """A rule as `rule_json` writes it."""
 
 
@@ -41,7 +41,7 @@ class RulePage:
     """Rules by id, oldest first, and the version in force."""
 
     version: int
-    rules: tuple[Form, ...]
+    rules: tuple[RuleForm, ...]
     next_cursor: UUID | None
 
 
@@ -55,8 +55,8 @@ class ChangeView:
 
     rule_id: UUID
     team_id: str
-    before: Form | None
-    after: Form | None
+    before: RuleForm | None
+    after: RuleForm | None
     fields: Mapping[str, tuple[Any, Any]]
 
 
@@ -68,8 +68,8 @@ class RuleEvent:
     author: str
     reason: str
     created_at: datetime
-    before: Form | None
-    after: Form | None
+    before: RuleForm | None
+    after: RuleForm | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class RuleRecords:
         if source not in sources:
             raise NotFound(f"no rule has ever been registered by {source!r}{offer(source, sources)}")
 
-    async def get(self, reach: Reach, rule_id: UUID) -> tuple[Form, tuple[RuleEvent, ...]]:
+    async def get(self, reach: Reach, rule_id: UUID) -> tuple[RuleForm, tuple[RuleEvent, ...]]:
         """A rule and its history, newest first. One that was removed is shown as it was. Raises NotFound."""
         events = await store.history(self._database, rule_id)
         rule = events[0][1].rule if events and events[0][1].after is None else await existing(self._runtime, rule_id)
@@ -183,7 +183,7 @@ class RuleRecords:
         changes = [change for change in _within(reach, between) if changed_fields(change)]
         return DiffView(first, last, len(changes), first_changes(changes))
 
-    async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> Form:
+    async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> RuleForm:
         """The rule file of all teams, or of one, as they are or as they were. Raises NotFound."""
         runtime = self._runtime
         await runtime.rule_book.refresh()
@@ -246,7 +246,7 @@ class RuleRecords:
 
         Those that have rules beyond the reach are left out.
         """
-        [after] = key_of(cursor, tuple[Text]) or ("",)
+        [after] = key_of(cursor, tuple[CursorText]) or ("",)
         page = await store.list_sops(self._database, after=after, limit=limit)
         following = cursor_after(page[-1].source) if len(page) == limit else None
         return [sop for sop in page if _all_within(reach, sop)], following

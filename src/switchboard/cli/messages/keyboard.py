@@ -21,7 +21,7 @@ from switchboard.cli.messages.talk import MessageProgress
 from switchboard.cli.output import INTERRUPTED, errors
 from switchboard.domain.errors import SwitchboardError
 
-Stop = Callable[[], Awaitable[None]]
+StopTurn = Callable[[], Awaitable[None]]
 """Asks for the end of what runs; raises what stands in the way."""
 QUIT: Final = "/quit"
 _CTRL_C: Final = "\x03"
@@ -36,7 +36,7 @@ class Keyboard:
     session: str
     later: list[str]
 
-    async def attend(self, stop: Stop, following: Coroutine[None, None, MessageProgress]) -> MessageProgress:
+    async def attend(self, stop: StopTurn, following: Coroutine[None, None, MessageProgress]) -> MessageProgress:
         """What `following` returns. The first Ctrl-C, and /stop, call `stop` to end its turns; the second one leaves.
 
         Raises typer.Exit when the person leaves.
@@ -58,7 +58,7 @@ class Keyboard:
         lines = (keys.get_nowait() for _ in range(keys.qsize()))
         self.later.extend(line for line in lines if line not in {"/stop", _CTRL_C})
 
-    async def _obey(self, stop: Stop, keys: asyncio.Queue[str]) -> MessageProgress:
+    async def _obey(self, stop: StopTurn, keys: asyncio.Queue[str]) -> MessageProgress:
         stopping = False
         while True:
             match await keys.get():
@@ -79,7 +79,7 @@ class Keyboard:
         errors().print(f"\n`switchboard chat --session {self.session}` continues here", style="dim", soft_wrap=True)
 
 
-async def _stop(stop: Stop, before: str) -> None:
+async def _stop(stop: StopTurn, before: str) -> None:
     try:
         await stop()
         note = "stopping; Ctrl-C leaves"

@@ -86,7 +86,7 @@ class UploadedFile:
     media_type: str
 
 
-Verdict = Taken | Declined | NotNow
+IntakeAnswer = Taken | Declined | NotNow
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def lease_of(got: JsonMapping) -> Lease:
     )
 
 
-def verdict_of(result: JsonMapping) -> Verdict:
+def verdict_of(result: JsonMapping) -> IntakeAnswer:
     """What became of one message."""
     error = result.get("error")
     if error is None:

@@ -18,6 +18,7 @@ from switchboard import __version__
 from switchboard.connectors.kernel.answers import (
     Declined,
     FilesWanted,
+    IntakeAnswer,
     Lease,
     NotNow,
     Overtaken,
@@ -25,7 +26,6 @@ from switchboard.connectors.kernel.answers import (
     ReplyToSend,
     Unreachable,
     UploadedFile,
-    Verdict,
     lease_of,
     refusal_of,
     reply_of,
@@ -48,8 +48,8 @@ _UPLOAD_S: Final = 60.0
 _LONGEST_ID: Final = 512
 _encoder: Final = msgspec.json.Encoder()
 
-ConnectorState = Literal["starting", "healthy", "degraded", "failed", "standby", "stopped"]
-PartState = Literal["intent", "sent", "refused", "later"]
+ReportedState = Literal["starting", "healthy", "degraded", "failed", "standby", "stopped"]
+ReportedPartState = Literal["intent", "sent", "refused", "later"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Api:
         """A conversation goes on in another thread. Raises Unreachable, Overtaken."""
         await self._ask("POST", "/v1/connectors/moves", {**self._fenced(), "old": old, "new": new})
 
-    async def ingest(self, envelopes: Sequence[Envelope]) -> list[Verdict]:
+    async def ingest(self, envelopes: Sequence[Envelope]) -> list[IntakeAnswer]:
         """What the server says to each of the first of them, as many as go into one request. Raises Unreachable."""
         taken, size = list[bytes](), 0
         for envelope in envelopes[:_BATCH]:
@@ -128,7 +128,7 @@ class Api:
             taken.append(encoded)
         return await self._submit(taken)
 
-    async def _submit(self, taken: Sequence[bytes]) -> list[Verdict]:
+    async def _submit(self, taken: Sequence[bytes]) -> list[IntakeAnswer]:
         """One by one if the server finds something wrong with all of them together, or fails at them."""
         try:
             got = await self._ask("POST", "/v1/ingest/batch", b'{"envelopes":[' + b",".join(taken) + b"]}")
@@ -232,7 +232,7 @@ class Api:
         if left:
             raise ValueError("the file is another one by now")
 
-    async def part(self, reply: ReplyToSend, index: int, of: int, state: PartState, **more: str | None) -> str:
+    async def part(self, reply: ReplyToSend, index: int, of: int, state: ReportedPartState, **more: str | None) -> str:
         """Record what becomes of a part, and keep the reply for longer; what is recorded of it now.
 
         Raises Unreachable, Overtaken.
@@ -252,7 +252,7 @@ class Api:
         )
 
     async def heartbeat(
-        self, state: ConnectorState, why: str, counters: Mapping[str, int], lag_s: float | None = None
+        self, state: ReportedState, why: str, counters: Mapping[str, int], lag_s: float | None = None
     ) -> None:
         """Say how the account is served by this process, and how far it is behind. Raises Unreachable."""
         body = {

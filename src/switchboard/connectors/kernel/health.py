@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from switchboard.connectors.kernel.api import ConnectorState
+from switchboard.connectors.kernel.api import ReportedState
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class Health:
 
     clock: Callable[[], float]
     window_s: float = 60.0
-    state: ConnectorState = "starting"
+    state: ReportedState = "starting"
     why: str = ""
     heard: float = 0.0
     arrived: float = 0.0
@@ -92,5 +92,5 @@ class Health:
         silent = self.clock() - self.arrived
         return max([*behind, *([silent] if silent > self.window_s else [])], default=None)
 
-    def _become(self, state: ConnectorState, why: str) -> None:
+    def _become(self, state: ReportedState, why: str) -> None:
         self.state, self.why = state, why

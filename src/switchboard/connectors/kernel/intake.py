@@ -23,7 +23,7 @@ ALBUM_QUIET_S: Final = 1.0
 ALBUM_MOST_S: Final = 3.0
 _ALBUM_EVENTS: Final = 20
 
-Why = Literal["own", "bot", "edit"]
+SkipReason = Literal["own", "bot", "edit"]
 
 
 class Handling(BaseModel):
@@ -57,7 +57,7 @@ class Handling(BaseModel):
 class LeftOut:
     """The event is no message for us."""
 
-    why: Why
+    why: SkipReason
 
 
 def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | LeftOut:

@@ -17,7 +17,7 @@ from typing import Final
 
 import structlog
 
-from switchboard.connectors.kernel.answers import Declined, NotNow, Taken, Unreachable, Verdict
+from switchboard.connectors.kernel.answers import Declined, IntakeAnswer, NotNow, Taken, Unreachable
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
@@ -279,7 +279,7 @@ class Receiver:
         waiting.filing.add_done_callback(lambda _: self._changed.set())
         return False
 
-    def _heard(self, waiting: _Waiting, verdict: Verdict) -> None:
+    def _heard(self, waiting: _Waiting, verdict: IntakeAnswer) -> None:
         match verdict:
             case Taken(duplicate=True) if len(waiting.events) > 1:
                 self._rest_of_album(waiting)

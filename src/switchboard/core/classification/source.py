@@ -23,7 +23,7 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.message import RequestId
 from switchboard.ports.channel import CHAT_TYPES
 
-Identity = Literal["user", "bot", "unknown"]
+ToolIdentity = Literal["user", "bot", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SourceArguments:
         return {name: value for name, value in every.items() if value is not None}
 
 
-def identity_of(tool_name: str | None) -> Identity:
+def identity_of(tool_name: str | None) -> ToolIdentity:
     """`user` for tools whose name starts with `user_`, `bot` for `bot_`, else `unknown`."""
     if tool_name is None:
         return "unknown"

@@ -22,7 +22,7 @@ from switchboard.domain.planning import Pipeline, PipelineStep, Review, RouteDec
 _TRIES: Final = 2
 _MOST_FAULTS: Final = 10
 
-Source = Literal["exact", "stripped", "repaired", "template"]
+PlanSource = Literal["exact", "stripped", "repaired", "template"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class SettledDecision:
     """What is decided. `tries`: how often the router was asked; `unsure`: it said so, and that is passed on."""
 
     decision: RouteDecision | Pipeline
-    source: Source
+    source: PlanSource
     tries: int
     unsure: bool = False
     faults: tuple[str, ...] = ()

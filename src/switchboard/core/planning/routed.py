@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from switchboard.core.lenient import mapping
-from switchboard.core.planning.ladder import Source
+from switchboard.core.planning.ladder import PlanSource
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.planning import Pipeline, RouteAction
 
@@ -24,7 +24,7 @@ class RoutedPlan:
     """`pipeline` of what is carried out as steps, a single tool or specialist included. `notes` for the operator."""
 
     action: RouteAction
-    source: Source
+    source: PlanSource
     pipeline: Pipeline | None = None
     target: str = ""
     args: JsonObject = field(default_factory=dict)

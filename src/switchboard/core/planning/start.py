@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from switchboard.core.planning.guard import Guard
-from switchboard.core.planning.ladder import Source
+from switchboard.core.planning.ladder import PlanSource
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.templates import Builds
@@ -95,7 +95,7 @@ class Start:
             own=frozenset(self.own),
         )
 
-    def guard(self, source: Source) -> Guard:
+    def guard(self, source: PlanSource) -> Guard:
         """The guard of a plan from there. A router may obey what it is shown; a template obeys nobody."""
         return replace(self.menu.guard, told=source != "template" and self._told_by_others)
 

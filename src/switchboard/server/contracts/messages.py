@@ -38,8 +38,8 @@ __all__ = [
 
 _WORD: Final = StringConstraints(min_length=1, max_length=512, pattern=r"^[^\x00]+$")
 Word = Annotated[str, _WORD]
-Team = Annotated[TeamId, _WORD]
-System = Annotated[SystemId, _WORD]
+TeamRef = Annotated[TeamId, _WORD]
+SystemRef = Annotated[SystemId, _WORD]
 Words = Annotated[str, StringConstraints(max_length=4000, pattern=r"^[^\x00]*$")]
 Line = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")

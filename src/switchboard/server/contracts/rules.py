@@ -23,7 +23,7 @@ from switchboard.core.routing.lint import Finding
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import RuleSetVersion
 from switchboard.domain.shown import AuditEntry, SopRules
-from switchboard.server.contracts.messages import Body, Id, Line, ResponseBody, System, Team, Word
+from switchboard.server.contracts.messages import Body, Id, Line, ResponseBody, SystemRef, TeamRef, Word
 
 __all__ = ["DiffView", "DryRun", "Linted", "VersionView", "WrittenRules"]
 
@@ -53,8 +53,8 @@ Cases = Annotated[list[JsonObject], Field(max_length=10_000), AfterValidator(_ut
 class TargetBody(Body):
     """Who gets the message: a butler (`system_id`), or a team whose rules then decide."""
 
-    system_id: System | None = None
-    team_id: Team | None = None
+    system_id: SystemRef | None = None
+    team_id: TeamRef | None = None
 
     @model_validator(mode="after")
     def _one(self) -> TargetBody:
@@ -76,7 +76,7 @@ class _Fields(Body):
 class NewRuleBody(_Fields):
     """A rule to create. With a `rule_id` of your own the request is idempotent. `dry_run` writes nothing."""
 
-    team_id: Team
+    team_id: TeamRef
     name: Line
     channel: Word
     filters: Filters = Field(default_factory=dict)
@@ -119,7 +119,7 @@ class RestoreBody(_EditOfMany):
     """The version to go back to; with `team_id`, only the rules of that team."""
 
     version: Version
-    team_id: Team | None = None
+    team_id: TeamRef | None = None
 
 
 class TestsBody(Body):
@@ -153,7 +153,7 @@ class DryRunBody(Body):
 
     envelope: Document | None = None
     facts: Annotated[dict[Word, FilterValue], Field(min_length=1, max_length=MAX_FILTERS)] | None = None
-    pinned: System | None = None
+    pinned: SystemRef | None = None
 
     @model_validator(mode="after")
     def _one(self) -> DryRunBody:
@@ -166,7 +166,7 @@ class ProposedChange(_SomeParts):
     """A new rule of `team_id`, or the rule `rule_id` with the given fields changed."""
 
     rule_id: Id | None = None
-    team_id: Team | None = None
+    team_id: TeamRef | None = None
 
     @model_validator(mode="after")
     def _which(self) -> ProposedChange:

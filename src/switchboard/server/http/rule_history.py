@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from switchboard.server.contracts.messages import Cursor, Limit, Team
+from switchboard.server.contracts.messages import Cursor, Limit, TeamRef
 from switchboard.server.contracts.rules import DiffAnswer, Linted, RuleFile, Version, VersionPage, VersionView
 from switchboard.server.http.parameters import router_of
 from switchboard.server.http.services import Parts, Within, answer, needs, operation, page
@@ -42,7 +42,9 @@ async def diff(
 
 
 @router.get("/export", **operation("export_rules", "Export rules", RuleFile, 404, 409))
-async def export(parts: Parts, reach: Within, version: Version | None = None, team_id: Team | None = None) -> Response:
+async def export(
+    parts: Parts, reach: Within, version: Version | None = None, team_id: TeamRef | None = None
+) -> Response:
     """A rule file of all teams, or of one, as they are or as they were in a version."""
     return answer(await parts.records.export(reach, version, team_id))
 

@@ -16,7 +16,7 @@ from switchboard.app.cursors import uuid_cursor
 from switchboard.app.reach import Reach
 from switchboard.app.rules.service import NewRule, Order, Patch, WrittenRule
 from switchboard.domain.json_values import JsonObject
-from switchboard.server.contracts.messages import Cursor, Limit, Line, Team, Word
+from switchboard.server.contracts.messages import Cursor, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import (
     ImportBody,
     NewRuleBody,
@@ -42,7 +42,7 @@ Editor = Annotated[Principal, Depends(needs("rules_edit"))]
 async def list_rules(
     parts: Parts,
     reach: Within,
-    team_id: Team | None = None,
+    team_id: TeamRef | None = None,
     source: Word | None = None,
     limit: Limit = 100,
     cursor: Cursor | None = None,

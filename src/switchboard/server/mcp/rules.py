@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.rules.service import Order
-from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, Team, Word
+from switchboard.server.contracts.messages import Body, Cursor, Id, Limit, Line, TeamRef, Word
 from switchboard.server.contracts.rules import DryRunBody, NewRuleBody, RulePatch, TestBody, Version
 from switchboard.server.http.replays import question
 from switchboard.server.http.rules import change_rule, new_rule, rule_detail
@@ -20,7 +20,7 @@ from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, tool_of
 class RulesWanted(Body):
     """Which rules to list."""
 
-    team_id: Team | None = None
+    team_id: TeamRef | None = None
     source: Word | None = None
     limit: Limit = 100
     cursor: Cursor | None = None
