@@ -9,7 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
+from switchboard.app.ops.doctor import check_database
+from switchboard.app.settings import Settings
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.ledger import Item
 from switchboard.domain.message import RequestId
@@ -755,6 +758,15 @@ async def test_a_task_that_fails_is_on_record_and_the_worker_lives(database_url:
         async with at_work(worker):
             await eventually(lambda: parts.count("select count(*) from schedule where last_error like '%broken%'"))
             assert await parts.count("select count(*) from process") == 1
+        settings = Settings(database_url=SecretStr(database_url))
+        [found] = [one for one in await check_database(settings) if one.name == "maintenance"]
+        assert (found.status, found.detail.startswith("broken failed at "), "ValueError" in found.detail) == (
+            "warning",
+            True,
+            True,
+        )
+        await schedule.done(parts.database, "broken", None)
+        assert not [one for one in await check_database(settings) if one.name == "maintenance"]
 
 
 async def test_a_handler_that_is_cancelled_from_within_does_not_stick_its_lane(database_url: str) -> None:

@@ -7,9 +7,20 @@ dies is due again after its interval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from switchboard.core.storable import storable_or_none
-from switchboard.store.database import Database, query, seconds
+from switchboard.store.database import Database, query, rows_as, seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTask:
+    """A task whose last run failed."""
+
+    name: str
+    at: datetime
+    error: str
 
 
 async def plan(database: Database, tasks: Mapping[str, float]) -> None:
@@ -25,3 +36,8 @@ async def due(database: Database, names: Sequence[str]) -> list[str]:
 async def done(database: Database, name: str, error: str | None) -> None:
     """Record the end of a run."""
     await database.run(query("schedule.done"), name, storable_or_none(error))
+
+
+async def failed(database: Database) -> list[FailedTask]:
+    """The tasks whose last run failed."""
+    return rows_as(FailedTask, await database.rows(query("schedule.failed")))

@@ -59,6 +59,7 @@ from switchboard.store import (
     partitions,
     processes,
     remote_agents,
+    schedule,
     teams,
 )
 from switchboard.store.books import Balance, Books, DayBooks, audit_books, check_books, kept_books
@@ -266,6 +267,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
         _remote,
         _connectors,
         _processes,
+        _maintenance,
         _calls,
         _books if told is None else partial(_all_books, told),
         _balancing,
@@ -406,6 +408,15 @@ def _refused_today(stood: DayTotals) -> Iterator[CheckResult]:
             "see who writes so much: switchboard messages list; or raise the limits per sender in [classify] and [turn]"
         )
         yield CheckResult("senders refused today", "warning", detail, remedy)
+
+
+async def _maintenance(database: Database, _: Settings) -> list[CheckResult]:
+    """Tasks of workers whose last run failed; each is run again when it is due."""
+    remedy = "look in the log of the workers for `maintenance failed`"
+    return [
+        CheckResult("maintenance", "warning", f"{one.name} failed at {one.at:%Y-%m-%d %H:%M} UTC: {one.error}", remedy)
+        for one in await schedule.failed(database)
+    ]
 
 
 async def _classifying(database: Database, settings: Settings) -> list[CheckResult]:

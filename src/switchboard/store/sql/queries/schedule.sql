@@ -10,3 +10,9 @@ returning s.name;
 
 -- name: done
 update schedule set last_at = clock_timestamp(), last_error = $2 where name = $1;
+
+-- name: failed
+-- Lately: a task that this release no longer has stays as it ended.
+select name, last_at as at, last_error as error from schedule
+where last_error is not null and last_at > clock_timestamp() - greatest(2 * every, interval '1 hour')
+order by name;
