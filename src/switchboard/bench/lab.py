@@ -129,7 +129,7 @@ async def post(http: aiohttp.ClientSession, path: str, body: object) -> bytes:
 
 
 async def steadily(count: int, per_second: float) -> AsyncIterator[int]:
-    """0 to `count`, each when its time has come, whatever is done meanwhile."""
+    """The numbers from 0 to `count` - 1, each when its time has come, whatever is done meanwhile."""
     began = perf_counter()
     for n in range(count):
         await asyncio.sleep(max(0.0, began + n / per_second - perf_counter()))

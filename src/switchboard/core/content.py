@@ -1,6 +1,7 @@
 """Which parts of a message must be equal for two submissions of an event to be the same submission.
 
-Called by `store/inbox.py`, which keeps a keyed hash of it next to that of the event's key. In: a message; out: bytes.
+Called by `store/inbox.py` and `journey/submit.py`, which keep a keyed hash of it next to that of the event's key. In: a
+message; out: bytes.
 Next: `core/identity.py`, which says when two events are the same.
 """
 

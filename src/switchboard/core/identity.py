@@ -1,8 +1,9 @@
 """When two events are the same event, and two messages belong to one conversation.
 
-Called by `journey/accept.py` with a valid envelope and its channel. Out: the dedupe key (unique within channel and
-endpoint) and the conversation key. The text never counts: the same words sent twice are two messages, and an edit is a
-new event; only where strangers choose the ids, it tells two events of one id apart. Next: `store`, which enforces both.
+Called by `journey/accept.py` and `journey/submit.py` with a valid envelope and its channel. Out: the dedupe key (unique
+within channel and endpoint) and the conversation key. The text never counts: the same words sent twice are two
+messages, and an edit is a new event; only where strangers choose the ids, it tells two events of one id apart. Next:
+`store`, which enforces both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The data of routing by a model: history to show, sessions and their calls, the log of attempts, spending per day.
 
-Called by `journey/ask.py`, `journey/route_call.py` and `pipeline.py`, by `app/access.py` for the tokens of sessions,
-and by `app/classification/models.py` for the spending of the day. Next: `queries/classification.sql`.
+Called by `journey/ask.py`, `journey/route_call.py` and `journey/submit.py`, by `app/access.py` for the tokens of
+sessions, and by `app/classification/models.py` for the spending of the day. Next: `queries/classification.sql`.
 
 Every query names its schema and carries JSON as text, so that the pool may be an embedder's own (`ForeignDatabase`).
 """

@@ -1,7 +1,7 @@
 """From a classification to the result: the segments in the message's own words, and the outcome for each butler.
 
-Called by `journey/ask.py` and `pipeline.py`. In: the answer of a `classify_fn`, a classification, the text of the
-message and outcomes; out: the arguments of calls, a classification and a `RoutingResult`. Pure.
+Called by `journey/ask.py`, `journey/submit.py` and `pipeline.py`. In: the answer of a `classify_fn`, a classification,
+the text of the message and outcomes; out: the arguments of calls, a classification and a `RoutingResult`. Pure.
 """
 
 from __future__ import annotations
