@@ -126,6 +126,17 @@ async def test_a_connection_that_breaks_while_it_is_used_is_given_back_without_a
         assert await parts.database.value("select 1") == 1
 
 
+async def test_what_filters_is_planned_each_time_and_the_functions_that_it_calls_are_not(database_url: str) -> None:
+    filters = "select current_setting('plan_cache_mode') as mode where $1::integer > 0"
+    database = await Database.connect(database_url, size=1)
+    for _ in range(10):
+        [row] = await database.planned(filters, 1)
+        assert row["mode"] == "auto"
+    kept = await database.rows("select from pg_prepared_statements where statement = $1", filters)
+    assert not kept, "it would be given one plan for all arguments"
+    await database.close()
+
+
 async def _ask_after_its_end(database: Database) -> None:
     async with database.connection() as connection:
         await database.run("select pg_terminate_backend($1)", connection.get_server_pid())

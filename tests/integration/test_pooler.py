@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,3 +96,11 @@ async def test_workers_lock_and_listen_past_the_pooler(
         await connection.close()
         async with database.connection() as through:
             assert not await is_direct(through)
+
+
+async def test_what_filters_is_asked_through_the_pooler_by_many_at_once(
+    pooled_url: str, empty_database_url: str, tmp_path: Path
+) -> None:
+    async with open_database(_settings(pooled_url, empty_database_url, tmp_path)) as database:
+        asked = (database.planned("select $1::integer as n", n) for n in range(200))
+        assert [rows[0]["n"] for rows in await asyncio.gather(*asked)] == list(range(200))

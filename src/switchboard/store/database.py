@@ -380,10 +380,14 @@ class Database:
             return await connection.fetch(sql, *args)
 
     async def planned(self, sql: str, *args: object) -> Sequence[Row]:
-        """The rows of a query that filters: one plan for all filters would read the whole table for each of them."""
-        async with self.connection() as connection, connection.transaction(readonly=True):
-            await connection.execute("set local plan_cache_mode = force_custom_plan")
-            rows: Sequence[Row] = await connection.fetch(sql, *args)
+        """The rows of a query that filters: one plan for all filters would read the whole table for each of them.
+
+        A new statement is planned for its arguments. To set `plan_cache_mode` would do so too, but would also have
+        PostgreSQL 18 plan each function that the query calls once for every row.
+        """
+        async with self.connection() as connection:
+            statement = await connection.prepare(sql, name="")
+            rows: Sequence[Row] = await statement.fetch(*args)
             return rows
 
     async def row(self, sql: str, *args: object) -> Row | None:
