@@ -128,7 +128,7 @@ async def test_each_class_of_error(remote: Remote, engine: McpEngine, book: Book
 @pytest.mark.parametrize(
     ("text", "options", "kind", "told"),
     [
-        ("x", {"tool": "chatter"}, ("internal", False), "no route_response.v1: nice weather"),
+        ("x", {"tool": "chatter"}, ("internal", False), "not a route_response.v1: nice weather"),
         ("wrong", {}, ("internal", False), "status ok needs a result and no error"),
         ("fail nonsense", {}, ("internal", False), "error.class"),
         ("other", {}, ("internal", False), "another request"),
