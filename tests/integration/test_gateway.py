@@ -463,17 +463,16 @@ async def _killed(place: Path) -> None:
     os.kill(pid, signal.SIGKILL)
 
     async def gone() -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        return _is_zombie(pid)
+        return _has_ended(Path(f"/proc/{pid}/status"))
 
     await eventually(gone)
 
 
-def _is_zombie(pid: int) -> bool:
-    return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+def _has_ended(status: Path) -> bool:
+    try:
+        return "\nState:\tZ" in status.read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):  # the second if it goes while it is read
+        return True
 
 
 class Wire:

@@ -185,7 +185,7 @@ async def test_what_is_wrong_is_said_with_what_would_be_right(server: Opened) ->
     assert all(one["message"] in answer.json()["error"]["message"] for one in problems)
     for wrong, message in (
         ({"filter": {}}, "filter is not a known field; did you mean filters?"),
-        ({"targets": ["System1/root"]}, "targets.0 must be an object"),
+        ({"targets": ["System1/root"]}, "targets.0 must be an object, not 'System1/root'"),
         ({"nonsense": 1}, "nonsense is not a known field"),
     ):
         answer = await server.http.post("/v1/rules", json=new("root") | wrong)

@@ -135,7 +135,7 @@ async def test_an_engine_that_is_not_installed_stops_the_start(database: Databas
 async def test_wrong_options_of_an_engine_stop_the_start_of_a_worker(database_url: str, tmp_path: Path) -> None:
     write_teams(tmp_path, root(systems=[butler("memo"), butler("clerk") | {"engine": "command", "config": {}}]))
     settings = Settings(database_url=SecretStr(database_url), teams_dir=tmp_path)
-    wrong = "the options of System1/clerk are wrong: command: Field required"
+    wrong = "the options of System1/clerk are wrong: command is required"
     with pytest.raises(ConfigurationError, match=wrong):
         await _open_for_work(settings)
     assert await _version(database_url) == 0

@@ -80,10 +80,10 @@ def test_help_is_shown_as_it_is_written(noun: str) -> None:
         (["messages", "list", "--no-such-option"], "No such option: --no-such-option"),
         (["nothing"], "No such command 'nothing'."),
         (["rules", "nothing"], "No such command 'nothing'."),
-        (["up", "--port", "many"], "Invalid value for '--port': must be a whole number"),
-        (["up", "--port", "99999"], "Invalid value for '--port': must be at most 65535"),
-        (["work", "--concurrency", "0"], "Invalid value for '--concurrency': must be at least 1"),
-        (["send", "x", "--wait", "long"], "Invalid value for '--wait': must be a number"),
+        (["up", "--port", "many"], "Invalid value for '--port': must be a whole number, not 'many'"),
+        (["up", "--port", "99999"], "Invalid value for '--port': must be at most 65535, not '99999'"),
+        (["work", "--concurrency", "0"], "Invalid value for '--concurrency': must be at least 1, not '0'"),
+        (["send", "x", "--wait", "long"], "Invalid value for '--wait': must be a number, not 'long'"),
     ],
 )
 def test_usage_errors_are_said_plainly_and_as_json(

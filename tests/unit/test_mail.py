@@ -329,10 +329,10 @@ def test_any_header_is_survived(fields: list[tuple[str, str]], body: bytes) -> N
     ("endpoint", "provider", "field", "reason"),
     [
         ("", "file", "endpoint", "must not be empty"),
-        ("x" * 513, "file", "endpoint", "must not be longer than 512"),
+        ("x" * 513, "file", "endpoint", "must have at most 512 characters, not 513"),
         ("a\x00b", "file", "endpoint", "must not hold NUL"),
         ("me@example.org", " ", "provider", "must not be empty"),
-        ("me@example.org", "x" * 65, "provider", "must not be longer than 64"),
+        ("me@example.org", "x" * 65, "provider", "must have at most 64 characters, not 65"),
     ],
 )
 def test_an_account_that_is_none_is_not_blamed_on_the_mail(

@@ -107,10 +107,10 @@ def test_settings_name_the_models(tmp_path: Path) -> None:
         (('name = "far"', 'name = "near"'), "two are named near"),
         (('["far", "near"]', '["far", "nobody"]'), "there is no model nobody; there are: near, far"),
         (('["far", "near"]', '["far", "far"]'), "list each model only once"),
-        (('"claude-code"', '"claude"'), "line 11: models.1.kind: must be"),
-        (("3.0", "-1"), "price_in: must be at least 0"),
+        (('"claude-code"', '"claude"'), "line 11: models.1.kind must be"),
+        (("3.0", "-1"), "price_in must be at least 0"),
         (("price_in", "price"), "line 14: models.1.price: unknown setting"),
-        (('model = "m"', ""), "line 9: models.1.model: Field required"),
+        (('model = "m"', ""), "line 9: models.1.model is required"),
     ],
 )
 def test_inconsistent_settings_stop_the_start(tmp_path: Path, change: tuple[str, str], said: str) -> None:

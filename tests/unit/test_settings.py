@@ -14,18 +14,18 @@ from switchboard.domain.errors import ConfigurationError
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("host = ''", "line 1: host: String should have at least 1 character"),
-        ("port = 'x'", "line 1: port: must be a whole number"),
-        ("\n[turn]\ntimeout = 'x'", "line 3: turn.timeout: must be a number"),
-        ("teams_dir = 5", "line 1: teams_dir: Input is not a valid path"),
+        ("host = ''", "line 1: host must not be empty"),
+        ("port = 'x'", "line 1: port must be a whole number"),
+        ("\n[turn]\ntimeout = 'x'", "line 3: turn.timeout must be a number"),
+        ("teams_dir = 5", "line 1: teams_dir must be a string, not 5"),
         ("prot = 1", "line 1: prot: unknown setting"),
         ("port =\n", "line 1"),
-        ("port = 1\nturn.attempts = 'x'", "line 2: turn.attempts: must be a whole number"),
-        ("turn = {attempts = 'x'}", "line 1: turn.attempts: must be a whole number"),
-        ("turn.timeout = 0\n[classify]\ntimeout = 9", "line 1: turn.timeout: must be greater than 0"),
+        ("port = 1\nturn.attempts = 'x'", "line 2: turn.attempts must be a whole number"),
+        ("turn = {attempts = 'x'}", "line 1: turn.attempts must be a whole number"),
+        ("turn.timeout = 0\n[classify]\ntimeout = 9", "line 1: turn.timeout must be greater than 0"),
         (
             '[[models]]\nname = "a"\nkind = "codex"\nmodel = "x"\npass_env = ["HOME"]',
-            "line 5: models.0.pass_env.0: must be 'HTTP_PROXY'",
+            "line 5: models.0.pass_env.0 must be 'HTTP_PROXY'",
         ),
         ("[liveness]\nstale_after = 900", "line 1: liveness: quarantine_after must not be less"),
     ],
@@ -73,9 +73,9 @@ def test_an_empty_variable_is_not_set(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("SWITCHBOARD_PORT", "x", "environment variable SWITCHBOARD_PORT: port: "),
-        ("SWITCHBOARD_TURN", '{"attempts": "x"}', "environment variable SWITCHBOARD_TURN: turn.attempts: "),
-        ("SWITCHBOARD_TURN", '{"timeout": "x"}', "environment variable SWITCHBOARD_TURN: turn.timeout: "),
+        ("SWITCHBOARD_PORT", "x", "environment variable SWITCHBOARD_PORT: port "),
+        ("SWITCHBOARD_TURN", '{"attempts": "x"}', "environment variable SWITCHBOARD_TURN: turn.attempts "),
+        ("SWITCHBOARD_TURN", '{"timeout": "x"}', "environment variable SWITCHBOARD_TURN: turn.timeout "),
     ],
 )
 def test_a_wrong_variable_is_not_blamed_on_the_file(
@@ -108,8 +108,8 @@ def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[models]\nname = "a"\n', "line 1: models: must be a list of tables, each under [[models]]"),
-        ('[classify]\nmodels = "a"\n', 'line 2: classify.models: must be a list: ["…"]'),
+        ('[models]\nname = "a"\n', "line 1: models must be a list of tables, each under [[models]]"),
+        ('[classify]\nmodels = "a"\n', 'line 2: classify.models must be a list: ["…"]'),
         (
             '[[models]]\nname = "a"\nkind = "openai"\nmodel = "m"\nbase_ulr = "x"\n',
             "line 5: models.0.base_ulr: unknown setting; did you mean base_url?",
@@ -137,9 +137,12 @@ SERVER = '[[mcp_servers]]\nname = "time"\ncommand = ["time"]\n'
         (SERVER, 'say who may use it: butlers = ["System1/clerk"]'),
         (SERVER + 'teams = ["*"]\npass_env = ["SWITCHBOARD_DATABASE_URL"]\n', "SWITCHBOARD_DATABASE_URL is ours"),
         (2 * (SERVER + 'teams = ["*"]\n'), "mcp_servers: two are named time"),
-        (SERVER.replace("time", "a__b", 1) + 'teams = ["*"]\n', "line 2: mcp_servers.0.name: String should match"),
+        (
+            SERVER.replace("time", "a__b", 1) + 'teams = ["*"]\n',
+            "line 2: mcp_servers.0.name must be a name of up to 30 small letters",
+        ),
         (SERVER + 'teams = ["*"]\ntools.now.effect = "harmless"\n', "must be 'idempotent', 'queryable' or"),
-        (SERVER + 'teams = ["*"]\nenv = { TZ = ["canary"] }\n', "mcp_servers.0.env.TZ: must be a text"),
+        (SERVER + 'teams = ["*"]\nenv = { TZ = ["canary"] }\n', "mcp_servers.0.env.TZ must be a string, not a list"),
     ],
 )
 def test_what_is_wrong_with_mcp_servers_is_said(tmp_path: Path, text: str, said: str) -> None:

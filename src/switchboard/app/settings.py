@@ -18,14 +18,15 @@ from typing import Annotated, Final, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from switchboard.app.ownership import read_ours
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
+from switchboard.core.problems import after, shown, wrong
 from switchboard.core.schedules import Schedule, parse_window
 from switchboard.core.strangers import Policy
-from switchboard.core.words import plainly
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.llm.port import Kind
@@ -204,7 +205,7 @@ class ScheduleSettings(_Group):
         try:
             zone = ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {self.zone!r}; write one such as Europe/Berlin") from None
+            raise ValueError(f"there is no time zone {shown(self.zone)}; write one such as Europe/Berlin") from None
         return Schedule(name, zone, tuple(map(parse_window, self.windows)))
 
 
@@ -563,24 +564,25 @@ def _sets(value: str, inner: Sequence[int | str]) -> bool:
 
 def _explain(error: ValidationError, file: Path | None, text: str) -> str:
     problems = []
-    for problem in error.errors(include_url=False, include_context=False):
+    for problem in error.errors(include_url=False):
         name = ".".join(str(part) for part in problem["loc"])
         if not name:  # what no single setting is to blame for; the message names those concerned
-            problems.append(f"{file or 'environment'}: {problem['msg'].removeprefix('Value error, ')}")
+            problems.append(f"{file or 'environment'}: {wrong(problem)}")
             continue
         place = _place(problem["loc"], file, text) or str(file or "settings")
-        problems.append(f"{place}: {name}: {_message(problem['type'], problem['loc'], problem['msg'])}")
+        problems.append(f"{place}: {after(name, _message(problem))}")
     return "; ".join(problems)
 
 
-def _message(kind: str, place: tuple[int | str, ...], said: str) -> str:
-    """What is wrong, in the words of a settings file instead of Python's."""
+def _message(problem: ErrorDetails) -> str:
+    """What is wrong, in the words of a settings file."""
+    kind, place = problem["type"], problem["loc"]
     if kind == "extra_forbidden":
         return "unknown setting" + (_meant_of_table(place) or _meant(".".join(map(str, place))))
     if kind in {"tuple_type", "list_type"}:
         tables = len(place) == 1 and bool(_table_of(place))
         return f"must be a list of tables, each under [[{place[0]}]]" if tables else 'must be a list: ["…"]'
-    return plainly(said)
+    return wrong(problem).replace("an object", "a table")
 
 
 def _table_of(place: tuple[int | str, ...]) -> Iterable[str]:

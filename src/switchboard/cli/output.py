@@ -27,8 +27,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from switchboard.core.problems import wrong
 from switchboard.core.visible import visible
-from switchboard.core.words import near, or_list, plainly
+from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
     Forbidden,
     NotFound,
@@ -117,7 +118,8 @@ def report(error: SwitchboardError, *, as_json: bool = False) -> int:
 
 def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
     """Say on stderr how the command is to be called (with `as_json` also on stdout); returns the exit code."""
-    message = plainly(error.format_message()).strip()
+    _in_our_words(error)
+    message = error.format_message().strip()
     if not message:  # a noun alone: its help has been shown
         return error.exit_code
     if as_json:
@@ -127,6 +129,13 @@ def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
     if context is not None:
         errors().print(f"{context.get_usage()}; more: {context.command_path} -h", style="dim", soft_wrap=True)
     return error.exit_code
+
+
+def _in_our_words(error: typer.TyperException) -> None:
+    """What pydantic, which checks the values of the command line, finds wrong with one."""
+    problems = getattr(error.__cause__, "errors", None)  # asking for the class would import pydantic
+    if callable(problems):
+        error.message = wrong(problems()[0])
 
 
 def _sentences(error: SwitchboardError) -> str:

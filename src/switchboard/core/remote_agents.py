@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from switchboard.core.envelope.strict import AsModel
+from switchboard.core.problems import after, wrong
 from switchboard.core.published import published
 from switchboard.domain.envelope import Attachment, ChatType, PolicyTier
 from switchboard.domain.errors import InvalidInput
@@ -253,6 +254,5 @@ def _decoded(text: str) -> object:
 
 def _problems(error: ValidationError) -> str:
     """The first few; the names in the path were chosen by a stranger."""
-    found = error.errors(include_url=False, include_input=False)
-    told = (f"{'.'.join(map(str, one['loc']))[:_SHOWN]}: {one['msg'][:_SHOWN]}".removeprefix(": ") for one in found[:3])
-    return "; ".join(told)
+    found = error.errors(include_url=False)
+    return "; ".join(after(".".join(map(str, one["loc"]))[:_SHOWN], wrong(one)[:_SHOWN]) for one in found[:3])

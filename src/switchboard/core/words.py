@@ -1,25 +1,15 @@
-"""Words for error messages: suggestions for a misspelt name, lists as in a sentence, what pydantic means.
+"""Words for error messages: suggestions for a misspelt name, and lists as in a sentence.
 
 Called wherever a name is refused. Next: `core/routing/check.py`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
 _MANY: Final = 2000
-_PLAINLY: Final = (
-    ("^Value error, |(?<=: )Value error, ", ""),
-    ("Input should be a valid integer.*", "must be a whole number"),
-    ("Input should be a valid number.*", "must be a number"),
-    ("Input should be a valid string", "must be a text"),
-    ("Input should be greater than or equal to ", "must be at least "),
-    ("Input should be less than or equal to ", "must be at most "),
-    ("Input should be ", "must be "),
-)
 
 
 def near(word: str, words: Iterable[str]) -> tuple[str, ...]:
@@ -35,10 +25,3 @@ def or_list(words: Iterable[str]) -> str:
     """`gmail, imap or smtp`: a list of alternatives."""
     *first, last = sorted(words) or ["nothing"]
     return f"{', '.join(first)} or {last}" if first else last
-
-
-def plainly(message: str) -> str:
-    """A message of pydantic about a value, as people would put it."""
-    for theirs, ours in _PLAINLY:
-        message = re.sub(theirs, ours, message)
-    return message

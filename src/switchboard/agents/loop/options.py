@@ -12,6 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from switchboard.agents.delivery import EngineOptions
+from switchboard.core.problems import shown
 from switchboard.ports.tools import QUOTA, Audience
 
 
@@ -53,7 +54,7 @@ class TurnOptions(EngineOptions):
         try:
             ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise ValueError(f"there is no time zone {zone!r}; write one such as Europe/Berlin") from None
+            raise ValueError(f"there is no time zone {shown(zone)}; write one such as Europe/Berlin") from None
         return zone
 
     @model_validator(mode="after")

@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from switchboard.cli.channels.tokens import write_private
 from switchboard.cli.output import errors
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
+from switchboard.core.problems import wrong
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.domain.json_values import JsonObject
@@ -186,7 +187,7 @@ def _asked_setting(path: Sequence[str], field: FieldInfo) -> object:
         try:
             right.model_validate({"value": _value(typed.strip())})
         except ValidationError as error:
-            raise typer.BadParameter(error.errors(include_input=False, include_url=False)[0]["msg"]) from error
+            raise typer.BadParameter(wrong(error.errors(include_url=False)[0])) from error
         return _value(typed.strip())
 
     value: object = typer.prompt(question, value_proc=checked, err=True)

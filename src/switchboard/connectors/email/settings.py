@@ -41,9 +41,7 @@ class EmailAccountSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    address: Annotated[
-        str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$", description="of the mailbox", examples=["desk@example.org"])
-    ]
+    address: Annotated[str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$", description="of the mailbox")]
     """The address of the mailbox, from which answers are sent."""
     display_name: str = ""
     user: str = ""

@@ -22,11 +22,10 @@ from typing import Final, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from switchboard.connectors.kernel.intake import Handling
+from switchboard.core.problems import after, wrong
 from switchboard.core.strangers import Policy
-from switchboard.core.words import plainly
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
@@ -194,16 +193,7 @@ def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
         return f"{name} is not a setting{known}"
     if first["type"] == "missing":
         return _missing(path, model)
-    said = _in_form(first, model) or plainly(first["msg"])
-    return f"{name}: {said}" if name else said
-
-
-def _in_form(problem: ErrorDetails, model: type[BaseModel]) -> str:
-    """For a value that does not fit its pattern, which means nothing to people: what one looks like."""
-    field = model.model_fields.get(str(problem["loc"][0])) if problem["loc"] else None
-    if problem["type"] != "string_pattern_mismatch" or field is None or not field.examples:
-        return ""
-    return f"{problem['input']!r} does not look like {field.examples[0]}"
+    return after(name, wrong(first))
 
 
 def hint_of(field: FieldInfo) -> str:

@@ -17,9 +17,7 @@ class TelegramAccountSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    api_url: str = Field(
-        default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$", examples=["https://api.telegram.org"]
-    )
+    api_url: str = Field(default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$")
     poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)
     quote: Literal["groups", "always", "never"] = "groups"
     """Where an answer shows the message that it answers."""

@@ -39,6 +39,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
+from switchboard.core.problems import wrong
 from switchboard.domain.envelope import (
     MAX_ADDRESS,
     MAX_DEPTH,
@@ -71,6 +72,10 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "address_too_long": f"must not be longer than {MAX_ADDRESS} bytes",
 }
 """Our own codes, and what each of them says about the field."""
+_CODES: Final = {
+    **dict.fromkeys(("string_too_short", "too_short"), "empty_value"),
+    **dict.fromkeys(("string_too_long", "too_long"), "too_long"),
+}
 _FIELD_OF_CODE: Final[Mapping[str, str]] = {
     "metadata_raw_must_be_null": "payload.raw",
     "empty_message": "payload.normalized_text",
@@ -237,7 +242,7 @@ def _freed(value: object) -> Any:
 
 
 def _refusal(error: ValidationError, data: bytes) -> InvalidInput:
-    details = error.errors(include_url=False, include_input=False)
+    details = error.errors(include_url=False)
     first = min(details, key=_rank)
     if first["type"] == "json_invalid":
         return not_json(str(first["ctx"]["error"]), data)
@@ -274,7 +279,7 @@ def not_json(reason: str, data: bytes) -> InvalidInput:
 
 def _explained(detail: ErrorDetails) -> tuple[str, str]:
     """Our code for pydantic's, and an explanation."""
-    kind, loc, ctx = detail["type"], detail["loc"], detail.get("ctx", {})
+    kind, loc = detail["type"], detail["loc"]
     if kind in _SENTENCES:
         return kind, _SENTENCES[kind]
     if kind == "missing":
@@ -283,20 +288,10 @@ def _explained(detail: ErrorDetails) -> tuple[str, str]:
         return "unknown_field", f"is not a field of {SCHEMA_VERSION}{_suggestion(loc)}"
     if kind == "literal_error":
         code = "unsupported_schema_version" if loc == ("schema_version",) else "invalid_value"
-        return code, f"must be {ctx.get('expected')}"
+        return code, wrong(detail)
     if kind.startswith("datetime"):
-        return "rfc3339_string_required", f"must be an RFC 3339 time: {ctx.get('error', detail['msg'])}"
-    return _by_shape(kind, ctx, detail["msg"])
-
-
-def _by_shape(kind: str, ctx: Mapping[str, object], message: str) -> tuple[str, str]:
-    if kind in {"string_too_short", "too_short"}:
-        return "empty_value", "must not be empty"
-    if kind in {"string_too_long", "too_long"}:
-        return "too_long", f"must not be longer than {ctx.get('max_length')}"
-    if kind.endswith("_type"):
-        return "wrong_type", f"has the wrong type: {message[:1].lower()}{message[1:]}"
-    return "invalid_value", f"is not valid: {message[:1].lower()}{message[1:]}"
+        return "rfc3339_string_required", wrong(detail)
+    return _CODES.get(kind, "wrong_type" if kind.endswith("_type") else "invalid_value"), wrong(detail)
 
 
 def _path(loc: Sequence[int | str]) -> str | None:

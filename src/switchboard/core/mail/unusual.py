@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.refusals import unreadable
+from switchboard.core.problems import after, wrong
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 
@@ -34,15 +35,8 @@ def strictly_checked(envelope: Envelope) -> Envelope:
 
 def _explained(error: ValidationError) -> InvalidInput:
     """A wrong account is the caller's fault, everything else the mail's."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    first = error.errors(include_url=False)[0]
     name = _PARAMETERS.get(first["loc"])
     if name is None:
-        return unreadable(str(first["msg"]))
-    match first:
-        case {"type": "string_too_short"}:
-            reason = "must not be empty"
-        case {"type": "string_too_long", "ctx": {"max_length": most}}:
-            reason = f"must not be longer than {most}"
-        case _:
-            reason = "must not hold NUL"
-    return InvalidInput(f"the {name} of a mail {reason}", code="invalid_value", field=name)
+        return unreadable(after(".".join(map(str, first["loc"])), wrong(first)))
+    return InvalidInput(f"the {name} of a mail {wrong(first)}", code="invalid_value", field=name)

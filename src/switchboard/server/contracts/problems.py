@@ -9,15 +9,12 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
+from switchboard.core.problems import after, wrong
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping
 
-_CODES: Final[Mapping[str, tuple[str, str]]] = {
-    "missing": ("missing_field", "is required"),
-    "extra_forbidden": ("unknown_field", "is not a known field"),
-    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), ("invalid_input", "must be an object")),
-}
+_CODES: Final[Mapping[str, str]] = {"missing": "missing_field", "extra_forbidden": "unknown_field"}
 
 
 def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[str] = ()) -> InvalidInput:
@@ -28,12 +25,10 @@ def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[st
     hinted = ((one, _hint(one["loc"][at:], known)) for one in problems if one["type"] == "extra_forbidden")
     first, hint = next(filter(itemgetter(1), hinted), (problems[0], ""))
     field = ".".join(str(part) for part in first["loc"][at:])[:200] or None
-    said = first["msg"].removeprefix("Value error, ")
-    code, sentence = _CODES.get(first["type"], ("invalid_input", f"{said[:1].lower()}{said[1:]}"))
-    of_ours = field is None and said != first["msg"]
-    message = said if of_ours else f"{field or 'the body'}{' ' if first['type'] in _CODES else ': '}{sentence}"
+    whole = None if first["type"] == "value_error" else "the body"
+    message = after(field or whole, wrong(first))
     rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return InvalidInput(f"{message}{hint}{rest}", code=code, field=field)
+    return InvalidInput(f"{message}{hint}{rest}", code=_CODES.get(first["type"], "invalid_input"), field=field)
 
 
 def _hint(path: Sequence[str | int], known: Collection[str]) -> str:
