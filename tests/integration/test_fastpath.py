@@ -311,3 +311,30 @@ async def test_every_connection_gets_the_bytes_that_uvicorn_would_send() -> None
         standard = await said(HttpToolsProtocol, pieces)
         assert await said(BoundedHttp, pieces) == standard
         assert standard.startswith(b"HTTP/1.1 ")
+
+
+_OFFER: Final = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+
+
+@pytest.mark.parametrize("every", [1, 7, 1000])
+async def test_who_offers_http2_is_understood_as_who_does_not(every: int) -> None:
+    """Java's HttpClient does so with each request, `curl --http2` with the first. uvicorn would lose the body."""
+    requests = b"POST /a HTTP/1.1\r\n%bContent-Length: 3\r\n\r\nabcGET /b HTTP/1.1\r\n%b\r\n" + LAST
+    kept = re.sub(rb"Upgrade: h2c\r\n", b"", _OFFER)
+    expected = await said(HttpToolsProtocol, [requests % (kept, kept)])
+    assert await said(BoundedHttp, list(cut(requests % (_OFFER, _OFFER), every))) == expected
+    assert expected.count(b"HTTP/1.1 200 OK") == 3
+    assert b"b'abc'" in expected
+
+
+async def test_connect_is_refused_as_uvicorn_would() -> None:
+    for at in (b"x:443", b"/x"):
+        asked = b"CONNECT %b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % at
+        assert await said(BoundedHttp, [asked]) == await said(HttpToolsProtocol, [asked])
+
+
+async def test_what_follows_a_body_in_chunks_is_no_header() -> None:
+    """It came past every proxy that removes or sets headers."""
+    chunks = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n1\r\na\r\n0\r\n%b\r\n"
+    expected = await said(HttpToolsProtocol, [chunks % b""])
+    assert await said(BoundedHttp, [chunks % b"Authorization: Bearer other\r\n"]) == expected

@@ -721,6 +721,58 @@ async def test_pages_of_other_sites_and_tokens_in_the_url_are_refused(database_u
         assert (plain.status_code, plain.json()["error"]["code"]) == (426, "upgrade_required")
 
 
+_HANDSHAKE: Final = (
+    b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Content-Length: 3\r\n\r\nabc",
+        b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Cookie: %b\r\n\r\n" % (b"a" * 10_000),
+        b"X-Many: b\r\n" * 200 + b"\r\n",
+    ],
+)
+async def test_a_handshake_that_cannot_be_read_is_answered_and_ended(server: Opened, rest: bytes) -> None:
+    async with asyncio.timeout(SOON):
+        answer = await _talk(server, _HANDSHAKE + rest)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 422 ")
+    assert json.loads(body)["error"]["code"] == "invalid_input"
+
+
+async def test_a_handshake_behind_a_request_that_waits_ends_both(server: Opened) -> None:
+    """Nobody would see that its client has gone: it would wait for nobody, for as long as it was told to."""
+    wanted = json.dumps({"channel": "telegram", "endpoint": "bot:house", "wait_s": 60}).encode()
+    waiting = (
+        b"POST /v1/outbox/next HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Authorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b" % (server.token.encode(), len(wanted), wanted)
+    )
+    async with asyncio.timeout(SOON):
+        assert await _talk(server, waiting + _HANDSHAKE + b"\r\n") == b""
+        await eventually(lambda: _nobody_waits(server))
+
+
+async def _nobody_waits(server: Opened) -> bool:
+    return "\nswitchboard_long_polls 0.0\n" in (await server.http.get("/metrics")).text
+
+
+async def _talk(server: Opened, data: bytes) -> bytes:
+    """What comes back until the connection is closed."""
+    at = urlsplit(server.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    try:
+        writer.write(data)
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
 async def test_frames_that_are_none_are_answered_or_end_the_connection(server: Opened) -> None:
     async with client(server.url, server.token) as one:
         for frame, code in (

@@ -2,15 +2,18 @@
 
 `serve.py` gives it to uvicorn in place of uvicorn's own protocol on httptools, which keeps whatever arrives, at a
 quadratic cost: some megabytes block the server, and hundreds use up the memory. In: bytes of a connection; out: 431 or
-the end of the connection, else the bytes that uvicorn would send (`test_fastpath.py` compares them). Next:
-`one_write.py` for what goes out, `connections.py` for how many there are, `http/gate.py` for what has come in.
+the end of the connection, else the bytes that uvicorn would send (`test_fastpath.py` compares them), except where it
+would lose a body or a connection: see `_declined` and `handle_websocket_upgrade`. Next: `one_write.py` for what goes
+out, `connections.py` for how many there are, `http/gate.py` for what has come in.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Final, cast
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -50,6 +53,8 @@ class BoundedHttp(HttpToolsProtocol):
         self._in_head = self._in_body = False
         self._body_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._declined: int | None = None
+        """Where a request continues that offers another protocol than WebSocket, in the data that came last."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         single = OneWrite(cast(asyncio.Transport, transport), self.loop)
@@ -67,7 +72,13 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        """What follows is the gateway's, which counts its own connections."""
+        """What follows is the gateway's, which counts its own connections.
+
+        Not behind a request that is unanswered: nobody would see its client go, and its answer would be in the frames.
+        """
+        if self._is_answering():
+            self.abort()
+            return
         self._stop_timer()
         self._in_head = self._in_body = False
         self._unread = 0
@@ -77,6 +88,9 @@ class BoundedHttp(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._unread += len(data)
         super().data_received(data)
+        while self._declined is not None:
+            data, self._declined = self._without_offer(data[self._declined :]), None
+            super().data_received(data)
         if self._unread > MAX_HEAD:
             self._refuse()
         elif (self._in_head or self._in_body) and self._timer is None:
@@ -90,7 +104,10 @@ class BoundedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body, self._unread, self._body_bytes = False, True, 0, 0
         self._stop_timer()
+        if self._offers_other():
+            return
         super().on_headers_complete()
+        self.scope["headers"] = self.headers.copy()  # fields behind a body in chunks came past all checks of proxies
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
@@ -100,7 +117,28 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._unread, self._in_body = 0, False
         self._stop_timer()
-        super().on_message_complete()
+        if not self._offers_other():
+            super().on_message_complete()
+
+    def _offers_other(self) -> bool:
+        """HTTP/2, as some clients offer it with each first request. The parser takes what follows for that protocol."""
+        return self.parser.should_upgrade() and not self._should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """uvicorn calls it in place of reading the body, while it handles the parser's exception."""
+        error = sys.exception()
+        if self._offers_other() and isinstance(error, httptools.HttpParserUpgrade):
+            self._declined = error.args[0]
+
+    def _without_offer(self, rest: bytes) -> bytes:
+        """The same request, without what it offers, and what came behind its head."""
+        head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode()]
+        for name, value in self.headers:
+            if name != b"upgrade":
+                head += [b"\r\n", name, b": ", value]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return b"".join((*head, b"\r\n\r\n", rest))
 
     def _start_timer(self) -> None:
         after, then = (BODY_S, self._check_body) if self._in_body else (HEAD_S, self.transport.close)
@@ -122,7 +160,9 @@ class BoundedHttp(HttpToolsProtocol):
     def _refuse(self) -> None:
         if self.transport.is_closing():
             return
-        answering = bool(self.cycle) and not self.cycle.response_complete
-        if self._in_head and not answering:
+        if self._in_head and not self._is_answering():
             self.transport.write(_ANSWER)
         self.transport.close()
+
+    def _is_answering(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete

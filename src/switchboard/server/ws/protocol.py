@@ -30,6 +30,14 @@ _PIECES: Final = 1000
 """Of a message: empty ones would take memory without an end."""
 _CLOSE_S: Final = 5.0
 """Seconds for the end of a connection: what a client does not read would keep it open."""
+_BODY: Final = (
+    b'{"error":{"code":"invalid_input","message":"the handshake of a WebSocket has no body, at most 128 headers, '
+    b'and none of more than 8192 bytes"}}'
+)
+_ANSWER: Final = (
+    b"HTTP/1.1 422 Unprocessable Entity\r\ncontent-type: application/json\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%b" % (len(_BODY), _BODY)
+)
 
 
 class GatewaySocket(WebSocketsSansIOProtocol):
@@ -62,6 +70,13 @@ class GatewaySocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.closed(self)
         super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A handshake that cannot be read is answered and ended; uvicorn would forget the connection, and keep it."""
+        super().data_received(data)
+        if self.conn.handshake_exc is not None and not self.handshake_initiated:
+            self.transport.write(_ANSWER)
+            self.transport.close()
 
     def handle_cont(self, event: Frame) -> None:
         if self.close_sent:
