@@ -157,10 +157,16 @@ def main() -> int:
     """One session; the exit code says nothing."""
     plan = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
     one = Session(Path(plan["recordings"]))
-    way = random.choice(plan["ways"]) if random.random() < plan["rate"] else "well"
-    trace = os.open(plan["trace"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.write(trace, f"cli {way}\n".encode())
+    with open(plan["trace"], "a+", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as trace:
+        trace.seek(0)
+        way = rarest(plan["ways"], trace.read().splitlines()) if random.random() < plan["rate"] else "well"
+        trace.write(f"cli {way}\n")
     return WAYS.get(way, well)(one)
+
+
+def rarest(ways: Sequence[str], traced: Sequence[str]) -> str:
+    """One of those that were met least: a run with few sessions must meet all of them."""
+    return min(random.sample(ways, len(ways)), key=lambda way: traced.count(f"cli {way}"))
 
 
 if __name__ == "__main__":

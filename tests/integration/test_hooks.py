@@ -19,6 +19,7 @@ import structlog
 from switchboard.app.messages import hook_accounts, hooks
 from switchboard.app.messages.arriving import Seldom
 from switchboard.app.messages.hook_accounts import HookAccounts
+from switchboard.connectors.webhook import manifest
 from switchboard.core.posted import is_packed, unpacked
 from switchboard.domain.errors import NotFound, Unavailable
 from switchboard.ports.connector import Posted
@@ -343,6 +344,24 @@ async def test_nobody_waits_while_a_packed_body_is_unpacked(server: Opened, monk
     assert not packed.done()
     go_on.set()
     assert (await packed).status_code == 401
+
+
+async def test_nobody_waits_while_a_large_body_is_read(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly(body: bytes) -> object:
+        begun.set()
+        go_on.wait(20)
+        return json.loads(body)
+
+    monkeypatch.setattr(manifest, "_json", slowly)
+    large = Request(b'{"order": "%b"}' % (b"7" * 100_000), {"authorization": "Bearer a-long-token"})
+    posted = asyncio.create_task(post(server, "script", large))
+    assert await asyncio.to_thread(begun.wait, 20)
+    assert (await server.http.get("/v1/books")).status_code == 200
+    assert not posted.done()
+    go_on.set()
+    assert (await posted).json()["status"] == "accepted"
 
 
 async def test_packed_bodies_that_wait_for_their_turn_are_503_in_time(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -144,6 +145,13 @@ def test_brackets_within_a_text_are_no_objects_and_lists() -> None:
     text = "{[" * 30_000 + '\\"{'
     data = VALID.replace(b'"RAW"', json.dumps(text).encode())
     assert parse_envelope(data, now=NOW).payload.raw == text
+
+
+def test_a_text_without_an_end_is_gone_through_once() -> None:
+    """It took a minute, and an hour with a megabyte, while the server answered nobody."""
+    began = time.process_time()
+    assert refusal(b"[" * 20_001 + b'"' + b'\\"' * 40_000).code == "too_complex"
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("number", ["9" * 4300, "-" + "9" * 4299, "1e308", "5e-324"])

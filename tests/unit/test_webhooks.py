@@ -186,12 +186,23 @@ def test_events_that_are_not_among_those_to_answer_are_history() -> None:
     assert message(one, b'{"type":"ping"}', signed()).control.ingestion_tier == "history"
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff", b"payload=%7B%7D", b"[" * 100_000, b'{"a":NaN}'])
+@pytest.mark.parametrize("body", [b"", b"\xff", b"payload=%7B%7D", b"[" * 10_000, b'{"a":NaN}'])
 def test_what_is_not_json_is_unreadable_under_the_same_key(body: bytes) -> None:
     event = read(account(), Posted(body, signed(b"")), NOW)
     assert isinstance(event, Unreadable)
     assert (event.event_id, event.raw) == ("msg_1", body)
     assert "not JSON" in event.reason
+
+
+def test_json_of_too_many_parts_is_unreadable_and_costs_nothing() -> None:
+    event = read(account(), Posted(b"[" + b"{}," * 8_000_000 + b"0]", signed(b"")), NOW)
+    assert isinstance(event, Unreadable)
+    assert event.reason == "the JSON has more than 20000 objects and lists"
+
+
+def test_nul_is_left_out_wherever_it_is() -> None:
+    made = message(account(), b'{"a\\u0000": ["b\\u0000", {"c": "\\\\u0000"}, 1, 2.5, true, null]}', signed())
+    assert made.payload.raw == {"a": ["b", {"c": "\\u0000"}, 1, 2.5, True, None]}
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists), st.text())

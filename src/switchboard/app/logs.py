@@ -32,8 +32,9 @@ _SECRETS: Final = (
         rf"\1{_HIDDEN}",
     ),
     (re.compile(r"(?i)\b(bearer\s+)[A-Za-z0-9._~+/=-]{6,}"), rf"\1{_HIDDEN}"),
-    # Up to the last @ before the path: a password may hold one that was not quoted.
-    (re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://[^\s/:@\"']*:)[^\s/\"']+(@)"), rf"\1{_HIDDEN}\2"),
+    # Up to the last @ before the path: a password may hold one that was not quoted. No scheme is longer, and a word
+    # without an end, such as a file in base64, is gone through once for each of so many letters.
+    (re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}+://[^\s/:@\"']*:)[^\s/\"']+(@)"), rf"\1{_HIDDEN}\2"),
     (re.compile(r"(?i)([?&](?:password|token|secret|sslpassword)=)[^&\s\"']+"), rf"\1{_HIDDEN}"),
 )
 

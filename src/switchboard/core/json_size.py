@@ -14,7 +14,8 @@ from switchboard.domain.errors import InvalidInput
 MAX_CONTAINERS: Final = 20_000
 """Maximum objects and lists together; what platforms send has some hundreds."""
 
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+"""Also one without an end, up to the end: else a search would begin again at each quotation mark within it."""
 
 
 def check_containers(data: bytes) -> None:

@@ -16,13 +16,16 @@ from switchboard.core.visible import visible
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 _OBJECT: Final = (dict, Mapping)  # a dict is the usual one, and to ask whether it is a Mapping takes long
+_STORABLE: Final = (int, float, type(None))
 
 
 def clean(value: object) -> object:
     """A JSON value with every string in it storable. Raises RecursionError for thousands of levels."""
     if isinstance(value, str):
         return _UNSTORABLE.sub(lambda match: "" if match.group() == "\x00" else "\ufffd", value)
-    if isinstance(value, Mapping):
+    if isinstance(value, _STORABLE):
+        return value
+    if isinstance(value, _OBJECT):
         return {str(clean(str(key))): clean(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [clean(inner) for inner in value]

@@ -40,6 +40,8 @@ _MOST_AT_ONCE: Final = 64
 _AGAIN_S: Final = 5.0
 _UNPACKING: Final = 2
 """Packed bodies that are unpacked at a time: 24 KB of a stranger may become 25 MB."""
+_READ_AT_ONCE: Final = 65_536
+"""Bytes of a body whose reading nobody notices; 25 MB may take seconds."""
 _MOST_REFUSALS_TOLD: Final = 60
 """Lines of the log within `_TELL_S`; a line says how many there were without one before it."""
 _TELL_S: Final = 60.0
@@ -111,8 +113,7 @@ class HookService:
         plain = await self._verified(account, posted, peer, end)
         if account.hook.read is None:
             return await self._in_time(self._keep(account, plain), end)
-        read = account.hook.read(account.configured.account, plain, datetime.now(UTC))
-        return await self._in_time(self._settle(account, plain, read, account.configured.handling), end)
+        return await self._in_time(self._settle(account, plain, account.configured.handling), end)
 
     async def replay(self, caller: Principal, quarantine_id: UUID) -> None:
         """Submit a webhook in quarantine again, and discard it; if it fails again it stays, with the new reason.
@@ -128,9 +129,8 @@ class HookService:
             return
         if account.hook.read is None:
             return
-        read = account.hook.read(account.configured.account, posted, datetime.now(UTC))
         handling = account.configured.handling.model_copy(update={"on_stale": "answer"})
-        if (await self._settle(account, posted, read, handling)).status != "quarantined":
+        if (await self._settle(account, posted, handling)).status != "quarantined":
             await self._quarantine.discard(caller, quarantine_id)
 
     async def _verified(self, account: HookAccount, posted: Posted, peer: str, end: float) -> Posted:
@@ -163,9 +163,8 @@ class HookService:
             raise HookBusy(error.message, retry_after=error.retry_after) from error
         return HookResult("kept")
 
-    async def _settle(
-        self, account: HookAccount, posted: Posted, read: Inbound | Unreadable, handling: Handling
-    ) -> HookResult:
+    async def _settle(self, account: HookAccount, posted: Posted, handling: Handling) -> HookResult:
+        read = await _read(account, posted)
         if isinstance(read, Unreadable):
             return await self._set_aside(account, posted, read.event_id, read.reason)
         envelope = prepared(read, handling, datetime.now(UTC))
@@ -210,6 +209,16 @@ class HookService:
         self._late.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.warning("a webhook failed after it was answered with 503", why=str(error))
+
+
+async def _read(account: HookAccount, posted: Posted) -> Inbound | Unreadable:
+    """What the account makes of it. A large one holds up nobody else."""
+    read = account.hook.read
+    assert read is not None  # noqa: S101 - otherwise a connector reads it
+    now = datetime.now(UTC)
+    if len(posted.body) <= _READ_AT_ONCE:
+        return read(account.configured.account, posted, now)
+    return await asyncio.to_thread(read, account.configured.account, posted, now)
 
 
 def _tried(account: HookAccount, posted: Posted) -> tuple[Posted, str | None]:

@@ -15,8 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import Scheme, stripe_fields, verify
+from switchboard.core.json_size import check_containers
 from switchboard.core.lenient import clean
 from switchboard.domain.envelope import MAX_TEXT, Control, Envelope, Event, Payload, Sender, Source
+from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import (
     Account,
@@ -77,13 +79,21 @@ def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadabl
     """The message that an account makes of what was posted to it."""
     digest = f"sha256:{hashlib.sha256(posted.body).hexdigest()}"
     try:
-        body = clean(msgspec.json.decode(posted.body))
-    except (ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
+        body = _json(posted.body)
+    except (ValueError, RecursionError, InvalidInput) as error:  # msgspec's own errors are ValueErrors
         seen = TemplateContext(None, posted.headers)
-        return Unreadable(_event_id(account, seen) or digest, posted.body, f"the body is not JSON: {error}")
+        why = error.message if isinstance(error, InvalidInput) else f"the body is not JSON: {error}"
+        return Unreadable(_event_id(account, seen) or digest, posted.body, why)
     seen = TemplateContext(body, posted.headers)
     envelope = _envelope(account, seen, now, _event_id(account, seen) or digest)
     return Inbound(envelope=envelope, raw=posted.body, direct=True)
+
+
+def _json(body: bytes) -> object:
+    """Its strings can be stored. Only NUL has to be taken out for that, and what has none is not gone through."""
+    check_containers(body)
+    value: object = msgspec.json.decode(body)
+    return clean(value) if b"\\u0000" in body else value
 
 
 def _event_id(account: Account, seen: TemplateContext) -> str:
