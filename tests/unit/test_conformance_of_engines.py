@@ -85,8 +85,9 @@ async def test_a_check_that_cannot_be_made_is_skipped_and_says_why(check: Engine
 
 
 def test_every_check_is_listed() -> None:
-    public = {name: each for name, each in vars(engines).items() if asyncio.iscoroutinefunction(each)}
-    assert set(CHECKS) == {each for name, each in public.items() if not name.startswith("_")}
+    own = {name: each for name, each in vars(engines).items() if getattr(each, "__module__", "") == engines.__name__}
+    checks = {each for name, each in own.items() if asyncio.iscoroutinefunction(each) and not name.startswith("_")}
+    assert set(CHECKS) == checks
 
 
 # Bad ones -------------------------------------------------------------------------------------------------------------

@@ -7,11 +7,12 @@ which it also sees when this process is killed. Next: `cli/run.py`, in the other
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
 import structlog
+
+from switchboard.tasks import wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -33,8 +34,7 @@ async def supervise(
         log.warning("process ended; starting another", name=name, pid=process.pid, code=process.returncode)
         lived = asyncio.get_running_loop().time() - started
         delay = 0.1 if lived > 10 else min(delay * 2, 10.0)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), delay)
+        await wait_at_most(delay, stop)
 
 
 async def _spawn(command: Sequence[str], environment: Mapping[str, str] | None) -> asyncio.subprocess.Process:

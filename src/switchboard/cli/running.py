@@ -34,6 +34,7 @@ from switchboard.cli.parts import ProcessParts, stop_with_stdin
 from switchboard.embedded import supervisor as embedded
 from switchboard.lanes.worker import Worker
 from switchboard.server.listener import bind
+from switchboard.tasks import cancelled
 
 UNLESS_IGNORED: Final = {signal.SIGINT, signal.SIGHUP}
 ENDING: Final = (signal.SIGTERM, *UNLESS_IGNORED)
@@ -66,8 +67,7 @@ async def _until_told_twice(settings: Settings, parts: ProcessParts) -> int:
     if not second.done():
         await work
         return 0
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
+    await cancelled(work)
     return 128 + int(second.result())
 
 

@@ -20,12 +20,12 @@ from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
-from switchboard.lanes.background import cancelled
 from switchboard.lanes.faults import point
 from switchboard.ports.models import Asking, Models
 from switchboard.store import compaction as store
 from switchboard.store.compaction import Range
 from switchboard.store.database import Database
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 

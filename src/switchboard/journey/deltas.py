@@ -19,13 +19,13 @@ import structlog
 
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
-from switchboard.lanes.background import cancelled
 from switchboard.lanes.notifier import Notifier, delta_topic
 from switchboard.ports.engine import Delta
 from switchboard.store import deltas as store
 from switchboard.store.database import Database
 from switchboard.store.deltas import Writer
 from switchboard.store.lanes import Work
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,6 @@ from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
-from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
 from switchboard.lanes.notifier import WORK, Notifier, outbox_topic
@@ -38,6 +37,7 @@ from switchboard.store.inbox import get_raw
 from switchboard.store.lanes import Work
 from switchboard.store.outbox import pull_pool
 from switchboard.store.rules import allow_automatic
+from switchboard.tasks import wait_at_most
 
 log = structlog.get_logger(__name__)
 

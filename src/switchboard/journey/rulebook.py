@@ -23,7 +23,6 @@ from switchboard.core.routing.index import RoutingIndex
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.remote_agents import RemoteAgent
 from switchboard.domain.routing import Member, SystemId, Team
-from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.ports.channel import Implies
 from switchboard.store import remote_agents
@@ -31,6 +30,7 @@ from switchboard.store import rules as store
 from switchboard.store.database import Database
 from switchboard.store.routing import any_waiting
 from switchboard.store.teams import open_rules
+from switchboard.tasks import wait_at_most
 
 log = structlog.get_logger(__name__)
 

@@ -16,11 +16,11 @@ from switchboard.core.turns.stop import COMMAND, answer
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
-from switchboard.lanes.background import cancelled
 from switchboard.lanes.notifier import WORK, Notifier
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import stopping as store
 from switchboard.store.database import Database
+from switchboard.tasks import cancelled
 
 STOP: Final = "stop"
 """The engine of Switchboard itself."""

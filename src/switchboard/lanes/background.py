@@ -1,17 +1,18 @@
 """Work that goes on in the background for as long as a process needs it, restarted when it fails.
 
-Called by `app/wiring.py`, `app/database.py` and `turns/hosting.py`; how one waits for an event, and ends tasks, also by
-many others. Next: the caller's own coroutine.
+Called by `app/wiring.py`, `app/database.py` and `turns/hosting.py`. Next: the caller's own coroutine.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from typing import Any
 
 import structlog
+
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 
@@ -35,17 +36,3 @@ async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 
         else:
             return
         await asyncio.sleep(pause)
-
-
-async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
-    """Until the event is set, or the time is over."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
-
-
-async def cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """End the tasks, and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

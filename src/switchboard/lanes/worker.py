@@ -26,7 +26,6 @@ from switchboard.core.policy.shares import WEIGHTS
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
-from switchboard.lanes.background import cancelled, wait_at_most
 from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim, Handler, LaneKind
@@ -38,6 +37,7 @@ from switchboard.store import schedule
 from switchboard.store.database import Database
 from switchboard.store.pooler import is_direct
 from switchboard.store.processes import NewProcess
+from switchboard.tasks import cancelled, wait_at_most
 
 log = structlog.get_logger(__name__)
 

@@ -21,6 +21,7 @@ from switchboard.llm.commands import CliCommand, Way, run_command_for
 from switchboard.llm.outputs import Transcript
 from switchboard.llm.port import CliKind, tell, with_usage
 from switchboard.llm.tool_server import ToolServing, relay_to, serving
+from switchboard.tasks import cancelled
 from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.programs import ProgramExit
 from switchboard.transport.scratch import scratch
@@ -124,9 +125,7 @@ class _Run:
             reading.result()
             self._over = True
         finally:
-            feeding.cancel()
-            reading.cancel()
-            await asyncio.gather(feeding, reading, return_exceptions=True)
+            await cancelled(feeding, reading)
 
     async def end(self) -> None:
         """Leave nothing of it."""

@@ -21,6 +21,7 @@ from switchboard import __version__
 from switchboard.core.lenient import json_value, mapping, string
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import CarryOut, OfferedTool, ToolCall, ToolResult
+from switchboard.tasks import cancelled
 from switchboard.transport import relay
 
 _SOCKET: Final = "mcp"
@@ -106,9 +107,7 @@ class ToolServing:
     async def aclose(self) -> None:
         """Nothing is answered any more."""
         self.shut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancelled(*self._tasks)
         for writer, left in tuple(self._connections.items()):
             writer.transport.abort()
             await left.wait()

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 
 from starlette.types import Receive
 
+from switchboard.tasks import cancelled
+
 
 class Polls:
     """All requests that wait at the moment."""
@@ -36,8 +38,7 @@ class Polls:
             yield gone
         finally:
             self._open.discard(gone)
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
+            await cancelled(watcher)
 
     def stop(self) -> None:
         """End every long poll, and let no new one wait."""

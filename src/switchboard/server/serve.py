@@ -21,6 +21,7 @@ from switchboard.server.app import create_app
 from switchboard.server.fastpath.heads import BoundedHttp
 from switchboard.server.listener import BACKLOG
 from switchboard.server.ws.protocol import HEARTBEAT_S, GatewaySocket
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 
@@ -67,9 +68,7 @@ async def run_server(
         try:
             await serving
         finally:
-            for task in (stopping, announcing):
-                task.cancel()
-            await asyncio.gather(stopping, announcing, return_exceptions=True)
+            await cancelled(stopping, announcing)
 
 
 async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Callable[[], None]) -> None:

@@ -50,6 +50,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
+from switchboard.tasks import cancelled
 
 Options = JsonMapping
 _Failure = TypeVar("_Failure", bound=Exception)
@@ -458,8 +459,7 @@ async def _until_acting(run: asyncio.Task[TurnResult], journal: MemoryJournal, t
     """Until a step has begun, or the turn is over without one; then for that many more rounds of the event loop."""
     acting = asyncio.create_task(journal.acting.wait())
     await asyncio.wait([run, acting], timeout=_PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
-    acting.cancel()
-    await asyncio.gather(acting, return_exceptions=True)
+    await cancelled(acting)
     for _ in range(ticks):
         await asyncio.sleep(0)
 

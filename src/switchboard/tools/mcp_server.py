@@ -22,6 +22,7 @@ from switchboard.core.mcp_tools import pinned
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool, PinnedTool, Pins
+from switchboard.tasks import cancelled, wait_at_most
 from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.transport.kept import LongProgram
 from switchboard.transport.mcp_call import McpToolResult, ServerFailure
@@ -112,9 +113,7 @@ class McpServer:
         """End its process. Nothing is to be called any more."""
         async with self._changing:
             await self._left()
-        for doubt in [*self._doubts]:
-            doubt.cancel()
-        await asyncio.gather(*self._doubts, return_exceptions=True)
+        await cancelled(*self._doubts)
 
     @asynccontextmanager
     async def _ready(self) -> AsyncIterator[_Running]:
@@ -182,13 +181,10 @@ class McpServer:
     async def _until_over(self, running: _Running, over: asyncio.Event) -> None:
         while not running.leaving:
             idle = 0.0 if running.calls else monotonic() - running.used
-            try:
-                async with asyncio.timeout(self.spec.idle - idle):
-                    await over.wait()
-            except TimeoutError:
-                running.leaving = not running.calls and monotonic() - running.used >= self.spec.idle
-            else:
+            await wait_at_most(self.spec.idle - idle, over)
+            if over.is_set():
                 return
+            running.leaving = not running.calls and monotonic() - running.used >= self.spec.idle
 
     async def _listed(self, running: _Running) -> None:
         """Ask what it offers, and hold that against what was accepted. Raises `ServerFailure`, `Unavailable`."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from switchboard.tasks import wait_at_most
 from switchboard.transport.programs import ProgramUser
-from switchboard.transport.waiting import wait_at_most
 
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
 _PIECE: Final = 65_536

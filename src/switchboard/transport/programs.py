@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from switchboard.transport.waiting import wait_at_most
+from switchboard.tasks import wait_at_most
 
 _DRAIN_S: Final = 1.0
 """Limit for reading pipes that a process outside our group may still hold open."""

@@ -50,9 +50,9 @@ from switchboard import __version__
 from switchboard.core.outside import outside_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.mcp import ListedTool
+from switchboard.tasks import wait_at_most
 from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.mcp_call import McpToolResult, ServerFailure
-from switchboard.transport.waiting import wait_at_most
 
 MOST_LINE: Final = 8_388_608
 """Bytes of one message."""

@@ -34,7 +34,6 @@ from switchboard.domain.routing import SWITCHBOARD, Member, SystemId
 from switchboard.journey.accept import AcceptLeg, Submission
 from switchboard.journey.rulebook import RuleBook
 from switchboard.journey.turn import TurnLeg
-from switchboard.lanes.background import cancelled, wait_at_most
 from switchboard.lanes.kinds import Claim
 from switchboard.lanes.notifier import Notifier, settled_topic
 from switchboard.ports.engine import EngineFailure, Fenced, Parked
@@ -42,6 +41,7 @@ from switchboard.store import embedded_turns as store
 from switchboard.store import lanes
 from switchboard.store.database import Database
 from switchboard.store.lanes import Settlement
+from switchboard.tasks import cancelled, wait_at_most
 from switchboard.tools.inbox import keep_image
 from switchboard.tools.workspace import ToolRefusal
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage, ProviderError

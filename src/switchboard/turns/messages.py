@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from switchboard.domain.llm import Image
-from switchboard.lanes.background import cancelled
 from switchboard.ports.engine import Delta
+from switchboard.tasks import cancelled
 from switchboard.turns.context import MessageContext, NewMessage, ProcessedMessage
 
 

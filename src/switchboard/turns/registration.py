@@ -17,12 +17,12 @@ import structlog
 
 from switchboard import __version__
 from switchboard.domain.errors import Unavailable
-from switchboard.lanes.background import cancelled
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim
 from switchboard.store import lanes, processes
 from switchboard.store.database import Database
 from switchboard.store.processes import NewProcess
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ import msgspec
 from switchboard.agents.loop.asking import event_of
 from switchboard.agents.loop.calls import Around, told
 from switchboard.agents.loop.requests import recorded
-from switchboard.agents.loop.talk import Talk, cancelled
+from switchboard.agents.loop.talk import Talk
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import CompletedCall, TurnUsage, reached
@@ -44,6 +44,7 @@ from switchboard.domain.llm import (
 )
 from switchboard.ports.engine import Answer, Costed, Journal, OnRecord, Parked, Refusal, StopReason, Turn, TurnResult
 from switchboard.ports.models import Asking
+from switchboard.tasks import cancelled
 
 _PENDING: Final = (
     "pending: end now. A person must decide about this first, and is being asked. Do nothing else, and write no "
@@ -117,7 +118,7 @@ class ProgramTalk(Talk):
                 # The program may have died before the end of a call; and what ends the attempt is raised here.
                 await asyncio.gather(*self._tasks.values())
             finally:
-                await cancelled(list(self._tasks.values()))
+                await cancelled(*self._tasks.values())
                 self._tasks.clear()
             return self._record_of(report, monotonic() - self._began)
 

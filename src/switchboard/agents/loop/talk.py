@@ -62,6 +62,7 @@ from switchboard.ports.engine import (
 )
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 from switchboard.ports.models import Asking
+from switchboard.tasks import cancelled, unless
 from switchboard.tools.inbox import read_image
 from switchboard.tools.results import QUOTA
 from switchboard.tools.threads import StopSignal
@@ -127,15 +128,10 @@ class Talk:
         stop = self._turn.stop
         if stop is None:
             return await self._through()
-        through, stopping = asyncio.ensure_future(self._through()), asyncio.ensure_future(stop.wait())
-        ends = (through,) if stop.is_set() else (through, stopping)
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            return through.result() if through.done() else None
+            return await (self._through() if stop.is_set() else unless(stop.wait(), self._through()))
         except _HaltError:
             return None
-        finally:
-            await cancelled((through, stopping))
 
     def _go_on(self) -> None:
         """Every act begins with this. Raises `_HaltError`."""
@@ -417,11 +413,4 @@ async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        await cancelled(tasks)
-
-
-async def cancelled(tasks: Sequence[asyncio.Future[Any]]) -> None:
-    """Wait until these have ended, whatever they were at."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*tasks)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from switchboard.agents.loop.asking import OUTSIDE
-from switchboard.agents.loop.talk import cancelled
 from switchboard.agents.trio.steps import Carrier, call_of
 from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.machine import (
@@ -38,6 +37,7 @@ from switchboard.core.planning.records import recorded_of, tokens_of
 from switchboard.core.turns.asking import not_approved
 from switchboard.domain.planning import Pipeline, PipelineStep
 from switchboard.ports.engine import Decided, Outage, Parked, Stop
+from switchboard.tasks import cancelled
 
 
 @dataclass
@@ -79,7 +79,7 @@ class Executor:
                 await self._take(advance(self._plan, *await self._next(over)))
             return self._plan
         finally:
-            await cancelled([*self._running.values(), over])
+            await cancelled(*self._running.values(), over)
 
     async def _over(self) -> HaltReason:
         """Why the plan is to end now: a person wants it, or its time is up."""
@@ -133,7 +133,7 @@ class Executor:
         """What runs ends now. What it did until then is not known, unless its end is on record."""
         step = self._plan.step(step_id)
         if step_id in self._running:
-            await cancelled([self._running.pop(step_id)])
+            await cancelled(self._running.pop(step_id))
         self._held.pop(step_id, None)
         doubt = "; whether it took effect is not known" if self._plan.guard.acts(step) else ""
         if reason == "cancelled":

@@ -7,7 +7,6 @@ at most the lead; which text goes out, and what was not done, is said by `core/p
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +18,7 @@ import msgspec
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, ToolCaller
 from switchboard.agents.loop.requests import ModelUse, failure_of
-from switchboard.agents.loop.talk import Talk, cancelled, said_in
+from switchboard.agents.loop.talk import Talk, said_in
 from switchboard.agents.loop.telling import Telling
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
@@ -58,6 +57,7 @@ from switchboard.ports.engine import (
     TurnResult,
 )
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
+from switchboard.tasks import unless
 
 ANSWER: Final = "plan:answer"
 _PAUSE: Final = "plan:pause:"
@@ -134,14 +134,8 @@ class PlannedTurn:
 
     async def _until_stopped(self, act: Coroutine[Any, Any, T]) -> T | None:
         """What comes of it; None if a person wants the turn to end before."""
-        stop, acting = self._turn.stop, asyncio.ensure_future(act)
-        stopping = None if stop is None else asyncio.ensure_future(stop.wait())
-        waits: list[asyncio.Future[Any]] = [acting] if stopping is None else [acting, stopping]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            return acting.result() if acting.done() else None
-        finally:
-            await cancelled(waits)
+        stop = self._turn.stop
+        return await (act if stop is None else unless(stop.wait(), act))
 
     # What is decided --------------------------------------------------------------------------------------------------
 

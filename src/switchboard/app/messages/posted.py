@@ -12,11 +12,11 @@ from typing import Final
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.accounts import AccountId
 from switchboard.domain.errors import Overloaded
-from switchboard.lanes.background import cancelled
 from switchboard.lanes.notifier import Notifier, posted_topic
 from switchboard.store import posted as store
 from switchboard.store.database import Database
 from switchboard.store.posted import PostedEvent
+from switchboard.tasks import cancelled
 
 __all__ = ["MOST_WAITING", "PostedEvent", "PostedService"]
 

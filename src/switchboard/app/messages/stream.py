@@ -21,10 +21,10 @@ from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.messages.views import MessageReplies, ReplyView, Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
-from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
 from switchboard.store.deltas import Asked, MessageStanding, Position, ReplyPiece
+from switchboard.tasks import wait_at_most
 
 MOST_STREAMS: Final = 50
 """How many streams a token may have open at a time, by each server process."""

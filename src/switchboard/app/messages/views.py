@@ -28,7 +28,6 @@ from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_descrip
 from switchboard.domain.routing import Member, Rule, Team, TeamId
 from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
 from switchboard.journey.stopping import announce
-from switchboard.lanes.background import wait_at_most
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import (
     books,
@@ -47,6 +46,7 @@ from switchboard.store.inbox import StoredMessage
 from switchboard.store.ledger import DeliveryTally
 from switchboard.store.stopping import stop_message
 from switchboard.store.teams import Overview, TeamFilter, overview
+from switchboard.tasks import wait_at_most
 
 __all__ = ["Balance", "KeptBooks", "Views"]
 

@@ -18,7 +18,7 @@ import structlog
 from switchboard.app.ownership import read_ours
 from switchboard.connectors.kernel.accounts import configured, declared, pause_file
 from switchboard.domain.errors import ConfigurationError
-from switchboard.transport.waiting import wait_at_most
+from switchboard.tasks import wait_at_most
 
 LOOK_S: Final = 1.0
 """Seconds between two looks at the directory."""

@@ -37,6 +37,7 @@ from switchboard.core.outside import outside_json
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import SWITCHBOARD
+from switchboard.tasks import cancelled
 
 _ENDPOINTS: Final = (("telegram", "telegram:bot:@house_switchboard_bot"), ("email", "house@home.example"))
 _PATIENCE: Final = 50.0
@@ -247,9 +248,7 @@ async def _act(  # noqa: PLR0913 - all that runs
         show.tell("everything is done, every reply has its receipt")
         return took
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(*tasks)
 
 
 def _epilogue(show: Show, outcome: DemoOutcome) -> int:

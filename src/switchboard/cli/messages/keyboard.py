@@ -20,6 +20,7 @@ import typer
 from switchboard.cli.messages.talk import MessageProgress
 from switchboard.cli.output import INTERRUPTED, errors
 from switchboard.domain.errors import SwitchboardError
+from switchboard.tasks import cancelled
 
 StopTurn = Callable[[], Awaitable[None]]
 """Asks for the end of what runs; raises what stands in the way."""
@@ -48,9 +49,7 @@ class Keyboard:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 return tasks[0].result() if tasks[0] in done else await tasks[1]
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await cancelled(*tasks)
                 self._keep(keys)
 
     def _keep(self, keys: asyncio.Queue[str]) -> None:

@@ -26,6 +26,7 @@ from switchboard.core.blobs import HEAD_BYTES, NOT_LET_IN, PREFIX, UNKNOWN, bare
 from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Capabilities, FileIn, Session
+from switchboard.tasks import cancelled
 
 TRIES: Final = 3
 WITHIN_S: Final = 60.0
@@ -96,9 +97,7 @@ class Filer:
         try:
             done = {at: await task for at, task in fetching.items()}
         finally:
-            for task in fetching.values():
-                task.cancel()
-            await asyncio.gather(*fetching.values(), return_exceptions=True)
+            await cancelled(*fetching.values())
         attachments = tuple(done.get(at, one) for at, one in enumerate(given))
         return replace(envelope, payload=replace(envelope.payload, attachments=attachments))
 

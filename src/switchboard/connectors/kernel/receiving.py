@@ -37,7 +37,7 @@ from switchboard.connectors.kernel.progress import UnsettledBatches
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
-from switchboard.transport.waiting import first_of, wait_at_most
+from switchboard.tasks import cancelled, first_of, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -113,9 +113,7 @@ class Receiver:
             await first_of(self._submit_for_ever(), self._pull(cursor))
         finally:
             filing = [waiting.filing for waiting in self._waiting if waiting.filing is not None]
-            for running in filing:
-                running.cancel()
-            await asyncio.gather(*filing, return_exceptions=True)
+            await cancelled(*filing)
 
     async def _pull(self, cursor: str | None) -> None:
         batches = self._batches(cursor)

@@ -33,7 +33,7 @@ from switchboard.connectors.kernel.typing import Typist
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.connector import Busy, CursorRefused, Identity, Session, SignInRefused
-from switchboard.transport.waiting import first_of, wait_at_most
+from switchboard.tasks import first_of, wait_at_most
 
 log = structlog.get_logger(__name__)
 

@@ -39,6 +39,7 @@ from switchboard.ports.connector import (
     Session,
     Uncertain,
 )
+from switchboard.tasks import cancelled, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -132,9 +133,7 @@ class ReplySender:
         self._ending.set()
         if busy := list(self._busy):
             await asyncio.wait(busy, timeout=_DRAIN_S)
-            for task in busy:
-                task.cancel()
-            await asyncio.gather(*busy, return_exceptions=True)
+            await cancelled(*busy)
 
     async def _fetch(self) -> None:
         try:
@@ -299,8 +298,7 @@ class ReplySender:
                     await held.intend(index)
             return sending.result()
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            await cancelled(sending)
 
     async def _turn(self, held: HeldReply) -> None:
         """Until the limits of the platform let a part be sent. The turn is taken before the wait: others come later."""
@@ -324,9 +322,8 @@ class ReplySender:
         self._require_time(held, seconds, reason)
         ends = self.clock() + seconds
         while (left := ends - self.clock()) > 0:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(left, RENEW_S)):
-                    await self._ending.wait()
+            await wait_at_most(min(left, RENEW_S), self._ending)
+            if self._ending.is_set():
                 raise _LeftToLease(reason) if held.doubts else _GivenBack(left, reason)
             if held.intended is not None and self.clock() > held.until - LEASE_S + RENEW_S:
                 await held.intend(held.intended)

@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Session
-from switchboard.transport.waiting import wait_at_most
+from switchboard.tasks import wait_at_most
 
 _BEFORE: Final = 0.8
 """The part of the time after which it is shown again."""

@@ -52,7 +52,7 @@ from switchboard.ports.connector import (
     Unreadable,
 )
 from switchboard.ports.raw import at, child, integer, number, word
-from switchboard.transport.waiting import wait_at_most
+from switchboard.tasks import wait_at_most
 
 _TOKEN: Final = re.compile(r"[\w:-]{1,256}", re.ASCII)
 _AGAIN_S: Final = (0.25, 5.0)

@@ -20,6 +20,7 @@ from switchboard.core.json_size import check_containers
 from switchboard.domain.errors import TooLarge
 from switchboard.server.fastpath.direct import whole_body
 from switchboard.server.http.services import Services
+from switchboard.tasks import cancelled
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -42,8 +43,7 @@ class McpEndpoint:
             yield
         finally:
             if self._running is not None:
-                self._running.cancel()
-                await asyncio.gather(self._running, return_exceptions=True)
+                await cancelled(self._running)
 
     async def direct(self, request: Request) -> Response | None:
         """The answer to a plain call that brings messages in; None where the SDK is to be asked."""

@@ -65,6 +65,7 @@ from switchboard.server.contracts.problems import first_problem
 from switchboard.server.http.services import Services
 from switchboard.server.ws.protocol import FRAME_BYTES
 from switchboard.server.ws.streams import ChatStream, ChatStreams
+from switchboard.tasks import cancelled
 
 log = structlog.get_logger(__name__)
 
@@ -199,9 +200,7 @@ class GatewayConnection:
             pass
         finally:
             self._gone.set()
-            for task in self._answering:
-                task.cancel()
-            await asyncio.gather(*self._answering, return_exceptions=True)
+            await cancelled(*self._answering)
 
     async def _next(self) -> str | None:
         message = await self._socket.receive()

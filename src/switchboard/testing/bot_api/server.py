@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import httpx2
 from starlette.applications import Starlette
@@ -22,13 +22,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
+from switchboard.tasks import cancelled, unless, wait_at_most
 from switchboard.testing.bot_api.checks import Params, Upload, check_webhook
 from switchboard.testing.bot_api.faults import ApiError, Cut, Fault, Hang, Page, Status
 from switchboard.testing.bot_api.methods import Limits, Methods
 from switchboard.testing.bot_api.people import People
 from switchboard.testing.bot_api.world import World
 from switchboard.testing.loopback import Connection, Loopback
-from switchboard.transport.waiting import wait_at_most
 
 TOKEN: Final = "123456:TEST-TOKEN"  # noqa: S105  of nobody
 _MAX_POLL_S: Final = 50
@@ -39,7 +39,6 @@ _OTHER_POLLER: Final = (
 _WEBHOOK_SET: Final = (
     "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
 )
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,10 @@ class BotApi(Loopback):
     async def _result(self, request: Request, name: str, params: Params) -> object:
         match name.lower():
             case "getupdates":
-                return await _or_gone(request, self._poll(params))
+                found = await unless(_gone(request), self._poll(params))
+                if found is None:
+                    raise _Cut
+                return found
             case "setwebhook" | "deletewebhook":
                 url = params.word("url") if name.lower() == "setwebhook" else None
                 return await self._set_webhook(url, params)
@@ -279,8 +281,7 @@ class BotApi(Loopback):
 
     async def _stop_pushing(self) -> None:
         if self._pusher is not None:
-            self._pusher.cancel()
-            await asyncio.gather(self._pusher, return_exceptions=True)
+            await cancelled(self._pusher)
             self._pusher = None
 
     async def _download(self, request: Request) -> Response:
@@ -333,20 +334,6 @@ async def _params(request: Request) -> Params:
             else:
                 given[name] = value
     return Params(given, uploads)
-
-
-async def _or_gone(request: Request, work: Coroutine[Any, Any, _T]) -> _T:
-    """The result of the work, which ends when the client goes away first."""
-    task, left = asyncio.create_task(work), asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait((task, left), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise _Cut
-        return task.result()
-    finally:
-        left.cancel()
-        task.cancel()
-        await asyncio.gather(task, left, return_exceptions=True)
 
 
 async def _gone(request: Request) -> None:

@@ -36,8 +36,8 @@ from switchboard.ports.connector import (
     SignInRefused,
     Unreadable,
 )
+from switchboard.tasks import wait_at_most
 from switchboard.testing.connectors.driver import Received, Shown
-from switchboard.transport.waiting import wait_at_most
 
 CAPABILITIES: Final = Capabilities(
     text_limit=120,

@@ -23,7 +23,7 @@ from switchboard.core.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
-from switchboard.transport.waiting import wait_at_most
+from switchboard.tasks import wait_at_most
 
 _LEASE_S: Final = 60.0
 Answer = tuple[int, JsonObject]

@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from switchboard.domain.json_values import JsonObject
+from switchboard.tasks import unless
 from switchboard.testing.loopback import Connection
 from switchboard.testing.scripted_llm.answer import Answer, Json, answer
 from switchboard.testing.scripted_llm.anthropic import Anthropic
@@ -280,15 +281,9 @@ class _Way:
         """At a gate; raises _Left when the client goes first, which a local server does not notice."""
         gate = self._record.gates[name]
         gate.reached.set()
-        released = asyncio.ensure_future(gate.opened.wait())
-        left = asyncio.ensure_future(self._record.ended.wait() if self._manners.local else self._gone())
-        try:
-            await asyncio.wait((released, left), return_when=asyncio.FIRST_COMPLETED)
-            if not released.done():
-                raise _Left
-        finally:
-            released.cancel()
-            left.cancel()
+        left = self._record.ended.wait() if self._manners.local else self._gone()
+        if not await unless(left, gate.opened.wait()):
+            raise _Left
 
     async def _gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

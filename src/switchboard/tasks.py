@@ -1,0 +1,50 @@
+"""Tasks and events of asyncio: waiting for an event, but not for ever; for the first of some work; ending tasks.
+
+Called wherever something is looked at again after a while, or runs beside something else. It knows nothing of
+Switchboard, so every package may use it but those without I/O.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
+    """Until the event is set, but no longer than so many seconds."""
+    with suppress(TimeoutError):  # not wait_for, which may swallow a cancellation in Python 3.11
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+async def first_of(*work: Coroutine[object, object, None]) -> None:
+    """All until the first ends; the others are cancelled. Raises the first error."""
+    tasks = [asyncio.create_task(part) for part in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                await task
+    finally:
+        await cancelled(*tasks)
+
+
+async def unless(ended: Coroutine[Any, Any, object], work: Coroutine[Any, Any, _T]) -> _T | None:
+    """What comes of the work; None if `ended` is over before, and then nothing of the work runs any more."""
+    tasks = working, _ = asyncio.create_task(work), asyncio.create_task(ended)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        await cancelled(*tasks)
+
+
+async def cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """End the tasks, and wait until they have ended, whatever they were at."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
