@@ -101,7 +101,7 @@ async def _answered(serve: Callable[[Any], Any]) -> Answer:
 
 @asynccontextmanager
 async def both_ways(server: Opened) -> AsyncIterator[Both]:
-    manager, fast = session_manager(Services.open(server.switchboard))
+    manager, fast = session_manager(Services(server.switchboard))
     async with manager.run():
         yield Both(manager.asgi_app, fast)
 

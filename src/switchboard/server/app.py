@@ -119,7 +119,7 @@ class SwitchboardApi(FastAPI):
 
 def create_app(switchboard: Switchboard) -> SwitchboardApi:
     """The API and `/mcp` over the parts given, for a server that counts its connections; run its lifespan."""
-    services = Services.open(switchboard)
+    services = Services(switchboard)
     mcp = McpEndpoint(services)
 
     @asynccontextmanager

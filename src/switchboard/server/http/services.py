@@ -5,8 +5,7 @@ Routers import it; `app.py` fills `Services`. In: a request; out: a checked `Pri
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, cast
 
 import msgspec
@@ -43,93 +42,47 @@ from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.errors import Unauthenticated
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.routing import Member
 from switchboard.server.contracts.messages import ErrorBody
 from switchboard.server.polls import Polls
 
 
-@dataclass(frozen=True, slots=True)
 class Services:
-    """Made once per app."""
+    """Made once per app: what the interfaces need."""
 
-    switchboard: Switchboard
-    access: Access
-    intake: Intake
-    connectors: ConnectorService
-    accounts: AccountService
-    blobs: BlobService
-    quarantine: QuarantineService
-    posted: PostedService
-    hooks: HookService
-    views: Views
-    streams: StreamService
-    chats: ChatService
-    remote_agents: RemoteAgentService
-    records: RuleRecords
-    replays: Replays
-    rules: RuleService
-    dead_letters: DeadLetterService
-    classifications: ClassificationLog
-    corrections: CorrectionService
-    spending: SpendingService
-    memory: MemoryService
-    mcp_servers: McpServerService
-    pairing: PairingService
-    approvals: ApprovalService
-    plan_trials: PlanTrials
-    plans: PlanService
-    metrics: Metrics
-    polls: Polls
-
-    @classmethod
-    def open(cls, switchboard: Switchboard) -> Services:
-        """Wire what the interfaces need."""
+    def __init__(self, switchboard: Switchboard) -> None:
         runtime = switchboard.runtime
-        access, metrics = Access(runtime.database), Metrics()
-        records, replays = RuleRecords(runtime), Replays(runtime)
-        views, quarantine = Views(runtime, access), QuarantineService(runtime.database, access)
-        blobs = BlobService(runtime.database, access, runtime.settings)
-        intake = Intake(switchboard.accept, switchboard.mails, access, blobs, metrics)
-        accounts = HookAccounts(runtime.settings.channels_dir)
-        posted = PostedService(runtime.database, access, runtime.notifier)
-
-        def members() -> Iterable[Member]:
-            return runtime.rule_book.rules.members.values()
-
-        rules = RuleService(runtime, access, records, replays)
-        return cls(
-            switchboard,
-            access,
-            intake,
-            ConnectorService(runtime.database, switchboard.replies, access),
-            AccountService(runtime.database, access, runtime.policies.look),
-            blobs,
-            quarantine,
-            posted,
-            HookService(
-                *(accounts, intake, quarantine, posted),
-                *(runtime.settings.accept.message_bytes, runtime.settings.trusted_proxies),
-            ),
-            views,
-            StreamService(runtime, views),
-            ChatService(runtime, access, intake, views),
-            RemoteAgentService(runtime, access),
-            records,
-            replays,
-            rules,
-            DeadLetterService(runtime, access, rules),
-            ClassificationLog(runtime, access),
-            CorrectionService(runtime, access),
-            SpendingService(runtime.settings, runtime.database, members),
-            MemoryService(runtime.database),
-            McpServerService(runtime.database, runtime.settings.servers),
-            PairingService(runtime),
-            ApprovalService(runtime),
-            PlanTrials(runtime),
-            PlanService(runtime),
-            metrics,
-            Polls(),
+        database, settings = runtime.database, runtime.settings
+        self.switchboard = switchboard
+        self.access = access = Access(database)
+        self.metrics = Metrics()
+        self.polls = Polls()
+        self.blobs = BlobService(database, access, settings)
+        self.intake = Intake(switchboard.accept, switchboard.mails, access, self.blobs, self.metrics)
+        self.connectors = ConnectorService(database, switchboard.replies, access)
+        self.accounts = AccountService(database, access, runtime.policies.look)
+        self.quarantine = QuarantineService(database, access)
+        self.posted = PostedService(database, access, runtime.notifier)
+        self.hooks = HookService(
+            *(HookAccounts(settings.channels_dir), self.intake, self.quarantine, self.posted),
+            *(settings.accept.message_bytes, settings.trusted_proxies),
         )
+        self.views = Views(runtime, access)
+        self.streams = StreamService(runtime, self.views)
+        self.chats = ChatService(runtime, access, self.intake, self.views)
+        self.remote_agents = RemoteAgentService(runtime, access)
+        self.records = RuleRecords(runtime)
+        self.replays = Replays(runtime)
+        self.rules = RuleService(runtime, access, self.records, self.replays)
+        self.dead_letters = DeadLetterService(runtime, access, self.rules)
+        self.classifications = ClassificationLog(runtime, access)
+        self.corrections = CorrectionService(runtime, access)
+        self.spending = SpendingService(settings, database, lambda: list(runtime.rule_book.rules.members.values()))
+        self.memory = MemoryService(database)
+        self.mcp_servers = McpServerService(database, settings.servers)
+        self.pairing = PairingService(runtime)
+        self.approvals = ApprovalService(runtime)
+        self.plan_trials = PlanTrials(runtime)
+        self.plans = PlanService(runtime)
 
     def reach(self, caller: Principal) -> Reach:
         """The teams whose rules the caller may read."""
