@@ -18,12 +18,11 @@ from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
-import typer.main
 from pydantic import BaseModel
 
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.main import COMMANDS, build
+from switchboard.cli.main import COMMANDS, command_line
 from switchboard.cli.reading import read_object
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.read import parse_envelope
@@ -50,12 +49,12 @@ NOW = datetime(2026, 2, 1, tzinfo=UTC)
 @cache
 def _command(name: str) -> Any:
     """The command of the real command line, in full."""
-    return cast(Any, typer.main.get_command(build([name]))).commands[name]
+    return cast(Any, command_line([name])).commands[name]
 
 
 def _problems(arguments: list[str]) -> Iterator[str]:
     """What `--help` does not know of these arguments."""
-    command: Any = (root := typer.main.get_command(build([])))
+    command: Any = (root := command_line([]))
     for word in takewhile(lambda word: word != "--", arguments):
         if word.startswith("-") and word != "-":
             name = word.partition("=")[0]

@@ -12,7 +12,7 @@ import typer
 
 from switchboard.cli.client import ask
 from switchboard.cli.names import butler
-from switchboard.cli.output import AsJson, Json, clean, details, one_line, one_of, show, state, table, when
+from switchboard.cli.output import Json, clean, details, one_line, one_of, show, state, table, when
 
 app = typer.Typer(help="Agents: how much each has done; the state of remote butlers.", no_args_is_help=True)
 
@@ -21,19 +21,19 @@ Reason = Annotated[str, typer.Option(help="The reason; it is shown, and recorded
 
 
 @app.command("list")
-def list_agents(*, as_json: AsJson = False) -> None:
+def list_agents() -> None:
     """List all agents: their engines, how much they have done, and whether the remote ones are available."""
     found = ask(lambda client: client.whole("/v1/agents", "agents"))
     heads = ("agent", "team", "engine", "answered", "dead", "in flight", "alive", "last seen", "description")
-    show(found, table(*heads, rows=map(_row, found["agents"]), keep=("agent",)), as_json=as_json)
+    show(found, table(*heads, rows=map(_row, found["agents"]), keep=("agent",)))
 
 
 @app.command("show")
-def show_agent(system: System, *, as_json: AsJson = False) -> None:
+def show_agent(system: System) -> None:
     """Show one agent."""
     agents = ask(lambda client: client.whole("/v1/agents", "agents"))["agents"]
     agent = one_of(agents, "system_id", butler(system), "agent")
-    show(agent, details(_told(agent)), as_json=as_json)
+    show(agent, details(_told(agent)))
 
 
 def _told(agent: Json) -> Iterator[tuple[str, object]]:
@@ -57,15 +57,15 @@ def _row(agent: Json) -> list[object]:
 
 
 @app.command("quarantine")
-def quarantine(system: System, *, reason: Reason, as_json: AsJson = False) -> None:
+def quarantine(system: System, *, reason: Reason) -> None:
     """Take a remote butler out of service: no model chooses it, and what rules send it becomes a dead letter."""
-    _change("quarantine", {"system_id": system, "reason": reason}, as_json=as_json)
+    _change("quarantine", {"system_id": system, "reason": reason})
 
 
 @app.command("release")
-def release(system: System, *, reason: Reason = "released", as_json: AsJson = False) -> None:
+def release(system: System, *, reason: Reason = "released") -> None:
     """Return a remote butler to service."""
-    _change("release", {"system_id": system, "reason": reason}, as_json=as_json)
+    _change("release", {"system_id": system, "reason": reason})
 
 
 @app.command("endpoint")
@@ -74,17 +74,16 @@ def endpoint(
     url: Annotated[str | None, typer.Argument(help="The new URL; if omitted, the one in its team file.")] = None,
     *,
     reason: Reason,
-    as_json: AsJson = False,
 ) -> None:
     """Override the URL of a remote butler in its team file; without URL, remove the override."""
-    _change("endpoint", {"system_id": system, "endpoint": url, "reason": reason}, as_json=as_json)
+    _change("endpoint", {"system_id": system, "endpoint": url, "reason": reason})
 
 
-def _change(what: str, body: Mapping[str, object], *, as_json: bool) -> None:
+def _change(what: str, body: Mapping[str, object]) -> None:
     named = {**body, "system_id": butler(str(body["system_id"]))}
     standing = ask(lambda client: client.post(f"/v1/agents/{what}", named))
     seen = when(standing["last_seen_at"]) if standing["last_seen_at"] else "never"
     place = clean(standing["endpoint"] or "no endpoint yet")
     why = f" ({clean(standing['why'])})" if standing["why"] else ""
     line = f"{clean(standing['system_id'])} is {standing['liveness']}{why}; last seen {seen}; called at {place}"
-    show(standing, line, as_json=as_json)
+    show(standing, line)

@@ -12,7 +12,7 @@ import typer
 
 from switchboard.cli.client import ask
 from switchboard.cli.ids import ask_about
-from switchboard.cli.output import AsJson, Cursor, Json, clean, details, one_line, show, show_page, state, table, when
+from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 from switchboard.core.outside import outside_json
 from switchboard.core.turns.asking import displayed
 
@@ -37,7 +37,6 @@ def list_approvals(
     every: Annotated[bool, typer.Option("--all", help="Those of the last 30 days, in any state.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List what waits for a decision, the newest first."""
     wanted = None if every else in_state
@@ -57,20 +56,20 @@ def list_approvals(
     names = ("id", "state", "until", "butler", "for", "tool", "arguments")
     shown = table(*names, rows=rows, keep=names[:3])
     asked = {"all": True} if every else {"state": in_state}
-    show_page(found, shown, "approvals list", as_json=as_json, limit=limit, **asked)
+    show_page(found, shown, "approvals list", limit=limit, **asked)
 
 
 @app.command("show")
-def show_approval(approval_id: ApprovalId, *, as_json: AsJson = False) -> None:
+def show_approval(approval_id: ApprovalId) -> None:
     """Show what is asked in full: the call with all of its arguments, or the question."""
     found = ask_about("approval", approval_id, lambda client, one: client.get(f"/v1/approvals/{one}"))
-    show(found, details(_rows(found)), f"\n{displayed(found['arguments'])}", as_json=as_json)
+    show(found, details(_rows(found)), f"\n{displayed(found['arguments'])}")
 
 
 @app.command("approve")
-def approve(approval_id: ApprovalId, *, as_json: AsJson = False) -> None:
+def approve(approval_id: ApprovalId) -> None:
     """Let the call be made, once, with exactly the arguments that `show` shows."""
-    _decide(approval_id, "approve", {}, as_json=as_json)
+    _decide(approval_id, "approve", {})
 
 
 @app.command("refuse")
@@ -78,21 +77,18 @@ def refuse(
     approval_id: ApprovalId,
     *,
     reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
-    as_json: AsJson = False,
 ) -> None:
     """Refuse the call, or leave the question without an answer; the model goes on without it."""
-    _decide(approval_id, "refuse", {"reason": reason}, as_json=as_json)
+    _decide(approval_id, "refuse", {"reason": reason})
 
 
 @app.command("answer")
 def answer(
     approval_id: ApprovalId,
     text: Annotated[str, typer.Argument(help="The answer, or the number of an option.")],
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Answer a question on behalf of the person who was asked."""
-    _decide(approval_id, "answer", {"text": text}, as_json=as_json)
+    _decide(approval_id, "answer", {"text": text})
 
 
 def _rows(a: Json) -> list[tuple[str, object]]:
@@ -112,6 +108,6 @@ def _rows(a: Json) -> list[tuple[str, object]]:
     ]
 
 
-def _decide(approval_id: str, how: str, body: Mapping[str, str], *, as_json: bool) -> None:
+def _decide(approval_id: str, how: str, body: Mapping[str, str]) -> None:
     a = ask_about("approval", approval_id, lambda client, one: client.post(f"/v1/approvals/{one}/{how}", body))
-    show(a, f"{a['state']}: {clean(a['tool'])}\n{displayed(a['arguments'])}", as_json=as_json)
+    show(a, f"{a['state']}: {clean(a['tool'])}\n{displayed(a['arguments'])}")

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, Cursor, Json, details, one_line, show, show_page, table, when
+from switchboard.cli.output import Cursor, Json, details, one_line, show, show_page, table, when
 from switchboard.domain.errors import InvalidInput, NotFound
 
 app = typer.Typer(help="Refused requests and administrative actions.", no_args_is_help=True)
@@ -26,7 +26,6 @@ def list_entries(
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number, newest first.")] = 50,
     action: Annotated[str | None, typer.Option(help="Only this action, such as refused:rules_edit.")] = None,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List the audit log of operator actions and refused requests, the newest first.
 
@@ -36,14 +35,12 @@ def list_entries(
     found = ask(lambda client: client.get("/v1/audit", {**asked, "cursor": cursor}))
     rows = ((when(e["at"], short=True), e["actor"], e["action"], _detail_and_id(e)) for e in found["entries"])
     shown = table("at", "who", "what", "detail, id", rows=rows, keep=("at", "who", "what"), wrap=True, room=_ID)
-    show_page(found, shown, "audit list", as_json=as_json, **asked)
+    show_page(found, shown, "audit list", **asked)
 
 
 @app.command("show")
 def show_entry(
     entry_id: Annotated[str, typer.Argument(help="The entry's id, or the beginning of it.", metavar="ID")],
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Show one entry in full."""
     digits = entry_id.replace("-", "").lower()
@@ -59,7 +56,7 @@ def show_entry(
         raise InvalidInput(f"{entry_id} is the beginning of several ids; give more of it", code="ambiguous_id")
     [entry] = found
     rows: list[tuple[str, object]] = [("id", entry["audit_id"]), ("at", when(entry["at"])), ("who", entry["actor"])]
-    show(entry, details([*rows, ("what", entry["action"]), *entry["detail"].items()]), as_json=as_json)
+    show(entry, details([*rows, ("what", entry["action"]), *entry["detail"].items()]))
 
 
 def _detail_and_id(entry: Json) -> Text:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from switchboard.cli.long_running import fast_loop, spare_the_collector
-from switchboard.cli.output import FAILED, OK, AsJson, done, errors, install_command, out, print_json, table
+from switchboard.cli.output import FAILED, OK, done, errors, install_command, out, print_json, table, wants_json
 from switchboard.domain.errors import ConfigurationError
 
 app = typer.Typer(no_args_is_help=True)
@@ -33,7 +33,7 @@ Seconds = Annotated[float, typer.Option(min=0.5, max=120, help="Seconds per meas
 
 
 @app.command()
-def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0, as_json: AsJson = False) -> None:
+def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0) -> None:
     """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty endpoint."""
     with _extras():
         from switchboard.bench import ingest as module
@@ -50,7 +50,7 @@ def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0, as_json: AsJson = Fals
         ),
         ("single POSTs, 64 clients", *_rated(result, lambda r: r.single)),
     ]
-    _show(as_json, ("what", "per second", "x pgbench", "x empty endpoint"), rows)
+    _show(("what", "per second", "x pgbench", "x empty endpoint"), rows)
 
 
 def _rated(result: Any, of: Any) -> tuple[float, float, float]:
@@ -61,13 +61,12 @@ def _rated(result: Any, of: Any) -> tuple[float, float, float]:
 def route(
     *,
     sizes: Annotated[str, typer.Option(help="Numbers of rules, separated by commas.")] = "10,1000,100000,1000000",
-    as_json: AsJson = False,
 ) -> None:
     """Decisions by rules: a hit, a miss, three levels of teams, beside a linear scan and two rule engines; changes."""
     with _extras():
         from switchboard.bench import route as module
     measured = [asdict(row) for row in module.measure(_numbers(sizes))]
-    _show(as_json, tuple(measured[0]), [tuple(row.values()) for row in measured])
+    _show(tuple(measured[0]), [tuple(row.values()) for row in measured])
 
 
 def _numbers(sizes: str) -> list[int]:
@@ -81,7 +80,7 @@ def _numbers(sizes: str) -> list[int]:
 
 
 @app.command()
-def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0, as_json: AsJson = False) -> None:
+def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0) -> None:
     """From a message in to its reply in the outbox at 200 a second; and jobs a second with two workers."""
     with _extras():
         from switchboard.bench import turn as module
@@ -96,11 +95,11 @@ def turn(*, rounds: Rounds = 3, seconds: Seconds = 5.0, as_json: AsJson = False)
             result.jobs_per_s / result.pgbench_per_s,
         ),
     ]
-    _show(as_json, ("what", "measured", "x pgbench"), rows)
+    _show(("what", "measured", "x pgbench"), rows)
 
 
 @app.command()
-def fair(*, rounds: Rounds = 3, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
+def fair(*, rounds: Rounds = 3, seconds: Seconds = 10.0) -> None:
     """How long a quiet sender waits for replies while others flood the workers, compared with no flood.
 
     Exit code 1: its p99 under a flood is more than three times that without.
@@ -113,12 +112,12 @@ def fair(*, rounds: Rounds = 3, seconds: Seconds = 10.0, as_json: AsJson = False
         (name, *(f"{statistics.median(of[name]):,.0f} ms" for of in (result.p50_ms, result.p99_ms)), ratio)
         for name, ratio in ratios.items()
     ]
-    _show(as_json, ("while", "p50", "p99", "x p99 without a flood"), rows)
+    _show(("while", "p50", "p99", "x p99 without a flood"), rows)
     done(OK if max(ratios.values()) <= _FAIR else FAILED)
 
 
 @app.command()
-def start(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
+def start(*, rounds: Rounds = 3) -> None:
     """Start-up, database included, from nothing and warm; resident memory without the database."""
     with _extras():
         from switchboard.bench import start as module
@@ -129,14 +128,13 @@ def start(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
         ("a Python process that imports FastAPI, uvicorn, asyncpg", f"{result.imports_s:.2f} s", 1.0),
         ("resident memory of server and worker", f"{result.memory_mb or 0:.0f} MB", None),
     ]
-    _show(as_json, ("what", "measured", "x imports"), rows)
+    _show(("what", "measured", "x imports"), rows)
 
 
 @app.command()
 def files(
     *,
     megabytes: Annotated[float, typer.Option(min=1, max=10_000, help="Size of the file, in 10^6 bytes.")] = 100,
-    as_json: AsJson = False,
 ) -> None:
     """A large file through connector and server to a butler: how much more memory each takes than for a small one.
 
@@ -151,12 +149,12 @@ def files(
         ("server, file out", result.server_out_mb, result.out_s),
     ]
     shown = [(what, f"{grew or 0:.1f} MB", (grew or 0) / megabytes, f"{took:.2f} s") for what, grew, took in rows]
-    _show(as_json, ("what", "memory", "x file", "took"), shown)
+    _show(("what", "memory", "x file", "took"), shown)
     done(OK if all((grew or 0) < megabytes * _SHARE for _, grew, _ in rows) else FAILED)
 
 
 @app.command()
-def propagation(*, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
+def propagation(*, seconds: Seconds = 10.0) -> None:
     """From an edited rule to the first decision by it in two other processes: 10 edits and 500 messages a second.
 
     Exit code 1: a message was lost or decided by half a version, or the p99 is over a second.
@@ -169,12 +167,12 @@ def propagation(*, seconds: Seconds = 10.0, as_json: AsJson = False) -> None:
         waits = (f"{result.percentile(50):.1f} ms", f"{result.percentile(99):.1f} ms", f"{result.waits_ms[-1]:.1f} ms")
         rows.append((how, *waits, result.edits, result.messages, result.lost, result.torn))
         good &= not result.lost and not result.torn and result.percentile(99) <= _PROMISED_MS
-    _show(as_json, ("how", "p50", "p99", "most", "edits", "messages", "lost", "torn"), rows)
+    _show(("how", "p50", "p99", "most", "edits", "messages", "lost", "torn"), rows)
     done(OK if good else FAILED)
 
 
 @app.command()
-def backtest(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
+def backtest(*, rounds: Rounds = 3) -> None:
     """20,000 stored messages decided again by changed rules, over HTTP, beside the same decisions in memory."""
     with _extras():
         from switchboard.bench import backtest as module
@@ -184,7 +182,7 @@ def backtest(*, rounds: Rounds = 3, as_json: AsJson = False) -> None:
         ("a file of 1,001 other rules", result.whole_file, result.whole_file / result.pure),
         ("the same decisions without database and server", result.pure, 1.0),
     ]
-    _show(as_json, ("proposed", "messages per second", "x in memory"), rows)
+    _show(("proposed", "messages per second", "x in memory"), rows)
 
 
 @app.command()
@@ -194,7 +192,6 @@ def classify(
     runs: Annotated[int, typer.Option(min=1, max=1000, help="Messages per command line.")] = 10,
     claude: Annotated[str, typer.Option(help="The program of claude-code.")] = "claude",
     codex: Annotated[str, typer.Option(help="The program of codex.")] = "codex",
-    as_json: AsJson = False,
 ) -> None:
     """From a message in to its butler where a model must be asked that answers at once, beside the model's own client.
 
@@ -206,14 +203,13 @@ def classify(
         module.measure(module.ClassifyWorkload(messages, runs, {"claude-code": claude, "codex": codex}))
     )
     columns = ("kind", "what", "p50 ms", "p99 ms", "x bare p50", "x bare p99")
-    _show(as_json, columns, [row for result in results for row in _classified(result)])
+    _show(columns, [row for result in results for row in _classified(result)])
 
 
 @app.command("model-turn")
 def model_turn(
     *,
     messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages of each kind.")] = 200,
-    as_json: AsJson = False,
 ) -> None:
     """What a turn with a model costs beyond the model, which answers at once: without tools, and per call of a tool."""
     with _extras():
@@ -229,7 +225,7 @@ def model_turn(
         ("the bare SDK, to the first delta", *bare_delta, None),
         ("the first delta over HTTP", *delta, delta[0] - bare_delta[0]),
     ]
-    _show(as_json, ("what", "p50 ms", "p99 ms", "beyond the SDK, p50 ms"), rows)
+    _show(("what", "p50 ms", "p99 ms", "beyond the SDK, p50 ms"), rows)
 
 
 def _p50_p99(times: Sequence[float]) -> tuple[float, float]:
@@ -242,7 +238,6 @@ def plan(
     *,
     rounds: Rounds = 5,
     plans: Annotated[int, typer.Option(min=1, max=1000, help="Plans at once.")] = 100,
-    as_json: AsJson = False,
 ) -> None:
     """Plans of 101 and 401 uneven steps over their longest chain, steps that do nothing, and many plans at once.
 
@@ -259,7 +254,7 @@ def plan(
         (f"{result.plans} plans at once, x longest chain", result.crowd),
     ]
     shown = [(what, one.journaled, one.in_memory, one.journaled - one.in_memory) for what, one in rows]
-    _show(as_json, ("what", "journaled", "journal in memory", "difference"), shown)
+    _show(("what", "journaled", "journal in memory", "difference"), shown)
 
 
 @app.command()
@@ -268,7 +263,6 @@ def channels(
     messages: Annotated[int, typer.Option(min=1, max=10_000, help="Messages to Telegram, one after the other.")] = 200,
     burst: Annotated[int, typer.Option(min=1, max=100_000, help="Messages to Telegram at once.")] = 1000,
     mails: Annotated[int, typer.Option(min=0, max=1000, help="Mails, one after the other.")] = 20,
-    as_json: AsJson = False,
 ) -> None:
     """From a message at Telegram or in a mailbox to the reply there, beside a bare bot; a burst; memory; the start.
 
@@ -295,7 +289,7 @@ def channels(
         *((f"memory of {name} before and after, MB", *mb, None) for name, mb in result.memory_mb.items()),
         *((f"start {name}, s", seconds, None, None) for name, seconds in result.ready_s.items()),
     ]
-    _show(as_json, ("what", "measured", "second", "x bare bot"), rows)
+    _show(("what", "measured", "second", "x bare bot"), rows)
     done(OK if flood.answered == flood.messages and not flood.out_of_order else FAILED)
 
 
@@ -304,7 +298,6 @@ def grow(
     *,
     messages: Annotated[int, typer.Option(min=1000, max=100_000_000, help="Messages in the end.")] = 1_000_000,
     aged: Annotated[float, typer.Option(min=0, max=1, help="Share of them that goes through real turns.")] = 0.02,
-    as_json: AsJson = False,
 ) -> None:
     """Bytes per message of every table; the time of lists and look-ups at a tenth of the messages and at all of them.
 
@@ -319,11 +312,11 @@ def grow(
         {"look-up": name, f"ms at {messages // 10:,}": few, f"ms at {messages:,}": many, "ratio": many / few}
         for (name, few), many in zip(result.few.items(), result.many.values(), strict=True)
     ]
-    if as_json:
+    if wants_json():
         print_json({"messages": messages, "bytes_per_message": sizes, "times": times})
         return
-    _show(False, ("bytes per message", *columns[1:]), [tuple(row.values()) for row in sizes])
-    _show(False, tuple(times[0]), [tuple(row.values()) for row in times])
+    _show(("bytes per message", *columns[1:]), [tuple(row.values()) for row in sizes])
+    _show(tuple(times[0]), [tuple(row.values()) for row in times])
 
 
 def _classified(result: Any) -> list[tuple[object, ...]]:
@@ -350,8 +343,8 @@ def _extras() -> Iterator[None]:
         raise ConfigurationError(f"the benchmarks need the package {error.name}: {install_command(extras)}") from error
 
 
-def _show(as_json: bool, columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-    if as_json:
+def _show(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
+    if wants_json():
         print_json({"rows": [dict(zip(columns, row, strict=True)) for row in rows]})
         return
     out().print(table(*columns, rows=[tuple(_figure(cell) for cell in row) for row in rows], keep=columns))

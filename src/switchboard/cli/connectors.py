@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, Json, details, one_line, one_of, show, state, table, when
+from switchboard.cli.output import Json, details, one_line, one_of, show, state, table, when
 
 app = typer.Typer(help="Connectors, as they last reported themselves.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_connectors(*, as_json: AsJson = False) -> None:
+def list_connectors() -> None:
     """List every process that serves an account or stands by, as it last reported itself."""
     found = ask(lambda client: client.whole("/v1/connectors", "connectors"))
     rows = (
@@ -21,14 +21,12 @@ def list_connectors(*, as_json: AsJson = False) -> None:
         for c in found["connectors"]
     )
     names = ("account", "connector", "reports", "last seen", "version, error")
-    show(found, table(*names, rows=rows, keep=names[:4]), as_json=as_json)
+    show(found, table(*names, rows=rows, keep=names[:4]))
 
 
 @app.command("show")
 def show_connector(
     account: Annotated[str, typer.Argument(help="Channel and endpoint, such as telegram/bot:house.")],
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Show one connector with its counters."""
     listed = ask(lambda client: client.whole("/v1/connectors", "connectors"))["connectors"]
@@ -38,7 +36,7 @@ def show_connector(
     names = ("account", "liveness", "state", "instance_id", "version", "error_message", "lag_s")
     rows: list[tuple[str, object]] = [(name.replace("_", " "), found[name]) for name in names]
     rows += [(name, when(found[key])) for key, name in times.items()]
-    show(found, details([*rows, *sorted(found["counters"].items())]), as_json=as_json)
+    show(found, details([*rows, *sorted(found["counters"].items())]))
 
 
 def _account(connector: Json) -> str:

@@ -14,16 +14,16 @@ import typer
 from switchboard.app.logs import set_up_logs
 from switchboard.app.ops.backup import Progress, back_up, migrate_database, restore
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.output import AsJson, errors, show
+from switchboard.cli.output import errors, show
 
 app = typer.Typer(help="Migrate, back up and restore the database.", no_args_is_help=True)
 
 
 @app.command("migrate")
-def migrate(*, as_json: AsJson = False) -> None:
+def migrate() -> None:
     """Migrate the database to the schema of this release. `up`, `serve` and `work` do it automatically."""
     applied = [f"{m.number:04d}_{m.name}" for m in asyncio.run(migrate_database(_settings()))]
-    show({"applied": applied}, "\n".join(applied) or "nothing to do: the schema is up to date", as_json=as_json)
+    show({"applied": applied}, "\n".join(applied) or "nothing to do: the schema is up to date")
 
 
 @app.command("backup")
@@ -31,15 +31,13 @@ def backup(
     file: Annotated[
         Path, typer.Argument(help="The file to write; it is replaced only when the backup is complete.", dir_okay=False)
     ],
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Write a backup, even while Switchboard is running. It is a pg_dump in the custom format."""
     started = time.monotonic()
     with _progress("backing up") as progress:
         size = asyncio.run(back_up(_settings(), file, progress))
     said = f"{file}: {_size(size)} in {time.monotonic() - started:.1f} s"
-    show({"file": str(file), "size_bytes": size}, said, as_json=as_json)
+    show({"file": str(file), "size_bytes": size}, said)
 
 
 @app.command("restore")
@@ -47,12 +45,11 @@ def restore_backup(
     file: Annotated[Path, typer.Argument(help="A backup made by `db backup`.", dir_okay=False)],
     *,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a database that is not empty.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Restore a backup, in one transaction. Switchboard must be stopped."""
     with _progress("restoring") as progress:
         applied = [m.name for m in asyncio.run(restore(_settings(), file, progress, force=force))]
-    show({"file": str(file), "migrated": applied}, f"restored from {file}", as_json=as_json)
+    show({"file": str(file), "migrated": applied}, f"restored from {file}")
 
 
 def _settings() -> Settings:

@@ -12,7 +12,7 @@ from rich.text import Text
 from switchboard.app.ops.doctor import CheckResult, Told, check_database, check_machine, check_sandbox
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.client import open_client
-from switchboard.cli.output import FAILED, OK, AsJson, NoServer, clean, done, errors, out, print_json
+from switchboard.cli.output import FAILED, OK, NoServer, clean, done, errors, out, print_json, wants_json
 from switchboard.domain.errors import ConfigurationError, Forbidden, SwitchboardError, Unauthenticated
 
 Full = Annotated[
@@ -22,11 +22,11 @@ Full = Annotated[
 _MARKS = {"ok": ("✓", "green"), "error": ("✗", "bold red"), "warning": ("!", "yellow")}
 
 
-def doctor(*, full: Full = False, as_json: AsJson = False) -> None:
+def doctor(*, full: Full = False) -> None:
     """Check the installation, and say how to fix what is wrong. Exit code 1: there are errors."""
     findings = asyncio.run(_examine(_tell if full else None))
     bad = sum(finding.status == "error" for finding in findings)
-    if as_json:
+    if wants_json():
         print_json({"healthy": bad == 0, "findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:

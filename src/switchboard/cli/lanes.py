@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import AsJson, clean, details, one_of, show, state, table, when
+from switchboard.cli.output import clean, details, one_of, show, state, table, when
 
 app = typer.Typer(help="Lanes that are waiting, running or paused; resume one.", no_args_is_help=True)
 
@@ -15,7 +15,7 @@ Lane = Annotated[str, typer.Argument(help="The lane's key, as `lanes list` shows
 
 
 @app.command("list")
-def list_lanes(*, as_json: AsJson = False) -> None:
+def list_lanes() -> None:
     """List the lanes that are not idle or have parked items, the longest waiting first."""
     found = ask(lambda client: client.whole("/v1/lanes", "lanes"))
     rows = (
@@ -23,20 +23,20 @@ def list_lanes(*, as_json: AsJson = False) -> None:
         for x in found["lanes"]
     )
     names = ("lane", "state", "waiting", "parked", "attempts", "due")
-    show(found, table(*names, rows=rows, keep=("lane", "state", "due")), as_json=as_json)
+    show(found, table(*names, rows=rows, keep=("lane", "state", "due")))
 
 
 @app.command("show")
-def show_lane(lane: Lane, *, as_json: AsJson = False) -> None:
+def show_lane(lane: Lane) -> None:
     """Show one of the lanes that `lanes list` shows."""
     found = one_of(ask(lambda client: client.whole("/v1/lanes", "lanes"))["lanes"], "lane", lane, "busy lane")
     times = {"ready_at", "lease_until"}
     rows = ((name.replace("_", " "), when(value) if name in times else value) for name, value in found.items())
-    show(found, details(rows), as_json=as_json)
+    show(found, details(rows))
 
 
 @app.command("resume")
-def resume(lane: Lane, *, as_json: AsJson = False) -> None:
+def resume(lane: Lane) -> None:
     """Resume a paused lane with its next item."""
     answer = ask(lambda client: client.post("/v1/lanes/resume", {"lane": lane}))
-    show(answer, f"{clean(lane)} is resumed", as_json=as_json)
+    show(answer, f"{clean(lane)} is resumed")

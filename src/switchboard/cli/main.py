@@ -20,7 +20,7 @@ from typer.main import get_command
 
 from switchboard import __version__
 from switchboard.cli.output import INTERRUPTED, OK, report, report_usage
-from switchboard.cli.shape import name_values
+from switchboard.cli.shape import name_values, offer_json
 from switchboard.domain.errors import SwitchboardError
 
 
@@ -110,6 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def command_line(arguments: Sequence[str]) -> TyperGroup:
     """The command line for these arguments, ready to run: its values have names, its errors are raised."""
     made = get_command(build(arguments))
+    offer_json(made, but="connect")
     name_values(made)
     if not isinstance(made, TyperGroup):
         raise TypeError("the command line has more than one command")

@@ -11,7 +11,7 @@ import typer
 from rich.console import RenderableType
 
 from switchboard.cli.client import ask
-from switchboard.cli.output import FAILED, AsJson, Json, clean, done, out, show, state, table, when
+from switchboard.cli.output import FAILED, Json, clean, done, out, show, state, table, when
 
 app = typer.Typer(help="MCP servers: which tools they have; accept what changes.", no_args_is_help=True)
 
@@ -20,7 +20,7 @@ _WAITING: Final = frozenset({"new", "changed"})
 
 
 @app.command("list")
-def list_servers(*, as_json: AsJson = False) -> None:
+def list_servers() -> None:
     """List MCP servers as workers found them last, and how many of their tools wait to be accepted."""
     found = ask(lambda client: client.get("/v1/mcp-servers"))
     rows = (
@@ -34,14 +34,14 @@ def list_servers(*, as_json: AsJson = False) -> None:
         for s in found["servers"]
     )
     names = ("server", "last seen", "tools", "waiting", "problem")
-    show(found, table(*names, rows=rows, keep=names[:4]), as_json=as_json)
+    show(found, table(*names, rows=rows, keep=names[:4]))
 
 
 @app.command("show")
-def show_server(server: Server, *, as_json: AsJson = False) -> None:
+def show_server(server: Server) -> None:
     """Show the tools of a server; of those that wait, what was accepted and what the server says now."""
     found = _tools(server)
-    show(found, lambda _: _print(found["tools"]), as_json=as_json)
+    show(found, lambda _: _print(found["tools"]))
 
 
 def _chosen(server: str, tools: Sequence[str]) -> list[Json]:
@@ -61,7 +61,6 @@ def accept(
     ] = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not show and ask.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Accept tools that are new or have changed, as the server lists them now, so that they may be used."""
     chosen = _chosen(server, tools or ())
@@ -70,7 +69,7 @@ def accept(
     marks = {one["tool"]: one["seen_mark"] for one in chosen}
     nothing: Json = {"server": server, "accepted": 0}
     answer = ask(lambda client: client.post(f"/v1/mcp-servers/{server}/accept", {"tools": marks})) if marks else nothing
-    show(answer, f"{clean(server)}: {answer['accepted']} accepted", as_json=as_json)
+    show(answer, f"{clean(server)}: {answer['accepted']} accepted")
 
 
 def _confirm(chosen: list[Json]) -> None:

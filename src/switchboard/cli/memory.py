@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from switchboard.cli.client import ask
 from switchboard.cli.ids import whole_id
-from switchboard.cli.output import AsJson, Cursor, Json, details, one_line, show, show_page, table, when
+from switchboard.cli.output import Cursor, Json, details, one_line, show, show_page, table, when
 
 app = typer.Typer(help="What butlers have learned: list, show, share or forget it.", no_args_is_help=True)
 
@@ -33,7 +33,6 @@ def list_memory(
     ] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List facts, or summaries, the newest first. Reading them is recorded in the audit log."""
     if summaries and author is not None:
@@ -43,7 +42,7 @@ def list_memory(
     given = {name: value for name, value in asked.items() if name != "author" or not summaries}
     page = ask(lambda client: client.get(f"/v1/memory/{what}", {**given, "cursor": cursor}))
     again = {"butler": butler, "author": author, "summaries": summaries or None, "limit": limit}
-    show_page(page, _summaries(page) if summaries else _facts(page), "memory list", as_json=as_json, **again)
+    show_page(page, _summaries(page) if summaries else _facts(page), "memory list", **again)
 
 
 def _facts(page: Json) -> RenderableType:
@@ -80,14 +79,14 @@ def _summaries(page: Json) -> RenderableType:
 
 
 @app.command("show")
-def show_fact(fact_id: FactId, *, as_json: AsJson = False) -> None:
+def show_fact(fact_id: FactId) -> None:
     """Show one fact with the words that it was taken from."""
     found = ask(lambda client: client.get(f"/v1/memory/facts/{fact_id}"))
     fact = found["fact"]
     rows: list[tuple[str, object]] = [(name, fact[name]) for name in ("fact_id", "system_id", "space", "author")]
     rows += [("about", fact["subject"]), ("text", fact["text"]), ("since", when(fact["created_at"]))]
     rows += [("said", _said(one)) for one in found["sources"]]
-    show(found, details(rows), as_json=as_json)
+    show(found, details(rows))
 
 
 def _said(source: Json) -> str:
@@ -97,19 +96,19 @@ def _said(source: Json) -> str:
 
 
 @app.command("share")
-def share(fact_id: FactId, *, as_json: AsJson = False) -> None:
+def share(fact_id: FactId) -> None:
     """Let everybody who talks to the butler hear a fact."""
     answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/share", {}))
-    show(answer, f"{fact_id}: shared", as_json=as_json)
+    show(answer, f"{fact_id}: shared")
 
 
 @app.command("forget")
-def forget(fact_id: FactId, *, as_json: AsJson = False) -> None:
+def forget(fact_id: FactId) -> None:
     """Forget a fact for good, with others that say it and the summaries that may repeat it. It cannot be restored."""
     answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/forget", {}))
     others = answer["forgotten"] - 1
     also = f", and {others} more that said the same" if others else ""
-    show(answer, f"{fact_id}: forgotten{also}", as_json=as_json)
+    show(answer, f"{fact_id}: forgotten{also}")
 
 
 @app.command("restore")
@@ -122,10 +121,8 @@ def restore(
             parser=partial(whole_id, "summary"),
         ),
     ],
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Restore the messages that a summary, and those after it, have replaced; possible for 30 days."""
     answer = ask(lambda client: client.post(f"/v1/memory/summaries/{summary_id}/restore", {}))
     restored = answer["restored"]
-    show(answer, f"{summary_id}: {restored} message{'s' * (restored != 1)} restored", as_json=as_json)
+    show(answer, f"{summary_id}: {restored} message{'s' * (restored != 1)} restored")

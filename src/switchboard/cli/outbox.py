@@ -11,7 +11,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
 from switchboard.cli.messages.talk import described
-from switchboard.cli.output import AsJson, Cursor, Json, clean, details, one_line, show, show_page, state, table, when
+from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 from switchboard.cli.saving import saved
 from switchboard.core.reply_files import reply_name
 
@@ -28,7 +28,6 @@ def list_replies(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 100,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List replies, the newest first."""
     asked = {"limit": limit, "state": only}
@@ -44,11 +43,11 @@ def list_replies(
         for r in found["replies"]
     )
     names = ("id", "since", "state", "account", "text or error")
-    show_page(found, table(*names, rows=rows, keep=names[:3]), "outbox list", as_json=as_json, **asked)
+    show_page(found, table(*names, rows=rows, keep=names[:3]), "outbox list", **asked)
 
 
 @app.command("show")
-def show_reply(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
+def show_reply(outbox_id: OutboxId) -> None:
     """Show one reply with its text and every attempt to send it."""
     reply = ask_about("reply", outbox_id, lambda client, found: client.get(f"/v1/outbox/{found}"))
     names = ("outbox_id", "request_id", "conversation", "system_id", "channel", "endpoint", "thread", "recipient")
@@ -58,7 +57,7 @@ def show_reply(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
     rows += [("attempt", _attempt(one)) for one in reply["receipts"]]
     rows += [("part", _part(one)) for one in reply["parts"]]
     rows += [("file", described(one)) for one in reply.get("files", ())]
-    show(reply, details(rows), Text("\n" + clean(reply["text"])), as_json=as_json)
+    show(reply, details(rows), Text("\n" + clean(reply["text"])))
 
 
 def _attempt(receipt: Json) -> str:
@@ -75,13 +74,10 @@ def save(
     outbox_id: OutboxId,
     *,
     to: Annotated[Path, typer.Option("--to", help="The directory; by default this one.", file_okay=False)] = Path(),
-    as_json: AsJson = False,
 ) -> None:
     """Save the files of a reply. One whose name is taken already gets a number before it; nothing is replaced."""
     files = ask_about("reply", outbox_id, lambda client, found: _save(client, str(found), to))
-    show(
-        {"saved": [str(one) for one in files]}, "\n".join(map(str, files)) or "the reply has no files", as_json=as_json
-    )
+    show({"saved": [str(one) for one in files]}, "\n".join(map(str, files)) or "the reply has no files")
 
 
 async def _save(client: Client, outbox_id: str, to: Path) -> list[Path]:
@@ -91,7 +87,7 @@ async def _save(client: Client, outbox_id: str, to: Path) -> list[Path]:
 
 
 @app.command("resend")
-def resend(outbox_id: OutboxId, *, as_json: AsJson = False) -> None:
+def resend(outbox_id: OutboxId) -> None:
     """Send a reply again that is uncertain, failed or dead: it goes to the end of its conversation's lane."""
     answer = ask_about("reply", outbox_id, lambda client, found: client.post(f"/v1/outbox/{found}/resend", {}))
-    show(answer, f"{outbox_id}: {answer['state']}", as_json=as_json)
+    show(answer, f"{outbox_id}: {answer['state']}")

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -48,8 +49,9 @@ NOT_FOUND: Final = 5
 INTERRUPTED: Final = 130
 
 Json = JsonObject
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for scripts.")]
 Cursor = Annotated[str | None, typer.Option(help="Continue after this point: `next_cursor` of the previous page.")]
+
+_json: Final[ContextVar[bool]] = ContextVar("json", default=False)
 
 _PLAIN_WIDTH: Final = 200
 _WIDEST: Final = 24
@@ -167,6 +169,16 @@ def _console(tty: bool, *, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
+def set_json(value: bool) -> None:
+    """Whether the result is for a script: what `wants_json` says from now on."""
+    _json.set(value)
+
+
+def wants_json() -> bool:
+    """Whether the command that runs was given `--json`."""
+    return _json.get()
+
+
 def print_json(value: Mapping[str, object]) -> None:
     """One JSON object on one line. ASCII only: it may hold the text of strangers."""
     sys.stdout.write(json.dumps(value, default=str) + "\n")
@@ -192,12 +204,12 @@ def _near(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def show(found: Json, *shown: RenderableType | Callable[[Json], object], as_json: bool) -> None:
-    """What a command found: with `as_json` as it is, else as people read it, each part in lines of its own.
+def show(found: Json, *shown: RenderableType | Callable[[Json], object]) -> None:
+    """What a command found: with `--json` as it is, else as people read it, each part in lines of its own.
 
     A function prints its part itself.
     """
-    if as_json:
+    if wants_json():
         print_json(found)
         return
     for part in shown:
@@ -207,12 +219,10 @@ def show(found: Json, *shown: RenderableType | Callable[[Json], object], as_json
             out().print(part, soft_wrap=isinstance(part, str))
 
 
-def show_page(
-    page: Json, shown: RenderableType | Callable[[Json], object], command: str, *, as_json: bool, **asked: object
-) -> None:
+def show_page(page: Json, shown: RenderableType | Callable[[Json], object], command: str, **asked: object) -> None:
     """A page of a list, as `show` does, and how to get the next one: the same question, from its cursor on."""
-    show(page, shown, as_json=as_json)
-    if page["next_cursor"] and not as_json:
+    show(page, shown)
+    if page["next_cursor"] and not wants_json():
         again = more(command, cursor=page["next_cursor"], **asked)
         out().print(again, style="dim", soft_wrap=True)
 

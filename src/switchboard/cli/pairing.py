@@ -9,7 +9,7 @@ import typer
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import ask_about
-from switchboard.cli.output import AsJson, Cursor, Json, clean, details, one_of, show, show_page, state, table, when
+from switchboard.cli.output import Cursor, Json, clean, details, one_of, show, show_page, state, table, when
 
 app = typer.Typer(help="Decide who may write: list, approve, deny or revoke senders; make codes.", no_args_is_help=True)
 
@@ -24,9 +24,7 @@ State = Annotated[
 
 
 @app.command("list")
-def list_contacts(
-    *, in_state: State = None, limit: Limit = 100, cursor: Cursor = None, as_json: AsJson = False
-) -> None:
+def list_contacts(*, in_state: State = None, limit: Limit = 100, cursor: Cursor = None) -> None:
     """List strangers, approved and denied senders, the newest first."""
     found = ask(lambda c: c.get("/v1/pairing", {"state": in_state, "limit": limit, "cursor": cursor}))
     rows = (
@@ -44,19 +42,19 @@ def list_contacts(
     )
     names = ("id", "account", "state", "scope", "identity", "held", "last seen", "name")
     shown = table(*names, rows=rows, keep=names[:5])
-    show_page(found, shown, "pairing list", as_json=as_json, state=in_state, limit=limit)
+    show_page(found, shown, "pairing list", state=in_state, limit=limit)
 
 
 @app.command("show")
-def show_contact(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+def show_contact(contact_id: ContactId) -> None:
     """Show one contact."""
     found = ask_about("contact", contact_id, _contact)
     rows = ((name.replace("_", " "), when(v) if name.endswith("_at") else v) for name, v in found.items())
-    show(found, details(rows), as_json=as_json)
+    show(found, details(rows))
 
 
 @app.command("approve")
-def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+def approve(contact_id: ContactId) -> None:
     """Approve a sender, and release their held messages in order."""
     answer = _decide(contact_id, "approve")
     files = (
@@ -64,21 +62,21 @@ def approve(contact_id: ContactId, *, as_json: AsJson = False) -> None:
         if answer["messages"]
         else ""
     )
-    show(answer, f"approved; messages released: {answer['messages']}{files}", as_json=as_json)
+    show(answer, f"approved; messages released: {answer['messages']}{files}")
 
 
 @app.command("deny")
-def deny(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+def deny(contact_id: ContactId) -> None:
     """Forget a sender's held messages, and refuse later ones."""
     answer = _decide(contact_id, "deny")
-    show(answer, f"denied; messages forgotten: {answer['messages']}", as_json=as_json)
+    show(answer, f"denied; messages forgotten: {answer['messages']}")
 
 
 @app.command("revoke")
-def revoke(contact_id: ContactId, *, as_json: AsJson = False) -> None:
+def revoke(contact_id: ContactId) -> None:
     """Make an approved or denied sender a stranger again."""
     answer = _decide(contact_id, "revoke")
-    show(answer, "a stranger again; the next message is held", as_json=as_json)
+    show(answer, "a stranger again; the next message is held")
 
 
 @app.command("allow")
@@ -87,22 +85,21 @@ def allow(
     identity: Annotated[str, typer.Argument(help="The platform's id of the person or group; of mail, the address.")],
     *,
     group: Annotated[bool, typer.Option("--group", help="It is a group.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Approve a sender who has not written yet."""
     body = {**_parts(account), "identity": identity, "scope": "group" if group else "person"}
     answer = ask(lambda client: client.post("/v1/pairing", body))
-    show(answer, f"{clean(identity)} may write to {clean(account)}", as_json=as_json)
+    show(answer, f"{clean(identity)} may write to {clean(account)}")
 
 
 @app.command("code")
-def code(account: Account, *, as_json: AsJson = False) -> None:
+def code(account: Account) -> None:
     """Print a code; the person who sends it to this endpoint within ten minutes is approved."""
     found = ask(lambda client: client.post("/v1/pairing/codes", _parts(account)))
     told = f"/start {found['code']}\nvalid until {when(found['expires_at'])}, for one person and five tries"
     if found["strangers"] != "pair":
         told += f"\nit has no effect yet: strangers is {found['strangers']} for {clean(account)}, not pair"
-    show(found, told, as_json=as_json)
+    show(found, told)
 
 
 def _decide(contact_id: str, how: str) -> Json:

@@ -28,7 +28,6 @@ class ProcessParts:
     concurrency: int | None = None
     name: str = ""
     while_stdin: bool = False
-    as_json: bool = False
 
 
 def stop_with_stdin(stop: asyncio.Event) -> None:

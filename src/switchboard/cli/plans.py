@@ -18,7 +18,7 @@ from switchboard.cli import names
 from switchboard.cli.client import ask
 from switchboard.cli.ids import RequestId, ask_about
 from switchboard.cli.models.views import dollars
-from switchboard.cli.output import AsJson, Cursor, Json, clean, one_line, out, show, show_page, state, table
+from switchboard.cli.output import Cursor, Json, clean, one_line, out, show, show_page, state, table, wants_json
 from switchboard.domain.errors import NotFound
 
 app = typer.Typer(help="Plans: list, show, cancel; try what a butler would plan for a message.", no_args_is_help=True)
@@ -41,7 +41,6 @@ def list_plans(
     running: Annotated[bool, typer.Option("--running", help="Only those that have not ended.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List what butlers have decided to do with messages, the newest first."""
     asked = {"limit": limit, "cursor": cursor, **({"running": "true"} if running else {})}
@@ -61,7 +60,7 @@ def list_plans(
     shown = table(
         "message", "state", "done", "butler", "tokens", "from", "text", rows=rows, keep=("message", "state", "done")
     )
-    show_page(found, shown, "plans list", as_json=as_json, limit=limit, **({"running": True} if running else {}))
+    show_page(found, shown, "plans list", limit=limit, **({"running": True} if running else {}))
 
 
 @app.command("show")
@@ -69,20 +68,19 @@ def show_plan(
     request_id: RequestId,
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow it until it has ended.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Show the plans for a message: each step, what it needs, and how it ended."""
     found = _plans(request_id)
     if follow:
-        found = _followed(found, request_id, as_json=as_json)
-    show(found, *(part for plan in found["plans"] for part in _plan(plan)), as_json=as_json)
+        found = _followed(found, request_id)
+    show(found, *(part for plan in found["plans"] for part in _plan(plan)))
 
 
 @app.command("cancel")
-def cancel(request_id: RequestId, *, as_json: AsJson = False) -> None:
+def cancel(request_id: RequestId) -> None:
     """End the plans for a message, within a second, with what there is until then."""
     answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
-    show(answer, "stop requested" if answer["stopped"] else "no plan is running", as_json=as_json)
+    show(answer, "stop requested" if answer["stopped"] else "no plan is running")
 
 
 def _plans(request_id: str) -> Json:
@@ -92,14 +90,14 @@ def _plans(request_id: str) -> Json:
     return found
 
 
-def _followed(found: Json, request_id: str, *, as_json: bool) -> Json:
+def _followed(found: Json, request_id: str) -> Json:
     """What there is at the end; until then a line for each change of a step."""
     told: dict[tuple[str, str], str] = {}
     while True:
         for plan in found["plans"]:
             for step in plan["steps"]:
                 key = (plan["system_id"], step["id"])
-                if step["state"] != "pending" and told.get(key) != step["state"] and not as_json:
+                if step["state"] != "pending" and told.get(key) != step["state"] and not wants_json():
                     told[key] = step["state"]
                     out().print(_change(step), soft_wrap=True)
         if all(plan["ended_at"] for plan in found["plans"]):
@@ -151,12 +149,11 @@ def try_plan(
     text: Annotated[str, typer.Argument(help="What a person might write.")],
     *,
     butler: Annotated[str | None, typer.Option(help="Who is to plan it; by default the only one that plans.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Ask the router what it would do with a message, without doing it. The request to the model is paid for."""
     body = {"text": text, "butler": butler and names.butler(butler)}
     found = ask(lambda client: client.post("/v1/plans/try", body, timeout=_TIMEOUT_S))
-    show(found, _print, as_json=as_json)
+    show(found, _print)
 
 
 def _print(found: Json) -> None:

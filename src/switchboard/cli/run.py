@@ -15,7 +15,6 @@ from typing import Annotated, Final
 import typer
 
 from switchboard.app.settings import Settings, load_settings
-from switchboard.cli.output import AsJson
 from switchboard.cli.parts import ProcessParts, WhileStdin
 from switchboard.domain.json_values import JsonObject
 
@@ -37,16 +36,15 @@ def up(
     port: Port = None,
     workers: Annotated[int, typer.Option(min=0, max=64, help="Number of additional worker processes.")] = 0,
     concurrency: Concurrency = None,
-    as_json: AsJson = False,
 ) -> None:
     """Start everything: the database (embedded, unless SWITCHBOARD_DATABASE_URL is set), a server and a worker."""
-    parts = ProcessParts(server=True, worker=True, extra_workers=workers, concurrency=concurrency, as_json=as_json)
+    parts = ProcessParts(server=True, worker=True, extra_workers=workers, concurrency=concurrency)
     run(_settings(host, port), parts)
 
 
-def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False, as_json: AsJson = False) -> None:
+def serve(*, host: Host = None, port: Port = None, while_stdin: WhileStdin = False) -> None:
     """Start the server only (HTTP, MCP); `switchboard work` does the work."""
-    run(_settings(host, port), ProcessParts(server=True, while_stdin=while_stdin, as_json=as_json))
+    run(_settings(host, port), ProcessParts(server=True, while_stdin=while_stdin))
 
 
 def work(
@@ -54,10 +52,9 @@ def work(
     concurrency: Concurrency = None,
     name: Annotated[str, typer.Option(help="A name for this worker's log lines.")] = "",
     while_stdin: WhileStdin = False,
-    as_json: AsJson = False,
 ) -> None:
     """Start a worker only. On SIGTERM, running turns get time to finish, and the rest goes to other workers at once."""
-    parts = ProcessParts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin, as_json=as_json)
+    parts = ProcessParts(worker=True, concurrency=concurrency, name=name, while_stdin=while_stdin)
     run(load_settings(), parts)
 
 

@@ -29,7 +29,7 @@ from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.channels.watching import supervise_accounts
 from switchboard.cli.client import url_of
 from switchboard.cli.long_running import fast_loop, spare_the_collector
-from switchboard.cli.output import errors, out, print_json, program
+from switchboard.cli.output import errors, out, print_json, program, wants_json
 from switchboard.cli.parts import ProcessParts, stop_with_stdin
 from switchboard.embedded import supervisor as embedded
 from switchboard.lanes.worker import Worker
@@ -86,7 +86,7 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
         work: list[Coroutine[object, object, None]] = []
         if server is not None and listener is not None:
             switchboard = await stack.enter_async_context(open_switchboard(runtime))
-            work.append(_serve(await server, switchboard, listener, parts, stop))
+            work.append(_serve(await server, switchboard, listener, stop))
         if worker is not None:
             work.append(_work(worker, stop, parts))
         work += [supervise(_worker_command(n, parts), f"worker-{n}", stop) for n in range(1, parts.extra_workers + 1)]
@@ -162,32 +162,26 @@ async def _work(worker: Worker, stop: asyncio.Event, parts: ProcessParts) -> Non
 
 
 def _announce_worker(parts: ProcessParts, number: int) -> None:
-    if parts.as_json:
+    if wants_json():
         print_json({"working": True, "worker": number, "pid": os.getpid()})
     else:
         out().print(f"worker {number}{f' ({parts.name})' if parts.name else ''} is ready")
 
 
-async def _serve(
-    run_server: RunServer,
-    switchboard: Switchboard,
-    listener: socket.socket,
-    parts: ProcessParts,
-    stop: asyncio.Event,
-) -> None:
+async def _serve(run_server: RunServer, switchboard: Switchboard, listener: socket.socket, stop: asyncio.Event) -> None:
     settings = switchboard.runtime.settings
 
     def started(host: str, port: int) -> None:
         url = url_of(host, port)
         remember_address(settings.data_dir, url)
-        _announce_server(settings, parts, url)
+        _announce_server(settings, url)
 
     await run_server(switchboard, listener, stop, started)
 
 
-def _announce_server(settings: Settings, parts: ProcessParts, url: str) -> None:
+def _announce_server(settings: Settings, url: str) -> None:
     token_file = settings.data_dir / OPERATOR_FILE
-    if parts.as_json:
+    if wants_json():
         print_json({"url": url, "token_file": str(token_file), "pid": os.getpid(), "version": __version__})
         return
     other = "" if url == url_of(settings.host, 8470) else f"SWITCHBOARD_URL={url} "

@@ -1,4 +1,4 @@
-"""What the commands look like in their help: every value has a name in capitals.
+"""What all commands have in common: the option `--json`, and in their help a name in capitals for every value.
 
 Called by `main.py` with the finished command line. Typer shows types (`<str>`, `<UUID>`), which mean nothing to people.
 """
@@ -7,13 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
+import typer
 from typer import Context
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+from typer.main import get_command
+
+from switchboard.cli.output import set_json
 
 _NAMES: Final[Mapping[object, str]] = {int: "NUMBER", float: "NUMBER", Path: "FILE", UUID: "ID"}
+_WITH_JSON: Final = typer.Typer(add_completion=False)
+_JSON: Final = typer.Option(
+    "--json", help="Print one JSON object on stdout, for scripts.", callback=set_json, expose_value=False
+)
+
+
+@_WITH_JSON.command()
+def _with_json(*, wanted: Annotated[bool, _JSON] = False) -> None:
+    """Has the option that all commands take."""
 
 
 class _Argument(TyperArgument):
@@ -25,6 +38,14 @@ class _Argument(TyperArgument):
     def _usage_display_name(self) -> str:
         many = "..." if self.nargs != 1 else ""
         return f"{self.display_name_raw}{many}" if self.required else f"[{self.display_name_raw}{many}]"
+
+
+def offer_json(command: object, *, but: str) -> None:
+    """Let all commands except `but` take `--json` as their last option; `wants_json` tells whether it was given."""
+    (option,) = get_command(_WITH_JSON).params
+    for one in _all(command):
+        if one.name != but and (not isinstance(one, TyperGroup) or one.invoke_without_command):
+            one.params.append(option)
 
 
 def name_values(command: object) -> None:

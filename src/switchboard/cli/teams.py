@@ -10,22 +10,22 @@ from rich.text import Text
 from rich.tree import Tree
 
 from switchboard.cli.client import ask, part
-from switchboard.cli.output import AsJson, Json, clean, more, one_line, out, show
+from switchboard.cli.output import Json, clean, more, one_line, out, show
 from switchboard.cli.rules.views import rule_text
 
 app = typer.Typer(help="The tree of teams with members and rules.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_teams(*, as_json: AsJson = False) -> None:
+def list_teams() -> None:
     """Show the tree of teams with members and rules: of each team the first rules that are evaluated."""
-    show(ask(lambda client: client.whole("/v1/teams", "teams")), _print, as_json=as_json)
+    show(ask(lambda client: client.whole("/v1/teams", "teams")), _print)
 
 
 @app.command("show")
-def show_team(team: Annotated[str, typer.Argument(help="The team, such as root.")], *, as_json: AsJson = False) -> None:
+def show_team(team: Annotated[str, typer.Argument(help="The team, such as root.")]) -> None:
     """Show one team."""
-    show(ask(lambda client: client.get(f"/v1/teams/{part(team)}")), _print, as_json=as_json)
+    show(ask(lambda client: client.get(f"/v1/teams/{part(team)}")), _print)
 
 
 def _print(found: Json) -> None:

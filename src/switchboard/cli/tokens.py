@@ -10,7 +10,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.names import butler
-from switchboard.cli.output import AsJson, Json, clean, details, errors, one_of, show, table, when
+from switchboard.cli.output import Json, clean, details, errors, one_of, show, table, wants_json, when
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 
@@ -30,7 +30,7 @@ Name = Annotated[str, typer.Argument(help="The token's name.")]
 
 
 @app.command("create")
-def create(  # noqa: PLR0913 - the options of a command
+def create(
     name: Name,
     *,
     role: Annotated[
@@ -44,7 +44,6 @@ def create(  # noqa: PLR0913 - the options of a command
     endpoint: Annotated[str | None, typer.Option(help="A connector's account.")] = None,
     system: Annotated[str | None, typer.Option(help="An agent's id, such as System1/memo.")] = None,
     expires_in_days: Annotated[int | None, typer.Option(min=1, help="Days until it expires; by default never.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Create a token. It is shown once, now: only its hash is kept."""
     _check_bound(role, {"--channel": channel, "--endpoint": endpoint, "--system": system})
@@ -66,9 +65,9 @@ def create(  # noqa: PLR0913 - the options of a command
     made, warning = ask(work)
     if warning is not None:
         errors().print(f"warning: {clean(warning)}", style="yellow", soft_wrap=True)
-    if not as_json:
+    if not wants_json():
         errors().print(f"token {name} ({role}); it will not be shown again:", style="dim")
-    show(made, made["token"], as_json=as_json)
+    show(made, made["token"])
 
 
 async def _unknown(client: Client, *, channel: str | None, system: str | None) -> str | None:
@@ -96,20 +95,20 @@ def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
 
 
 @app.command("list")
-def list_tokens(*, as_json: AsJson = False) -> None:
+def list_tokens() -> None:
     """List tokens, never their secrets."""
     found = ask(lambda client: client.whole("/v1/tokens", "tokens"))
     rows = ((t["name"], t["role"], _scope(t), when(t["created_at"], short=True), _status(t)) for t in found["tokens"])
     names = ("name", "role", "for", "created", "status")
-    show(found, table(*names, rows=rows, keep=("name", "role", "created")), as_json=as_json)
+    show(found, table(*names, rows=rows, keep=("name", "role", "created")))
 
 
 @app.command("show")
-def show_token(name: Name, *, as_json: AsJson = False) -> None:
+def show_token(name: Name) -> None:
     """Show one token, never its secret."""
     token = one_of(ask(lambda client: client.whole("/v1/tokens", "tokens"))["tokens"], "name", name, "token")
     rows = [("name", token["name"]), ("role", token["role"]), ("for", _scope(token)), ("status", _status(token))]
-    show(token, details([*rows, ("created", when(token["created_at"]))]), as_json=as_json)
+    show(token, details([*rows, ("created", when(token["created_at"]))]))
 
 
 def _scope(token: Json) -> str:
@@ -127,7 +126,7 @@ def _status(token: Json) -> Text:
 
 
 @app.command("revoke")
-def revoke(name: Name, *, as_json: AsJson = False) -> None:
+def revoke(name: Name) -> None:
     """Revoke a token; it is invalid from now on."""
     answer = ask(lambda client: client.delete(f"/v1/tokens/{part(name)}"))
-    show({"name": name, "status": "revoked"} | answer, f"{name} is revoked", as_json=as_json)
+    show({"name": name, "status": "revoked"} | answer, f"{name} is revoked")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import platform
 
 from switchboard import __version__
-from switchboard.cli.output import AsJson, show
+from switchboard.cli.output import show
 
 
-def version(*, as_json: AsJson = False) -> None:
+def version() -> None:
     """Show the version, and that of Python."""
     python = platform.python_version()
     found = {"version": __version__, "python": python}
-    show(found, f"switchboard {__version__} (Python {python})", as_json=as_json)
+    show(found, f"switchboard {__version__} (Python {python})")

@@ -15,7 +15,7 @@ import typer
 
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import load_settings
-from switchboard.cli.output import AsJson, clean, show
+from switchboard.cli.output import clean, show
 from switchboard.connectors.kernel.accounts import Configured, configured
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.domain.errors import InvalidInput
@@ -31,7 +31,6 @@ def try_mapping(
     file: Annotated[Path, typer.Argument(help="The body of a webhook; - reads stdin.")],
     *,
     header: Annotated[list[str] | None, typer.Option(help="A header: 'X-GitHub-Event: push'. Repeatable.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Show the message that a webhook would become. Nothing is submitted, and no signature is needed."""
     settings = load_settings()
@@ -50,7 +49,7 @@ def try_mapping(
     written = msgspec.json.encode(found.envelope)
     parse_envelope(written, now=now)
     envelope: JsonObject = msgspec.json.decode(written)
-    show(envelope, clean(msgspec.json.format(written, indent=2).decode()), as_json=as_json)
+    show(envelope, clean(msgspec.json.format(written, indent=2).decode()))
 
 
 def _hook(account: Configured) -> Hook | None:

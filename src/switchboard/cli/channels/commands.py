@@ -21,7 +21,6 @@ from switchboard.cli.channels.standing import behind, print_next, standing
 from switchboard.cli.channels.tokens import PREFIX, served_accounts, token_file
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import (
-    AsJson,
     clean,
     details,
     errors,
@@ -29,6 +28,7 @@ from switchboard.cli.output import (
     one_of,
     print_json,
     table,
+    wants_json,
     when,
 )
 from switchboard.cli.output import show as print_found
@@ -51,14 +51,14 @@ Name = Annotated[str, typer.Argument(help="The account, as `channels list` names
 
 
 @app.callback(invoke_without_command=True)
-def channels(context: typer.Context, *, as_json: AsJson = False) -> None:
+def channels(context: typer.Context) -> None:
     """List the accounts, unless a command follows."""
     if context.invoked_subcommand is None:
-        list_accounts(as_json=as_json)
+        list_accounts()
 
 
 @app.command("list")
-def list_accounts(*, as_json: AsJson = False) -> None:
+def list_accounts() -> None:
     """List the accounts: how each is, what waits there, and its last error."""
     settings = load_settings()
     found = standing(settings)
@@ -75,8 +75,8 @@ def list_accounts(*, as_json: AsJson = False) -> None:
         for one in found["channels"]
     )
     names = ("name", "account", "state", "behind", "waiting", "held", "quarantine", "last seen", "error")
-    print_found(found, table(*names, rows=rows, keep=names[:3], wrap=True), as_json=as_json)
-    if not found["channels"] and not as_json:
+    print_found(found, table(*names, rows=rows, keep=names[:3], wrap=True))
+    if not found["channels"] and not wants_json():
         told = (
             f"no account in {settings.channels_dir.absolute()}; add one, in the directory where `switchboard up` runs"
         )
@@ -84,13 +84,13 @@ def list_accounts(*, as_json: AsJson = False) -> None:
 
 
 @app.command("show")
-def show(name: Name, *, as_json: AsJson = False) -> None:
+def show(name: Name) -> None:
     """Show one account with its counters."""
     found = one_of(standing(load_settings())["channels"], "name", name, "account")
     shown = {**found, "behind": behind(found["lag_s"])}
     rows = [(key.replace("_", " "), when(shown[key]) if key in _TIMES else shown[key]) for key in shown]
     counted = sorted((found["counters"] or {}).items())
-    print_found(found, details([*(row for row in rows if row[0] not in _UNSHOWN), *counted]), as_json=as_json)
+    print_found(found, details([*(row for row in rows if row[0] not in _UNSHOWN), *counted]))
 
 
 @app.command("add")
@@ -113,24 +113,23 @@ def add(  # noqa: PLR0913 - the options of a command
     strangers: Annotated[
         Policy | None, typer.Option(help="Who may write: only paired or listed senders, or everyone.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Connect an account: sign in, write its files, and print a code with which you let yourself in.
 
     At a terminal it asks for what is missing. Nothing is written unless the platform accepts the secret.
     """
-    asking = not as_json and sys.stdin.isatty() and sys.stderr.isatty()
+    asking = not wants_json() and sys.stdin.isatty() and sys.stderr.isatty()
     given = [*(setting or ()), *(("webhook=true",) if webhook else ())]
     wanted = ConnectOptions(channel, name, given, secret_file or (), secret_env or (), strangers, asking)
     added = connect_new(load_settings(), wanted)
-    if as_json:
+    if wants_json():
         print_json(added)
     else:
         print_next(added)
 
 
 @app.command("test")
-def check(name: Name, *, as_json: AsJson = False) -> None:
+def check(name: Name) -> None:
     """Sign in to the platform with the account's secret, and say who it belongs to."""
     settings = load_settings()
     account = configured(_file(settings, name), read_ours, settings.public_url)
@@ -146,11 +145,11 @@ def check(name: Name, *, as_json: AsJson = False) -> None:
     told = f"{name}: the platform accepts the secret of {who}({clean(endpoint)})"
     if not account.manifest.connects:
         told = f"{name}: its file is right; it takes what is posted to {account.account.hook_url or f'/hooks/{name}'}"
-    print_found(found, told, as_json=as_json)
+    print_found(found, told)
 
 
 @app.command("pause")
-def pause(name: Name, *, as_json: AsJson = False) -> None:
+def pause(name: Name) -> None:
     """Disconnect an account until it is resumed. What is written to it waits at the platform."""
     place = pause_file(_file(load_settings(), name))
     try:
@@ -159,25 +158,20 @@ def pause(name: Name, *, as_json: AsJson = False) -> None:
         raise ConfigurationError(f"{place} cannot be written: {error.strerror}") from error
     told = f"{name}: paused; its platform keeps what arrives, as long as it can. Let it go on: "
     told += f"switchboard channels resume {name}"
-    print_found({"name": name, "state": "paused"}, told, as_json=as_json)
+    print_found({"name": name, "state": "paused"}, told)
 
 
 @app.command("resume")
-def resume(name: Name, *, as_json: AsJson = False) -> None:
+def resume(name: Name) -> None:
     """Let a paused account go on where it stopped."""
     with suppress(FileNotFoundError):
         pause_file(_file(load_settings(), name)).unlink()
     told = f"{name}: resumed; `switchboard up` connects it within a second"
-    print_found({"name": name, "state": "resumed"}, told, as_json=as_json)
+    print_found({"name": name, "state": "resumed"}, told)
 
 
 @app.command("remove")
-def remove(
-    name: Name,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    as_json: AsJson = False,
-) -> None:
+def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
     """Take an account out of service: its files, its secret and its token are removed. Its messages stay."""
     settings = load_settings()
     file = _file(settings, name)
@@ -187,7 +181,7 @@ def remove(
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
     told = f"{name}: removed; added again within 30 days, it goes on where it stopped"
-    print_found({"name": name, "state": "removed"}, told, as_json=as_json)
+    print_found({"name": name, "state": "removed"}, told)
 
 
 def _confirm(name: str) -> None:

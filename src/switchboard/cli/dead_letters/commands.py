@@ -17,7 +17,7 @@ from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.dead_letters.views import dead_letter_table, print_dead_letter, print_outcome, print_rerouted
 from switchboard.cli.ids import ask_about, check_id, meant
 from switchboard.cli.names import butler, targets
-from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, show, show_page
+from switchboard.cli.output import FAILED, OK, Cursor, Json, done, show, show_page
 from switchboard.cli.rules.options import moment, pairs, reason_for, said_or_asked
 from switchboard.cli.rules.views import counted
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -69,7 +69,6 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     until: Until = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List dead letters: those that are still to be handled, unless --status says otherwise."""
     asked = {"status": None if status == "all" else status, "category": category, "channel": channel, "limit": limit}
@@ -77,20 +76,16 @@ def list_dead_letters(  # noqa: PLR0913 - the options of a command
     params = {**asked, "team_id": team, "system_id": system and butler(system), "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/dead-letters", params, "dead_letters"))
     asked |= {"team": team, "system": system, "status": status}
-    show_page(page, dead_letter_table(page["dead_letters"]), "dlq list", as_json=as_json, **asked)
+    show_page(page, dead_letter_table(page["dead_letters"]), "dlq list", **asked)
 
 
 @app.command("show")
-def show_dead_letter(
-    dead_letter_id: Id,
-    *,
-    as_json: AsJson = False,
-) -> None:
+def show_dead_letter(dead_letter_id: Id) -> None:
     """Show one dead letter with its message and who was notified."""
     dead_letter = ask_about(
         "dead_letter", dead_letter_id, lambda client, found: client.get(f"/v1/dead-letters/{found}")
     )
-    show(dead_letter, print_dead_letter, as_json=as_json)
+    show(dead_letter, print_dead_letter)
 
 
 @app.command("reroute")
@@ -116,7 +111,6 @@ def reroute(  # noqa: PLR0913 - the options of a command
     everything: All = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Reroute dead letters: to a butler, to a team, or by the current rules."""
     wanted = _wanted(
@@ -129,12 +123,9 @@ def reroute(  # noqa: PLR0913 - the options of a command
     if to is not None:
         said["to"] = targets([to])[0]
     if ids and len(ids) == 1 and not dry_run:
-        show(_settle(ids[0], "reroute", said), print_rerouted, as_json=as_json)
+        show(_settle(ids[0], "reroute", said), print_rerouted)
         return
-    _many(
-        _Many({"filter": wanted, "action": "reroute", **said}, "Reroute", "rerouted", dry_run, yes or bool(ids)),
-        as_json=as_json,
-    )
+    _many(_Many({"filter": wanted, "action": "reroute", **said}, "Reroute", "rerouted", dry_run, yes or bool(ids)))
 
 
 @app.command("handle")
@@ -157,7 +148,6 @@ def handle(  # noqa: PLR0913 - the options of a command
     everything: All = False,
     dry_run: DryRun = False,
     yes: Yes = False,
-    as_json: AsJson = False,
 ) -> None:
     """Close dead letters that need no further action."""
     wanted = _wanted(
@@ -167,12 +157,9 @@ def handle(  # noqa: PLR0913 - the options of a command
     if ids and len(ids) == 1 and not dry_run:
         answer = _settle(ids[0], "handle", said)
         closed = answer["dead_letter"]["dead_letter_id"]
-        show(answer, f"{closed} {'was already closed' if answer['already'] else 'is closed'}", as_json=as_json)
+        show(answer, f"{closed} {'was already closed' if answer['already'] else 'is closed'}")
         return
-    _many(
-        _Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)),
-        as_json=as_json,
-    )
+    _many(_Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)))
 
 
 def _resolution_for(given: str | None, *, dry_run: bool) -> str:
@@ -262,12 +249,12 @@ class _Many:
     yes: bool
 
 
-def _many(work: _Many, *, as_json: bool) -> None:
+def _many(work: _Many) -> None:
     """Do it page by page; letters that fail are told and stay pending."""
     if not work.dry_run and not work.yes:
         _confirm(work)
     outcome = ask(lambda client: _all_pages(client, {**work.body, "dry_run": work.dry_run, "limit": _AT_ONCE}))
-    show(outcome, lambda _: print_outcome(outcome, work.done), as_json=as_json)
+    show(outcome, lambda _: print_outcome(outcome, work.done))
     done(FAILED if outcome["failed"] else OK)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from switchboard.cli.demo.demonstration import run_demo
-from switchboard.cli.output import AsJson, done, errors, out, print_json
+from switchboard.cli.output import done, errors, out, print_json, wants_json
 
 
 def demo(
@@ -24,13 +24,12 @@ def demo(
     scripted: Annotated[
         bool, typer.Option("--scripted", help="Use a scripted model even if models are configured.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Show everything in a minute: real input, a model, a killed worker, balanced books.
 
     If `models` are configured, they are asked, otherwise a scripted model on this machine.
     """
-    code = run_demo(directory, keep=keep, console=errors() if as_json else out(), scripted=scripted)
-    if as_json:
+    code = run_demo(directory, keep=keep, console=errors() if wants_json() else out(), scripted=scripted)
+    if wants_json():
         print_json({"exit_code": code})
     done(code)

@@ -27,7 +27,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from switchboard.cli.client import Client, ask
 from switchboard.cli.importing.large import submit_by_parts
 from switchboard.cli.importing.sources import SourceFile, SourceItem, SourceKind, find_sources, read_items, thread_of
-from switchboard.cli.output import FAILED, OK, AsJson, Json, NoServer, clean, done, errors, one_line, out, show, table
+from switchboard.cli.output import FAILED, OK, Json, NoServer, clean, done, errors, one_line, out, show, table
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.core.imports import MAX_ENTRY
 from switchboard.domain.errors import InvalidInput, Overloaded, SenderOverRate, SwitchboardError, TooLarge, Unavailable
@@ -101,7 +101,6 @@ def import_files(
     *,
     endpoint: Annotated[str, typer.Option(help="For mails: the account that received them, such as its address.")] = "",
     kind: Annotated[SourceKind | None, typer.Option(help="What the files are; by default it is detected.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Import mails and envelopes. Repeat it at any time: nothing is stored twice. Exit code 1: some were refused."""
     sources = find_sources(paths, kind)
@@ -115,7 +114,7 @@ def import_files(
             errors().print("stopped; run the same command again to continue, nothing is stored twice", style="yellow")
             errors().print(_counts(tally))
         raise
-    show(_summary(tally), lambda _: _show(tally), as_json=as_json)
+    show(_summary(tally), lambda _: _show(tally))
     done(FAILED if tally.refused else OK)
 
 

@@ -28,7 +28,7 @@ from switchboard.cli.init.discovery import Discovery, Offer, discover, models_at
 from switchboard.cli.init.files import SETTINGS, TEAM, Choice, files_of
 from switchboard.cli.init.places import closed_to_database, require_new, workspace_at
 from switchboard.cli.messages.talk import local_user
-from switchboard.cli.output import FAILED, AsJson, Json, clean, errors, out, print_json, program
+from switchboard.cli.output import FAILED, Json, clean, errors, out, print_json, program, wants_json
 from switchboard.connectors.kernel.accounts import GROUP
 from switchboard.domain.errors import ConfigurationError, InvalidInput, NotFound, SwitchboardError
 from switchboard.domain.json_values import JsonObject
@@ -90,13 +90,12 @@ def init(  # noqa: PLR0913 - the options of a command
     ] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Whether to ask the model something first.")] = True,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Set up a butler with a model: find a model, test it, write the settings and a small team, connect a channel.
 
     Nothing that exists is overwritten.
     """
-    ask = not (yes or as_json)
+    ask = not (yes or wants_json())
     if ask and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise typer.BadParameter("not a terminal: pass --yes", param_hint="--yes")
     account = ConnectOptions("", None, setting or (), secret_file or (), secret_env or (), None, ask)
@@ -108,10 +107,10 @@ def init(  # noqa: PLR0913 - the options of a command
     if tried is not None:
         choice = replace(choice, schemas=tried["schemas"], thinks=tried["thinks"])
     written = _write(directory, files_of(choice))
-    if not as_json:
+    if not wants_json():
         _say_what_was_written(written)
     added = _connected(wanted)
-    if as_json:
+    if wants_json():
         model_of = None if choice.offer is None else asdict(choice.offer)
         made = {"files": list(map(str, written)), "butler": choice.butler, "model": model_of, "test": tried}
         print_json({**made, "channel": added})

@@ -25,7 +25,7 @@ from switchboard.cli.messages.exchange import ChatLine, Exchange
 from switchboard.cli.messages.keyboard import Keyboard
 from switchboard.cli.messages.screen import screen
 from switchboard.cli.messages.talk import MessageProgress, conclude, local_endpoint, local_user, new_id, written
-from switchboard.cli.output import FAILED, OK, AsJson, Json, done, errors
+from switchboard.cli.output import FAILED, OK, Json, done, errors
 from switchboard.domain.errors import InvalidInput, Overloaded
 
 _HISTORY: Final = 1000
@@ -47,7 +47,6 @@ def chat(
     endpoint: Annotated[str, typer.Option(help="The account that you write to; by default you@this-host.")] = "",
     once: Annotated[str | None, typer.Option("--once", help="Send this text, print the answer, and exit.")] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for each answer.")] = 300.0,
-    as_json: AsJson = False,
 ) -> None:
     """Talk to your butlers; on a terminal answers appear while they are written. Ctrl-D ends.
 
@@ -55,13 +54,7 @@ def chat(
     With --json one object a line, when its message is answered. With --once exit code 1 if nobody answered.
     """
     place = find_server(load_settings())
-    talk = _Talk(
-        place=place,
-        speaker=_speaker(place, endpoint),
-        session=session or new_id(),
-        wait=wait,
-        as_json=as_json,
-    )
+    talk = _Talk(place=place, speaker=_speaker(place, endpoint), session=session or new_id(), wait=wait)
     if once is not None:
         done(talk.exchange([written(once)]))
     elif sys.stdin.isatty():
@@ -97,7 +90,6 @@ class _Talk:
     speaker: Json | None
     session: str
     wait: float
-    as_json: bool
     asked: list[_Sent] = field(default_factory=list)
 
     def exchange(self, lines: Iterable[str], keyboard: Keyboard | None = None) -> int:
@@ -117,11 +109,11 @@ class _Talk:
 
     async def _one(self, text: str, keyboard: Keyboard | None) -> int:
         line = ChatLine(self.session, text, new_id())
-        async with Exchange(self.place, self.speaker, line, screen(as_json=self.as_json)) as exchange:
+        async with Exchange(self.place, self.speaker, line, screen()) as exchange:
             sent = _Sent(exchange, await exchange.send(), monotonic() + self.wait)
             answer = await self._followed(sent, keyboard)
         if not answer.asked:
-            return conclude(answer, sent.accepted, as_json=self.as_json)
+            return conclude(answer, sent.accepted)
         self.asked.append(sent)
         if keyboard:
             errors().print("you can go on meanwhile; Enter looks for the answer", style="dim")
@@ -134,7 +126,7 @@ class _Talk:
                 answer = await self._followed(sent, keyboard)
             if not answer.asked:
                 self.asked.remove(sent)
-                conclude(answer, sent.accepted, as_json=self.as_json)
+                conclude(answer, sent.accepted)
 
     async def _followed(self, sent: _Sent, keyboard: Keyboard | None) -> MessageProgress:
         """Up to the answer, or until its turn waits for people."""
@@ -147,7 +139,7 @@ class _Talk:
         if patient:
             async with sent.exchange:
                 answer = await sent.exchange.follow(max(sent.until - monotonic(), 0.0))
-        return conclude(answer, sent.accepted, as_json=self.as_json)
+        return conclude(answer, sent.accepted)
 
 
 def _piped() -> Iterator[str]:

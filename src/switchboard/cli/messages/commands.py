@@ -16,7 +16,6 @@ from switchboard.cli.messages.files import attachment_line, save
 from switchboard.cli.models.views import attempt_line
 from switchboard.cli.names import targets
 from switchboard.cli.output import (
-    AsJson,
     Cursor,
     Json,
     clean,
@@ -26,6 +25,7 @@ from switchboard.cli.output import (
     show_page,
     state,
     table,
+    wants_json,
     when,
 )
 from switchboard.cli.rules.views import pairs_of
@@ -49,7 +49,6 @@ def list_messages(
     channel: Channel = None,
     endpoint: Endpoint = None,
     only: Annotated[MessageState | None, typer.Option("--state", help="Only messages in this state.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """List messages, the newest first."""
     asked = {"limit": limit, "channel": channel, "endpoint": endpoint, "state": only}
@@ -68,11 +67,11 @@ def list_messages(
     )
     names = ("id", "received", "state", "channel", "sender", "went to", "text")
     shown = table(*names, rows=rows, keep=("id", "received", "state"))
-    show_page(page, shown, "messages list", as_json=as_json, **asked)
+    show_page(page, shown, "messages list", **asked)
 
 
 @app.command("show")
-def show_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+def show_message(request_id: RequestId) -> None:
     """Show one message with its envelope, deliveries, replies and dead letters."""
     message = ask_about("message", request_id, lambda client, found: client.get(f"/v1/messages/{found}"))
     rows: list[tuple[object, object]] = [("id", message["request_id"]), ("state", state(message["state"]))]
@@ -88,7 +87,7 @@ def show_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
         for x in message["dead_letters"]
     ]
     rows += [("model", attempt_line(c)) for c in message["classifications"]]
-    show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(message["text"])), as_json=as_json)
+    show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(message["text"])))
 
 
 def _became(who: object, how: object, what: object) -> Text:
@@ -107,7 +106,6 @@ def correct_message(
     only_note: Annotated[
         bool, typer.Option("--only-note", help="Only record the correction, deliver nothing.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Say who should have received a message: it goes there too, once, and the correction is recorded.
 
@@ -123,18 +121,18 @@ def correct_message(
     was = "was already corrected" if answer["already"] else "is corrected"
     takers = ", ".join(clean(one["system_id"]) for one in answer["deliveries"])
     sent = f", and delivered to {takers} (decision {answer['decision_n']})" if answer["decision_n"] else ""
-    show(answer, f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}", as_json=as_json)
+    show(answer, f"{request_id} {was} to {clean(answer['corrected_to'])}{sent}")
 
 
 @app.command("stop")
-def stop_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+def stop_message(request_id: RequestId) -> None:
     """Stop the turns for a message; what was written so far is the reply. Messages behind it stay."""
     answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
-    show(answer, "stop requested" if answer["stopped"] else "no turn is running", as_json=as_json)
+    show(answer, "stop requested" if answer["stopped"] else "no turn is running")
 
 
 @app.command("raw")
-def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
+def raw_message(request_id: RequestId) -> None:
     """Write the message's bytes to stdout, exactly as they came. With --json: their text and media type.
 
     On a terminal, characters that could steer it are written as \\x1b and the like.
@@ -145,7 +143,7 @@ def raw_message(request_id: RequestId, *, as_json: AsJson = False) -> None:
         return response.content, response.headers.get("content-type", "")
 
     content, media_type = ask_about("message", request_id, fetch)
-    if as_json:
+    if wants_json():
         print_json({"media_type": media_type, "size_bytes": len(content), "text": content.decode(errors="replace")})
     else:
         shown = escaped(content.decode(errors="replace").replace("\r\n", "\n")).encode()

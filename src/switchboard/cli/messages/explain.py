@@ -22,7 +22,7 @@ from switchboard.cli.importing.sources import is_mail
 from switchboard.cli.messages.files import attachment_line
 from switchboard.cli.messages.talk import described
 from switchboard.cli.models.views import attempt_line, dollars
-from switchboard.cli.output import AsJson, Json, clean, one_line, show, state, when
+from switchboard.cli.output import Json, clean, one_line, show, state, when
 from switchboard.cli.reading import read_bytes, read_object
 from switchboard.cli.rules.options import pairs
 from switchboard.cli.rules.views import counted, pairs_of, receivers_of, targets_of
@@ -62,7 +62,6 @@ def explain(
         typer.Option("--facts", metavar="KEY=VALUE", help="The same, by its facts; repeat for each key."),
     ] = None,
     endpoint: Annotated[str, typer.Option(help="With a mail: the account that received it.")] = "dry-run",
-    as_json: AsJson = False,
 ) -> None:
     """Explain a message: decisions with their rules, deliveries, attempts, steps, replies, dead letters.
 
@@ -78,7 +77,7 @@ def explain(
     else:
         asked = {"facts": given} if dry_run is None else {"envelope": _envelope(dry_run, endpoint)}
         found = ask(lambda client: client.post("/v1/rules/explain", asked))
-    show(found, tree_of(found) if request_id is not None else _would(found), as_json=as_json)
+    show(found, tree_of(found) if request_id is not None else _would(found))
 
 
 def _envelope(file: Path, endpoint: str) -> Mapping[str, object]:

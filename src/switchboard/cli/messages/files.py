@@ -14,7 +14,7 @@ from rich.text import Text
 
 from switchboard.cli.client import Client
 from switchboard.cli.ids import RequestId, ask_about
-from switchboard.cli.output import AsJson, Json, clean, one_line, show
+from switchboard.cli.output import Json, clean, one_line, show
 from switchboard.cli.saving import saved
 from switchboard.core.blobs import stored_blob
 from switchboard.core.reply_files import reply_name
@@ -34,12 +34,11 @@ def save(
     request_id: RequestId,
     *,
     to: Annotated[Path, typer.Option("--to", help="The directory; by default this one.", file_okay=False)] = Path(),
-    as_json: AsJson = False,
 ) -> None:
     """Save the files of a message. One whose name is taken already gets a number before it; nothing is replaced."""
     answer = ask_about("message", request_id, lambda client, found: _save(client, str(found), to))
     lines = [*map(clean, answer["saved"]), *(f"not there: {clean(why)}" for why in answer["missing"])]
-    show(answer, "\n".join(lines) or "the message has no files", as_json=as_json)
+    show(answer, "\n".join(lines) or "the message has no files")
 
 
 async def _save(client: Client, request_id: str, to: Path) -> Json:

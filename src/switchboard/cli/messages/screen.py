@@ -12,14 +12,14 @@ from typing import Final
 from rich.text import Text
 
 from switchboard.cli.messages.talk import Take, show_files, show_reply
-from switchboard.cli.output import Json, clean, errors, out
+from switchboard.cli.output import Json, clean, errors, out, wants_json
 
 _TROUBLE: Final[Mapping[str, str]] = {"overload": "takes no more at the moment", "timeout": "does not answer in time"}
 
 
-def screen(*, as_json: bool) -> Take:
+def screen() -> Take:
     """What shows the events of one message here."""
-    if as_json:
+    if wants_json():
         return lambda _kind, _data: None
     return LiveScreen().take if sys.stdout.isatty() else show_whole
 

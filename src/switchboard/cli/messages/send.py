@@ -19,7 +19,7 @@ from switchboard.cli.messages.talk import (
     submit,
     written,
 )
-from switchboard.cli.output import OK, AsJson, done, errors, show
+from switchboard.cli.output import OK, done, errors, show, wants_json
 from switchboard.domain.errors import Unavailable
 
 
@@ -38,7 +38,6 @@ def send(  # noqa: PLR0913 - the options of a command
         str, typer.Option("--id", help="The id of the event: sent twice with the same id, it is stored once.")
     ] = "",
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the answer, which is printed.")] = 0.0,
-    as_json: AsJson = False,
 ) -> None:
     """Send one message. Exit code 1 with --wait: no answer came in time, or it could not be delivered."""
     draft = Draft(
@@ -49,14 +48,14 @@ def send(  # noqa: PLR0913 - the options of a command
         thread=thread,
         event_id=event_id or new_id(),
     )
-    done(ask(lambda client: _send(client, draft, wait, as_json=as_json)))
+    done(ask(lambda client: _send(client, draft, wait)))
 
 
 def _text(text: str) -> str:
     return written(sys.stdin.buffer.read().decode(errors="replace") if text == "-" else text)
 
 
-async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> int:
+async def _send(client: Client, draft: Draft, wait: float) -> int:
     try:
         accepted = await submit(client, draft)
     except Unavailable as error:
@@ -67,11 +66,11 @@ async def _send(client: Client, draft: Draft, wait: float, *, as_json: bool) -> 
     request_id = str(accepted["request_id"])
     if not wait:
         again = " (it was stored before)" if accepted["duplicate"] else ""
-        show(accepted, f"{request_id}{again}", as_json=as_json)
+        show(accepted, f"{request_id}{again}")
         # A sender that does not wait for an answer would not learn that there will be none.
-        if accepted.get("triage_decision") == "dead_letter" and not as_json:
+        if accepted.get("triage_decision") == "dead_letter" and not wants_json():
             note = f"note: no butler gets it: it is a dead letter; `switchboard explain {request_id}` says why"
             errors().print(note, style="yellow", soft_wrap=True)
         return OK
-    answer = await follow(client, request_id, wait=wait, take=screen(as_json=as_json))
-    return conclude(answer, accepted, as_json=as_json)
+    answer = await follow(client, request_id, wait=wait, take=screen())
+    return conclude(answer, accepted)

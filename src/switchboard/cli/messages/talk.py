@@ -183,7 +183,7 @@ def _show_silence(answer: MessageProgress) -> None:
     errors().print(Text(clean(note), style="yellow"), soft_wrap=True)
 
 
-def conclude(answer: MessageProgress, accepted: Json, *, as_json: bool) -> int:
+def conclude(answer: MessageProgress, accepted: Json) -> int:
     """Show the whole exchange to machines, to people what no reply has told them; the exit code."""
     whole = {
         **accepted,
@@ -192,5 +192,5 @@ def conclude(answer: MessageProgress, accepted: Json, *, as_json: bool) -> int:
         "replies": list(answer.replies),
         "reasons": list(answer.reasons),
     }
-    show(whole, lambda _: _show_silence(answer), as_json=as_json)
+    show(whole, lambda _: _show_silence(answer))
     return OK if answer.good else FAILED

@@ -18,7 +18,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
 from switchboard.cli.models.views import log_table, model_details, print_models, print_tried, usage_table
-from switchboard.cli.output import FAILED, OK, AsJson, Cursor, Json, done, one_of, show, show_page
+from switchboard.cli.output import FAILED, OK, Cursor, Json, done, one_of, show, show_page
 from switchboard.cli.reading import rendered
 from switchboard.cli.rules.options import moment
 
@@ -31,28 +31,22 @@ Team = Annotated[str | None, typer.Option(help="Only this team.")]
 
 
 @app.command("list")
-def list_models(*, as_json: AsJson = False) -> None:
+def list_models() -> None:
     """List the models of the server's settings, what they did today, and what is left of the limits."""
     found = ask(lambda client: client.get("/v1/models"))
-    show(found, print_models, as_json=as_json)
+    show(found, print_models)
 
 
 @app.command("show")
-def show_model(
-    name: Annotated[str, typer.Argument(help="A model of the server's settings.", metavar="NAME")],
-    *,
-    as_json: AsJson = False,
-) -> None:
+def show_model(name: Annotated[str, typer.Argument(help="A model of the server's settings.", metavar="NAME")]) -> None:
     """Show one model with what it did today."""
     found = one_of(ask(lambda client: client.get("/v1/models"))["models"], "name", name, "model")
-    show(found, model_details(found), as_json=as_json)
+    show(found, model_details(found))
 
 
 @app.command("test")
 def try_models(
     name: Annotated[str | None, typer.Argument(help="Only this model of the settings.", metavar="NAME")] = None,
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Ask each model what it is used for, by the settings and environment of this terminal. Exit code 1: one failed.
 
@@ -62,7 +56,7 @@ def try_models(
     running server.
     """
     tried = asyncio.run(_try(load_settings(), name))
-    show({"models": tried}, lambda _: print_tried(tried), as_json=as_json)
+    show({"models": tried}, lambda _: print_tried(tried))
     done(OK if all(one["ok"] for one in tried) else FAILED)
 
 
@@ -89,12 +83,11 @@ def usage(
     until: Annotated[str | None, typer.Option("--to", help="Until this time.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")] = 100,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """Tokens and cost: by day, model, butler, team, message or asker (turn, plan, compaction …)."""
     params = {"by": by, "from": moment(since, "--from"), "to": moment(until, "--to"), "limit": limit}
     found = ask(lambda client: client.get("/v1/models/usage", {**params, "cursor": cursor}))
-    show_page(found, usage_table(found), "models usage", as_json=as_json, **params)
+    show_page(found, usage_table(found), "models usage", **params)
 
 
 @app.command("log")
@@ -109,23 +102,22 @@ def log(  # noqa: PLR0913 - the options of a command
     ] = False,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """What models chose: every attempt, the newest message first."""
     if as_cases and (not corrected or butler or failed):
         raise typer.BadParameter("cases are made from corrections: add --corrected", param_hint="--as-cases")
     if as_cases:
-        _print_cases({"team_id": team, "limit": limit, "cursor": cursor}, as_json=as_json)
+        _print_cases({"team_id": team, "limit": limit, "cursor": cursor})
         return
     asked = {"butler": butler and names.butler(butler), "limit": limit}
     asked |= {"failed": failed or None, "corrected": corrected or None}
     params = {**asked, "team_id": team, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/classifications", params, "classifications"))
     shown = log_table(page["classifications"])
-    show_page(page, shown, "models log", as_json=as_json, team=team, **asked)
+    show_page(page, shown, "models log", team=team, **asked)
 
 
-def _print_cases(params: Mapping[str, object], *, as_json: bool) -> None:
+def _print_cases(params: Mapping[str, object]) -> None:
     """As a file that `rules test` takes."""
     found = ask(lambda client: ask_about_team(client, "/v1/classifications/cases", params, "cases"))
-    show({"cases": found["cases"]}, lambda cases: sys.stdout.write(rendered(cases, as_yaml=True)), as_json=as_json)
+    show({"cases": found["cases"]}, lambda cases: sys.stdout.write(rendered(cases, as_yaml=True)))

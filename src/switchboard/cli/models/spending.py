@@ -12,7 +12,7 @@ import typer
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.models.views import print_caps, usage_table
-from switchboard.cli.output import AsJson, Json, show
+from switchboard.cli.output import Json, show
 from switchboard.cli.rules.options import moment
 
 _MOST: Final = 500
@@ -22,7 +22,6 @@ def spending(
     *,
     since: Annotated[str | None, typer.Option("--from", help="From this day on (UTC); by default today.")] = None,
     until: Annotated[str | None, typer.Option("--to", help="Until this time.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """What models cost: for turns, plans, compaction and classification, for each butler, and what is left today."""
     begin = moment(since, "--from") or datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).isoformat()
@@ -44,4 +43,4 @@ def spending(
         if found[name]
     ]
     parts = [part for one in tables for part in (one, "")] or ["no model was asked in this time", ""]
-    show(found, *parts, print_caps, as_json=as_json)
+    show(found, *parts, print_caps)

@@ -19,7 +19,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask
 from switchboard.cli.ids import check_id, meant
 from switchboard.cli.names import targets
-from switchboard.cli.output import FAILED, OK, AsJson, Json, clean, done, errors, one_line, out, show, table
+from switchboard.cli.output import FAILED, OK, Json, clean, done, errors, one_line, out, show, table
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import File, any_of, read_rules
 from switchboard.cli.rules.views import SEVERITIES, blast_lines, counted, meant_of, receivers_of
@@ -37,7 +37,6 @@ def try_cases(
     rules: Annotated[
         Path | None, typer.Option("--file", metavar="RULES", help="Rules to test; by default those in force.")
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Run test cases: does each message reach the right recipients?
 
@@ -53,7 +52,7 @@ def try_cases(
     if rules is not None:
         body["document"] = read_rules(rules)
     outcomes = ask(lambda client: client.post("/v1/rules/test", body, timeout=_LONG))
-    show(outcomes, print_outcomes, as_json=as_json)
+    show(outcomes, print_outcomes)
     done(FAILED if outcomes["failed"] else OK)
 
 
@@ -88,14 +87,14 @@ def _failure(result: Json) -> Sequence[Text]:
     return lines
 
 
-def lint(*, as_json: AsJson = False) -> None:
+def lint() -> None:
     """Find rules that are valid but probably wrong.
 
     Exit code 1: there are errors. Warnings and notes leave it at 0.
     """
     found = ask(lambda client: client.get("/v1/rules/lint", timeout=_LONG))
     counts = Counter(str(one["severity"]) for one in found["findings"])
-    show(found, lambda _: _print_findings(found["findings"], counts), as_json=as_json)
+    show(found, lambda _: _print_findings(found["findings"], counts))
     done(FAILED if counts["error"] else OK)
 
 
@@ -132,7 +131,6 @@ def backtest(
             help="name, channel, priority, active, copy, reply_to_automatic, to, or filters.KEY.",
         ),
     ] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Decide stored messages again by other rules: what would be routed differently?
 
@@ -155,7 +153,7 @@ def backtest(
 
     blast = ask(work)
     period = "" if days is None else f"of the last {days:g} days" if days != 1 else "of the last day"
-    show(blast, lambda _: _print_blast(blast, period), as_json=as_json)
+    show(blast, lambda _: _print_blast(blast, period))
 
 
 def _span(last: int | None, days: float | None) -> dict[str, object]:

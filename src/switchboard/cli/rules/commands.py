@@ -17,7 +17,7 @@ from rich.text import Text
 from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.ids import ask_about
 from switchboard.cli.names import targets
-from switchboard.cli.output import AsJson, Cursor, Json, out, show, show_page, table, when
+from switchboard.cli.output import Cursor, Json, out, show, show_page, table, wants_json, when
 from switchboard.cli.rules import checks as rule_checks
 from switchboard.cli.rules import history as rule_history
 from switchboard.cli.rules.options import DryRun, Reason, RuleId, pairs, reason_for
@@ -64,7 +64,6 @@ def list_rules(
     source: Annotated[str | None, typer.Option(help="Only those registered by this source, such as sop:NAME.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=_PAGE, help="Maximum number.")] = 200,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List rules, team by team in evaluation order.
 
@@ -73,11 +72,11 @@ def list_rules(
     params = {"team_id": team, "source": source, "limit": limit, "cursor": cursor}
     page = ask(lambda client: ask_about_team(client, "/v1/rules", params, "rules"))
     shown = rule_table(page["rules"], sort=cursor is None and not page["next_cursor"])
-    show_page(page, shown, "rules list", as_json=as_json, limit=limit, team=team, source=source)
+    show_page(page, shown, "rules list", limit=limit, team=team, source=source)
 
 
 @app.command("show")
-def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
+def show_rule(rule_id: RuleId) -> None:
     """Show one rule with its history."""
     found = ask_about("rule", rule_id, lambda client, meant: client.get(f"/v1/rules/{meant}"))
     rule, history = found["rule"], found["history"]
@@ -90,7 +89,7 @@ def show_rule(rule_id: RuleId, *, as_json: AsJson = False) -> None:
     rows += [("source", rule["source"])] if rule["source"] else []
     rows += [("created", f"{when(rule['created_at'])} by {rule['created_by'] or 'unknown'}")]
     rows += [("version", rule["version"])]
-    show(found, table("", "", rows=rows, wrap=True), _print_history, as_json=as_json)
+    show(found, table("", "", rows=rows, wrap=True), _print_history)
 
 
 def _print_history(found: Json) -> None:
@@ -113,7 +112,6 @@ def create(  # noqa: PLR0913 - the options of a command
     automatic: Annotated[bool, typer.Option("--reply-to-automatic", help=_AUTOMATIC)] = False,
     reason: Reason = None,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
     """Create a rule. It takes effect within a second."""
     written = {"team_id": team, "name": name, "channel": channel, "priority": priority or 0}
@@ -121,8 +119,8 @@ def create(  # noqa: PLR0913 - the options of a command
     written |= {"copy": copy, "reply_to_automatic": automatic}
     body = written | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     answer = ask(lambda client: client.post("/v1/rules", body))
-    show_edit(answer, [{"before": None, "after": answer["rule"]}], dry_run=dry_run, as_json=as_json)
-    if not dry_run and not as_json:
+    show_edit(answer, [{"before": None, "after": answer["rule"]}], dry_run=dry_run)
+    if not dry_run and not wants_json():
         out().print(f"its id is {answer['rule']['rule_id']}", style="dim")
 
 
@@ -143,7 +141,6 @@ def update(  # noqa: PLR0913 - the options of a command
     ] = None,
     reason: Reason = None,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
     """Change a rule; omitted options stay unchanged.
 
@@ -159,23 +156,23 @@ def update(  # noqa: PLR0913 - the options of a command
     if not given:
         raise typer.BadParameter("say what to change, such as --priority 5; see --help")
     body = given | {"reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
-    _change(rule_id, body, version, as_json=as_json)
+    _change(rule_id, body, version)
 
 
 @app.command("disable")
-def disable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def disable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False) -> None:
     """Disable a rule; it is kept, and can be enabled again."""
-    _switch(rule_id, reason, active=False, dry_run=dry_run, as_json=as_json)
+    _switch(rule_id, reason, active=False, dry_run=dry_run)
 
 
 @app.command("enable")
-def enable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def enable(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False) -> None:
     """Enable a disabled rule."""
-    _switch(rule_id, reason, active=True, dry_run=dry_run, as_json=as_json)
+    _switch(rule_id, reason, active=True, dry_run=dry_run)
 
 
 @app.command("delete")
-def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False) -> None:
     """Delete a rule; restoring the previous version brings it back."""
     said = reason_for(reason, dry_run=dry_run)
 
@@ -186,15 +183,15 @@ def delete(rule_id: RuleId, *, reason: Reason = None, dry_run: DryRun = False, a
         return await client.delete(f"/v1/rules/{meant}", seen)
 
     answer = ask_about("rule", rule_id, work)
-    show_edit(answer, dry_run=dry_run, as_json=as_json)
+    show_edit(answer, dry_run=dry_run)
 
 
-def _switch(rule_id: str, reason: str | None, *, active: bool, dry_run: bool, as_json: bool) -> None:
+def _switch(rule_id: str, reason: str | None, *, active: bool, dry_run: bool) -> None:
     body = {"active": active, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
-    _change(rule_id, body, None, as_json=as_json)
+    _change(rule_id, body, None)
 
 
-def _change(rule_id: str, body: Mapping[str, object], version: int | None, *, as_json: bool) -> None:
+def _change(rule_id: str, body: Mapping[str, object], version: int | None) -> None:
     async def work(client: Client, meant: UUID) -> tuple[Json, Json]:
         found = await client.get(f"/v1/rules/{meant}")
         before = found["rule"]
@@ -206,7 +203,7 @@ def _change(rule_id: str, body: Mapping[str, object], version: int | None, *, as
 
     before, answer = ask_about("rule", rule_id, work)
     changes = [{"before": before, "after": answer["rule"]}] if answer["fresh"] else []
-    show_edit(answer, changes, dry_run=bool(body["dry_run"]), as_json=as_json)
+    show_edit(answer, changes, dry_run=bool(body["dry_run"]))
 
 
 def _refuse_removed(rule: Json, history: Sequence[Json]) -> None:

@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from switchboard.cli.client import Client, ask
-from switchboard.cli.output import AsJson, Cursor, Json, one_line, out, print_json, show, show_page, table, when
+from switchboard.cli.output import Cursor, Json, one_line, out, print_json, show, show_page, table, wants_json, when
 from switchboard.cli.reading import read_object, rendered, write_document
 from switchboard.cli.rules.checks import print_outcomes
 from switchboard.cli.rules.options import DryRun, File, Reason, read_rules, reason_for
@@ -38,11 +38,10 @@ def versions(
     *,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 50,
     cursor: Cursor = None,
-    as_json: AsJson = False,
 ) -> None:
     """List the versions of the rules, the newest first: who, when, why."""
     if version is not None:
-        show(ask(lambda client: client.get(f"/v1/rules/versions/{version}")), _print_version, as_json=as_json)
+        show(ask(lambda client: client.get(f"/v1/rules/versions/{version}")), _print_version)
         return
     page = ask(lambda client: client.get("/v1/rules/versions", {"limit": limit, "cursor": cursor}))
     rows = (
@@ -50,7 +49,7 @@ def versions(
         for v in page["versions"]
     )
     names = ("version", "since", "by", "changed", "why")
-    show_page(page, table(*names, rows=rows, keep=names[:3]), "rules versions", as_json=as_json, limit=limit)
+    show_page(page, table(*names, rows=rows, keep=names[:3]), "rules versions", limit=limit)
 
 
 def _count(version: Json) -> str:
@@ -68,8 +67,6 @@ def _print_version(found: Json) -> None:
 def diff(
     first: Version,
     second: Annotated[int | None, typer.Argument(min=1, metavar="VERSION", help="By default the one in force.")] = None,
-    *,
-    as_json: AsJson = False,
 ) -> None:
     """Show the differences between two versions of the rules."""
 
@@ -80,7 +77,7 @@ def diff(
 
     found = ask(work)
     head = Text(f"from version {found['from']} to version {found['to']}:", style="bold")
-    show(found, head, _print_changes, as_json=as_json)
+    show(found, head, _print_changes)
 
 
 def _print_changes(found: Json) -> None:
@@ -99,14 +96,13 @@ def restore(
     expect: Expected = None,
     reason: Reason = None,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
     """Restore the rules of a version.
 
     This makes a new version: nothing of the history is lost.
     """
     body = {"version": version, "team_id": team, "expected_version": expect, "dry_run": dry_run}
-    _edit("/v1/rules/restore", body | {"reason": reason_for(reason, dry_run=dry_run)}, as_json=as_json)
+    _edit("/v1/rules/restore", body | {"reason": reason_for(reason, dry_run=dry_run)})
 
 
 def export(
@@ -116,7 +112,6 @@ def export(
     *,
     team: Annotated[str | None, typer.Option(help="Only this team.")] = None,
     version: Annotated[int | None, typer.Option(min=1, help="As of this version; by default the one in force.")] = None,
-    as_json: AsJson = False,
 ) -> None:
     """Write the rules to a file, or to stdout."""
     params = {"team_id": team, "version": version}
@@ -124,7 +119,7 @@ def export(
     if file is not None:
         write_document(file, document)
     count = sum(len(rules) for rules in document["teams"].values())
-    if as_json:
+    if wants_json():
         print_json(document if file is None else {"file": str(file), "version": document["version"], "rules": count})
     elif file is None:
         sys.stdout.write(rendered(document))
@@ -143,7 +138,6 @@ def import_rules(
     expect: Expected = None,
     reason: Reason = None,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
     """Replace the rules of the teams in FILE.
 
@@ -153,18 +147,18 @@ def import_rules(
     if tests is not None:
         body["tests"] = read_object(tests)
     body["reason"] = reason_for(reason, dry_run=dry_run)
-    _edit("/v1/rules/import", body, as_json=as_json)
+    _edit("/v1/rules/import", body)
 
 
-def _edit(path: str, body: Mapping[str, object], *, as_json: bool) -> None:
+def _edit(path: str, body: Mapping[str, object]) -> None:
     given = {name: value for name, value in body.items() if value is not None}
     try:
         answer = ask(lambda client: client.post(path, given, timeout=_LONG))
     except InvalidInput as error:
-        if error.code == "route_tests_failed" and error.details and not as_json:
+        if error.code == "route_tests_failed" and error.details and not wants_json():
             print_outcomes(error.details)
         raise
-    show_edit(answer, dry_run=bool(given["dry_run"]), as_json=as_json)
+    show_edit(answer, dry_run=bool(given["dry_run"]))
 
 
 COMMANDS: Final[tuple[tuple[str, Callable[..., None]], ...]] = (

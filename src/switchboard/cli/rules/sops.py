@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from switchboard.cli.client import Client, ask, part
-from switchboard.cli.output import AsJson, Json, details, one_of, show, table
+from switchboard.cli.output import Json, details, one_of, show, table
 from switchboard.cli.reading import read_object
 from switchboard.cli.rules.options import DryRun, File, Reason, reason_for
 from switchboard.cli.rules.views import rule_table, show_edit
@@ -23,21 +23,17 @@ _MOST: Final = 500
 
 
 @app.command("list")
-def list_sops(*, as_json: AsJson = False) -> None:
+def list_sops() -> None:
     """List the procedures that have rules here."""
     found = ask(lambda client: client.whole("/v1/sops", "sops"))
     rows = (
         (str(s["source"]).removeprefix("sop:"), s["rules"], s["active"], ", ".join(s["teams"])) for s in found["sops"]
     )
-    show(found, table("sop", "rules", "in force", "teams", rows=rows, keep=("sop",)), as_json=as_json)
+    show(found, table("sop", "rules", "in force", "teams", rows=rows, keep=("sop",)))
 
 
 @app.command("show")
-def show_sop(
-    name: Annotated[str, typer.Argument(help="The SOP's name.")],
-    *,
-    as_json: AsJson = False,
-) -> None:
+def show_sop(name: Annotated[str, typer.Argument(help="The SOP's name.")]) -> None:
     """Show one procedure with its rules."""
     source = f"sop:{name}"
 
@@ -51,11 +47,11 @@ def show_sop(
     sop = found["sop"]
     in_force = f"{sop['active']} of {sop['rules']} rules"
     about = details([("sop", sop["name"]), ("in force", in_force), ("teams", ", ".join(sop["teams"]))])
-    show(found, about, rule_table(found["rules"], sort=True), as_json=as_json)
+    show(found, about, rule_table(found["rules"], sort=True))
 
 
 @app.command("load")
-def load(file: File, *, reason: Reason = None, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+def load(file: File, *, reason: Reason = None, dry_run: DryRun = False) -> None:
     """Register the rules that the SOP in FILE needs.
 
     Load it again at any time: only what differs is changed.
@@ -66,7 +62,7 @@ def load(file: File, *, reason: Reason = None, dry_run: DryRun = False, as_json:
         raise InvalidInput(f"{file}: an SOP has a name: `name: …`", field="name")
     body = {"document": document, "reason": reason_for(reason, dry_run=dry_run), "dry_run": dry_run}
     answer = ask(lambda client: client.put(f"/v1/sops/{part(name.strip())}", body))
-    show_edit(answer, dry_run=dry_run, as_json=as_json)
+    show_edit(answer, dry_run=dry_run)
 
 
 @app.command("unload")
@@ -75,7 +71,6 @@ def unload(
     *,
     reason: Reason = None,
     dry_run: DryRun = False,
-    as_json: AsJson = False,
 ) -> None:
     """Disable all rules of an SOP.
 
@@ -83,4 +78,4 @@ def unload(
     """
     given = {"reason": reason_for(reason, dry_run=dry_run), "dry_run": str(dry_run).lower()}
     answer = ask(lambda client: client.delete(f"/v1/sops/{part(name)}", given))
-    show_edit(answer, dry_run=dry_run, as_json=as_json)
+    show_edit(answer, dry_run=dry_run)

@@ -199,10 +199,10 @@ def blast_lines(blast: Json | None, *, period: str = "of the last day", dry_run:
         yield Text(f"  … and {rest:,} more", style="dim")
 
 
-def show_edit(answer: Json, changes: Sequence[Json] | None = None, *, dry_run: bool, as_json: bool) -> None:
+def show_edit(answer: Json, changes: Sequence[Json] | None = None, *, dry_run: bool) -> None:
     """The answer to an edit; `changes`: those of the answer, if it does not tell them itself."""
     told = answer.get("changes", ()) if changes is None else changes
-    show(answer, lambda _: print_edit(answer, told, dry_run=dry_run), as_json=as_json)
+    show(answer, lambda _: print_edit(answer, told, dry_run=dry_run))
 
 
 def print_edit(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> None:
