@@ -21,7 +21,7 @@ from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
-from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.errors import Conflict
 from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
 from switchboard.lanes.faults import point
 from switchboard.lanes.kinds import WORK_POOL, Claim
@@ -204,8 +204,6 @@ class ReplyService:
     async def receipt(self, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record what the platform said. Raises NotFound, and Conflict when the lease has run out or was never held."""
         reply = await store.get_reply(self._database, outbox_id)
-        if reply is None:
-            raise NotFound(f"there is no reply {outbox_id}")
         if receipt.outcome in {"retryable", "later"}:
             receipt = replace(receipt, delay=max(receipt.delay, backoff(reply.attempts or 1, jitter=random.random())))
         state = await store.settle_send(self._database, None, reply.lane, lease, reply.seq, receipt)
@@ -229,8 +227,6 @@ class ReplyService:
     async def resend(self, outbox_id: UUID) -> None:
         """Send again what was not sent, or may not have been. Raises NotFound, Conflict."""
         reply = await store.get_reply(self._database, outbox_id)
-        if reply is None:
-            raise NotFound(f"there is no reply {outbox_id}")
         if not await store.resend(self._database, outbox_id):
             raise Conflict(f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again")
         self._notifier.notify(WORK)  # a worker posts it, if the endpoint has a callback

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from switchboard.core.storable import storable_or_none
+from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import Item, LaneKey, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
 from switchboard.domain.routing import TeamId, Unrouted
@@ -84,9 +85,12 @@ async def load_send(database: Database, item: Item) -> OutboxRow | None:
     return _reply(await database.row(query("outbox.by_item"), item.lane, item.seq))
 
 
-async def get_reply(database: Database, outbox_id: UUID) -> OutboxRow | None:
-    """One reply by its id."""
-    return _reply(await database.row(query("outbox.by_id"), outbox_id))
+async def get_reply(database: Database, outbox_id: UUID) -> OutboxRow:
+    """One reply by its id. Raises NotFound."""
+    reply = _reply(await database.row(query("outbox.by_id"), outbox_id))
+    if reply is None:
+        raise NotFound(f"there is no reply {outbox_id}")
+    return reply
 
 
 async def settle_send(

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from switchboard.app.access import Access, Principal, owns_endpoint
+from switchboard.app.access import Access, Principal
+from switchboard.app.messages.connectors import own_reply
 from switchboard.app.settings import Settings
 from switchboard.core.blobs import StoredBlob, blob_of
 from switchboard.domain.errors import BlobQuota, NotFound
 from switchboard.store import blobs as store
-from switchboard.store import outbox
 from switchboard.store.blobs import BlobUsage, PieceStore
 from switchboard.store.database import Database
 from switchboard.store.files import Maker, all_may_take, blob_of_link, enter_made, maker_of_link
@@ -121,11 +121,7 @@ class BlobService:
 
         Raises NotFound, also for the reply of another endpoint.
         """
-        reply = await outbox.get_reply(self._database, outbox_id)
-        if reply is None:
-            raise NotFound(f"there is no reply {outbox_id}")
-        if not owns_endpoint(caller, reply.channel, reply.endpoint):
-            raise await self._access.hide(caller, "outbox", f"reply {outbox_id}")
+        reply = await own_reply(self._database, self._access, caller, outbox_id)
         if not 0 <= n < len(reply.files):
             raise NotFound(f"reply {outbox_id} has {len(reply.files)} files, counted from 0")
         file = reply.files[n]

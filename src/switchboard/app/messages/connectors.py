@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from switchboard.app.access import Access, Principal, owns_endpoint
-from switchboard.domain.errors import Conflict, NotFound
+from switchboard.domain.errors import Conflict
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState, ReplyFile
 from switchboard.journey.reply import PullRequest, ReplyService
@@ -89,7 +89,7 @@ class ConnectorService:
 
     async def receive(self, caller: Principal, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record what the platform said. Raises NotFound (also for another endpoint's reply), Conflict."""
-        await self._own(caller, outbox_id)
+        await own_reply(self._database, self._access, caller, outbox_id)
         if lease <= 0:
             raise Conflict(f"the lease {lease} of reply {outbox_id} is not held")
         return await self._replies.receipt(outbox_id, lease, receipt)
@@ -101,15 +101,8 @@ class ConnectorService:
 
         Raises NotFound (also for another endpoint's reply), Conflict.
         """
-        return await self._replies.part(await self._own(caller, outbox_id), lease, part, account_lease)
-
-    async def _own(self, caller: Principal, outbox_id: UUID) -> OutboxRow:
-        reply = await outbox.get_reply(self._database, outbox_id)
-        if reply is None:
-            raise NotFound(f"there is no reply {outbox_id}")
-        if not owns_endpoint(caller, reply.channel, reply.endpoint):
-            raise await self._access.hide(caller, "outbox", f"reply {outbox_id}")
-        return reply
+        reply = await own_reply(self._database, self._access, caller, outbox_id)
+        return await self._replies.part(reply, lease, part, account_lease)
 
     async def resend(self, outbox_id: UUID) -> None:
         """Send again what was not sent, or may not have been. Raises NotFound, Conflict."""
@@ -119,6 +112,14 @@ class ConnectorService:
         """Keep the newest heartbeat of the caller's endpoint. Raises Forbidden, TooManyInstances."""
         await self._access.check_endpoint(caller, "heartbeat", beat.channel, beat.endpoint)
         await connectors.heartbeat(self._database, beat)
+
+
+async def own_reply(database: Database, access: Access, caller: Principal, outbox_id: UUID) -> OutboxRow:
+    """The reply, if it is of an endpoint of the caller. Raises NotFound."""
+    reply = await outbox.get_reply(database, outbox_id)
+    if not owns_endpoint(caller, reply.channel, reply.endpoint):
+        raise await access.hide(caller, "outbox", f"reply {outbox_id}")
+    return reply
 
 
 def _leased(row: LeasedRow) -> LeasedReply:

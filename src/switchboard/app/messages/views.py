@@ -363,8 +363,6 @@ class Views:
     async def reply(self, outbox_id: UUID) -> ReplyDetail:
         """One reply. Raises NotFound."""
         row = await outbox.get_reply(self._database, outbox_id)
-        if row is None:
-            raise NotFound(f"there is no reply {outbox_id}")
         known = {name: getattr(row, name) for name in OutboxRow.__slots__}
         receipts = await outbox.list_receipts(self._database, row.request_id)
         own = [one for one in receipts if one["outbox_id"] == outbox_id]
