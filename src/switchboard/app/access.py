@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ from uuid import UUID
 
 import structlog
 
-from switchboard.app.ownership import read_ours, require_ours
+from switchboard.app.ownership import read_ours, require_ours, write_private
 from switchboard.app.settings import ADDRESS_FILE, OPERATOR_FILE
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -335,7 +334,7 @@ async def ensure_operator_token(database: Database, data_dir: Path) -> None:
         if secret is not None and await _still_good(database, secret):
             return
         issued = await _issue_operator(database)
-        _write(file, issued.secret)
+        write_private(file, f"{issued.secret}\n")
     except OSError as error:
         raise ConfigurationError(
             f"the operator's token cannot be stored in {file}: {error}; make the directory writable, or set data_dir"
@@ -373,16 +372,4 @@ def _kept(file: Path) -> str | None:
 
 def remember_address(data_dir: Path, url: str) -> None:
     """Note for the command line that the operator's token may go to this address."""
-    _write(data_dir / ADDRESS_FILE, url)
-
-
-def _write(file: Path, line: str) -> None:
-    """Whole or not at all: a reader never sees half of it, nor a moment in which others may read it."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as out:
-        out.write(f"{line}\n")
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
+    write_private(data_dir / ADDRESS_FILE, f"{url}\n")

@@ -1,4 +1,4 @@
-"""Which files are trusted: our own and root's, unless others may write to them.
+"""Which files are trusted: our own and root's, unless others may write to them. And how a file becomes our own alone.
 
 Called for settings and team files (`settings.py`, `rules/seed.py`) and for the data directory (`database.py`,
 `access.py`, the command line's `client.py`): who can write any of these can run programs as the user who starts
@@ -36,6 +36,21 @@ def read_ours(file: Path) -> str:
     with file.open(encoding="utf-8") as opened:
         _check(file, os.fstat(opened.fileno()))
         return opened.read()
+
+
+def write_private(file: Path, text: str) -> None:
+    """Put a file that only we may read in its place. Raises OSError.
+
+    Whole or not at all: a reader never sees half of it, nor is there a moment in which others may read it.
+    """
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    draft.replace(file)
 
 
 def _check(path: Path, status: os.stat_result) -> None:

@@ -19,7 +19,7 @@ import typer
 from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from switchboard.cli.channels.tokens import write_private
+from switchboard.app.ownership import write_private
 from switchboard.cli.output import errors
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
 from switchboard.core.problems import wrong

@@ -10,13 +10,13 @@ import asyncio
 import fcntl
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import httpx2
 
-from switchboard.app.ownership import read_ours
+from switchboard.app.ownership import read_ours, write_private
 from switchboard.app.settings import Settings
 from switchboard.cli.client import Client, ServerPlace, find_server, http_client, open_client, part
 from switchboard.cli.output import Json, NoServer
@@ -100,17 +100,6 @@ class AccountToken:
 def token_file(settings: Settings, account: str) -> Path:
     """Where the token of an account is kept."""
     return settings.data_dir / "connectors" / f"{account}.token"
-
-
-def write_private(file: Path, text: str) -> None:
-    """Put a file that only we may read in its place, whole or not at all. Raises OSError."""
-    new = file.with_name(f".{file.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        new.unlink()
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as out:
-        out.write(text)
-    new.replace(file)
 
 
 async def _has_token(client: Client, name: str, bound: Json) -> bool:

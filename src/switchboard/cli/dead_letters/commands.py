@@ -153,19 +153,14 @@ def handle(  # noqa: PLR0913 - the options of a command
     wanted = _wanted(
         ids, everything, team_id=team, category=category, channel=channel, system_id=system, since=since, until=until
     )
-    said = {"resolution": _resolution_for(resolution, dry_run=dry_run)}
+    asked = ("How was it resolved?", "say how it was resolved", "--resolution")
+    said = {"resolution": said_or_asked(resolution, *asked, dry_run=dry_run)}
     if ids and len(ids) == 1 and not dry_run:
         answer = _settle(ids[0], "handle", said)
         closed = answer["dead_letter"]["dead_letter_id"]
         show(answer, f"{closed} {'was already closed' if answer['already'] else 'is closed'}")
         return
     _many(_Many({"filter": wanted, "action": "handle", **said}, "Close", "closed", dry_run, yes or bool(ids)))
-
-
-def _resolution_for(given: str | None, *, dry_run: bool) -> str:
-    if given is None and dry_run:
-        return "dry run"
-    return said_or_asked(given, "How was it resolved?", "say how it was resolved", "--resolution")
 
 
 def _settle(given: str, action: str, said: JsonMapping) -> Json:

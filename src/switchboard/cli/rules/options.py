@@ -28,13 +28,16 @@ File = Annotated[Path, typer.Argument(help="JSON or YAML; - is stdin.", metavar=
 
 def reason_for(given: str | None, *, dry_run: bool = False) -> str:
     """The reason as given, else as asked for on a terminal. Usage error without a terminal."""
+    return said_or_asked(given, "Reason for the change?", "a reason is required", "--reason", dry_run=dry_run)
+
+
+def said_or_asked(given: str | None, question: str, rule: str, option: str, *, dry_run: bool) -> str:
+    """A sentence that stays on record: as given, else asked for on a terminal. Usage error where there is none.
+
+    Where nothing is written, none is needed.
+    """
     if given is None and dry_run:
         return "dry run"
-    return said_or_asked(given, "Reason for the change?", "a reason is required", "--reason")
-
-
-def said_or_asked(given: str | None, question: str, rule: str, option: str) -> str:
-    """A sentence that stays on record: as given, else asked for on a terminal. Usage error where there is none."""
     if given is None and sys.stdin.isatty() and sys.stderr.isatty():
         given = str(typer.prompt(question, prompt_suffix=" ", err=True))
     if given is None or not given.strip():
