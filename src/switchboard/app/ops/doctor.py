@@ -95,6 +95,18 @@ class CheckResult:
     remedy: str = ""
 
 
+def _ok(name: str, detail: str) -> CheckResult:
+    return CheckResult(name, "ok", detail)
+
+
+def _warning(name: str, detail: str, remedy: str) -> CheckResult:
+    return CheckResult(name, "warning", detail, remedy)
+
+
+def _error(name: str, detail: str, remedy: str) -> CheckResult:
+    return CheckResult(name, "error", detail, remedy)
+
+
 def check_machine(settings: Settings) -> list[CheckResult]:
     """What can be seen without the database: Python, settings, models, data directory, token file."""
     place = settings.data_dir
@@ -107,21 +119,21 @@ async def check_sandbox(settings: Settings) -> CheckResult:
     sandbox = Sandbox(sandbox_rules(settings))
     if lacking := await sandbox.lacking():
         remedy = "without it no model is offered execute_command and bash; see docs/tools.md#commands"
-        return CheckResult("sandbox", "warning", f"off: {lacking}", remedy)
-    return CheckResult("sandbox", "ok", f"bubblewrap; {sandbox.limits}")
+        return _warning("sandbox", f"off: {lacking}", remedy)
+    return _ok("sandbox", f"bubblewrap; {sandbox.limits}")
 
 
 def _python() -> CheckResult:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] >= _OLDEST_PYTHON:
-        return CheckResult("python", "ok", version)
-    return CheckResult("python", "error", f"{version} is too old", "install Python 3.11 or newer")
+        return _ok("python", version)
+    return _error("python", f"{version} is too old", "install Python 3.11 or newer")
 
 
 def _settings() -> CheckResult:
     file = Path(FILE_NAME)
     where = str(file.absolute()) if file.is_file() else f"no {FILE_NAME} here, so defaults and the environment"
-    return CheckResult("settings", "ok", where)
+    return _ok("settings", where)
 
 
 def _team_files(settings: Settings) -> list[CheckResult]:
@@ -129,19 +141,15 @@ def _team_files(settings: Settings) -> list[CheckResult]:
     seed = _seed(settings)
     if isinstance(seed, str):
         problems = seed.splitlines()[:_MANY]
-        return [
-            CheckResult("team files", "error", one, "correct it: `switchboard up` does not start") for one in problems
-        ]
-    return (
-        [] if seed is None else [CheckResult("team files", "ok", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
-    )
+        return [_error("team files", one, "correct it: `switchboard up` does not start") for one in problems]
+    return [] if seed is None else [_ok("team files", f"{_many(len(seed.teams), 'team')} in {seed.origin}")]
 
 
 def _accounts(settings: Settings) -> list[CheckResult]:
     """Accounts of channels: wrong files, unknown channels, secrets that cannot be read, mail nobody vouches for."""
     files = sorted(settings.channels_dir.glob("*.toml"))
     found = [finding for file in files if (finding := _account(file) or _mailbox(file, settings)) is not None]
-    good = CheckResult("accounts", "ok", f"{_many(len(files), 'account')} in {settings.channels_dir}")
+    good = _ok("accounts", f"{_many(len(files), 'account')} in {settings.channels_dir}")
     return found[:_MANY] or ([good] if files else [])
 
 
@@ -150,9 +158,9 @@ def _account(file: Path) -> CheckResult | None:
         configured(file, read_ours)
     except ConfigurationError as error:
         remedy = "correct it: `switchboard up` notices; until then it connects this account as it was, or not at all"
-        return CheckResult("account", "error", error.message, remedy)
+        return _error("account", error.message, remedy)
     if pause_file(file).exists():
-        return CheckResult("account", "warning", f"{file.stem} is paused", f"switchboard channels resume {file.stem}")
+        return _warning("account", f"{file.stem} is paused", f"switchboard channels resume {file.stem}")
     return None
 
 
@@ -169,7 +177,7 @@ def _mailbox(file: Path, settings: Settings) -> CheckResult | None:
         f"name the server with which Authentication-Results of your mails begins, in {FILE_NAME}, and restart: "
         f'[email.trusted_servers] "{address}" = ["mx.example.org"]'
     )
-    return CheckResult("account", "warning", detail, remedy)
+    return _warning("account", detail, remedy)
 
 
 def _seed(settings: Settings) -> Seed | str | None:
@@ -185,22 +193,19 @@ def _models(settings: Settings) -> list[CheckResult]:
     found = [(model, flaw(model.spec)) for model in settings.models]
     asked = settings.classify.models
     remedy = "fix it where the workers run, then: switchboard models test"
-    lacking = [CheckResult(f"model {model.name}", "warning", why, remedy) for model, why in found if why is not None]
+    lacking = [_warning(f"model {model.name}", why, remedy) for model, why in found if why is not None]
     whole = sum(why is None for _, why in found)
     order = f"in order of preference: {', '.join(asked)}" if asked else "none of them classifies messages"
-    good = [CheckResult("models", "ok", f"{_many(whole, 'model')}; {order}")]
+    good = [_ok("models", f"{_many(whole, 'model')}; {order}")]
     return (good if whole else []) + lacking
 
 
 def _data_dir(directory: Path) -> CheckResult:
     if not directory.exists():
-        return CheckResult(
-            "data directory", "warning", f"{directory} does not exist yet", "`switchboard up` creates it"
-        )
+        return _warning("data directory", f"{directory} does not exist yet", "`switchboard up` creates it")
     if not directory.is_dir() or not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
-        return CheckResult(
+        return _error(
             "data directory",
-            "error",
             f"no permission to write to {directory}",
             f"change its owner: chown {os.geteuid()} {directory}",
         )
@@ -208,8 +213,8 @@ def _data_dir(directory: Path) -> CheckResult:
         require_ours(directory)
     except ConfigurationError as error:
         detail, _, remedy = error.message.rpartition("; ")
-        return CheckResult("data directory", "error", detail, remedy)
-    return CheckResult("data directory", "ok", str(directory))
+        return _error("data directory", detail, remedy)
+    return _ok("data directory", str(directory))
 
 
 def _token_file(data_dir: Path) -> CheckResult:
@@ -218,24 +223,18 @@ def _token_file(data_dir: Path) -> CheckResult:
         mode = stat.S_IMODE(file.stat().st_mode)
         file.open().close()
     except FileNotFoundError:
-        return CheckResult(
-            "operator's token", "warning", f"{file} does not exist yet", "`switchboard up` or `serve` creates it"
-        )
+        return _warning("operator's token", f"{file} does not exist yet", "`switchboard up` or `serve` creates it")
     except OSError as error:
-        return CheckResult(
-            "operator's token",
-            "error",
-            f"{file} cannot be read: {error.strerror}",
-            "run as the user who runs the server",
+        return _error(
+            "operator's token", f"{file} cannot be read: {error.strerror}", "run as the user who runs the server"
         )
     if mode & 0o077:
-        return CheckResult(
+        return _error(
             "operator's token",
-            "error",
             f"{file} has mode {mode:04o}: other users can read it",
             f"chmod 600 {file}, then revoke the token",
         )
-    return CheckResult("operator's token", "ok", f"{file} (mode {mode:04o})")
+    return _ok("operator's token", f"{file} (mode {mode:04o})")
 
 
 async def check_database(settings: Settings, told: Told | None = None) -> list[CheckResult]:
@@ -247,7 +246,7 @@ async def check_database(settings: Settings, told: Told | None = None) -> list[C
         async with existing_database(settings) as database:
             return [finding async for finding in _look(database, settings, told)]
     except (SwitchboardError, OSError, asyncpg.PostgresError) as error:
-        return [CheckResult("database", "error", str(error), "start it, or correct database_url or data_dir")]
+        return [_error("database", str(error), "start it, or correct database_url or data_dir")]
 
 
 async def _look(database: Database, settings: Settings, told: Told | None) -> AsyncIterator[CheckResult]:
@@ -282,53 +281,46 @@ async def _pooler(settings: Settings) -> CheckResult:
     try:
         database = await connect_pooled(settings)
     except SwitchboardError as error:
-        return CheckResult("pooler", "error", str(error), "correct database_url or the pooler, see docs/operations.md")
+        return _error("pooler", str(error), "correct database_url or the pooler, see docs/operations.md")
     await database.close()
-    return CheckResult("pooler", "ok", "it follows prepared statements and has the settings of our role")
+    return _ok("pooler", "it follows prepared statements and has the settings of our role")
 
 
 async def _server(database: Database) -> list[CheckResult]:
     facts = await server_facts(database)
-    found = [CheckResult("database", "ok", f"PostgreSQL {facts.version}")]
+    found = [_ok("database", f"PostgreSQL {facts.version}")]
     off = [name for name in ("fsync", "synchronous_commit", "full_page_writes") if getattr(facts, name) == "off"]
     if off:
         remedy = "; ".join(f"alter system set {name} = on" for name in off) + "; then reload PostgreSQL"
-        found.append(
-            CheckResult("durability", "error", f"{', '.join(off)} off: a crash may lose what was acknowledged", remedy)
-        )
+        found.append(_error("durability", f"{', '.join(off)} off: a crash may lose what was acknowledged", remedy))
     else:
-        found.append(CheckResult("durability", "ok", "fsync, synchronous_commit and full_page_writes are on"))
+        found.append(_ok("durability", "fsync, synchronous_commit and full_page_writes are on"))
     skew = (await DatabaseClock().measure(database)).total_seconds()
     if abs(skew) > MAX_SKEW:
-        found.append(
-            CheckResult("clock", "error", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP")
-        )
+        found.append(_error("clock", f"the database's clock differs by {skew:+.1f} s", "synchronise both with NTP"))
     else:
-        found.append(CheckResult("clock", "ok", f"{skew:+.3f} s between the database and this machine"))
+        found.append(_ok("clock", f"{skew:+.3f} s between the database and this machine"))
     return found
 
 
 async def _schema(database: Database) -> CheckResult:
     at, newest = (await schema_facts(database)).migration, migrations()[-1].number
     if at == newest:
-        return CheckResult("schema", "ok", f"version {at}")
+        return _ok("schema", f"version {at}")
     if at > newest:
-        return CheckResult(
-            "schema", "error", f"version {at}, this release knows only {newest}", "install the newer release"
-        )
-    return CheckResult("schema", "error", f"version {at}, this release needs {newest}", "switchboard db migrate")
+        return _error("schema", f"version {at}, this release knows only {newest}", "install the newer release")
+    return _error("schema", f"version {at}, this release needs {newest}", "switchboard db migrate")
 
 
 async def _partitions(database: Database, _: Settings) -> list[CheckResult]:
     """Without the partition of its month a message is refused: fewer than one month ahead is an alarm."""
     missing = await partitions.missing_partitions(database)
     if not missing:
-        return [CheckResult("partitions", "ok", "for at least one month ahead")]
+        return [_ok("partitions", "for at least one month ahead")]
     some = ", ".join(missing[:_MANY])
     return [
-        CheckResult(
+        _error(
             "partitions",
-            "error",
             f"not made yet: {some}; messages of these months would be refused",
             "switchboard db migrate makes them; then look in the log of the worker why it did not",
         )
@@ -361,9 +353,9 @@ async def _teams(database: Database, settings: Settings) -> list[CheckResult]:
     problems += _engines_missing(member.engine for team in stored.teams for member in team.members)
     remedy = "fix the team files (teams_dir) or the rule named"
     if problems:
-        return [CheckResult("teams", "error", problem, remedy) for problem in problems[:_MANY]]
+        return [_error("teams", problem, remedy) for problem in problems[:_MANY]]
     counted = f"{_many(len(stored.teams), 'team')}, {_many(rules, 'rule')}"
-    good = CheckResult("teams", "ok", f"{counted}; version {stored.version} of the rules")
+    good = _ok("teams", f"{counted}; version {stored.version} of the rules")
     return [good, *_handlers(stored.teams, settings)]
 
 
@@ -381,7 +373,7 @@ def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[CheckResult
     unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None))
     for code, (what, remedy) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
-            yield CheckResult("System4", "warning", f"{', '.join(named[:_MANY])}: {what}", remedy)
+            yield _warning("System4", f"{', '.join(named[:_MANY])}: {what}", remedy)
 
 
 def _rule_problems(rules: Iterable[Rule], teams: Teams, channels: Channels) -> Iterator[str]:
@@ -401,20 +393,20 @@ def _engines_missing(used: Iterator[str]) -> list[str]:
 def _refused_today(stood: DayTotals) -> Iterator[CheckResult]:
     if stood.refused:
         remedy = "raise the limit in [spending], or wait for the next day (UTC)"
-        yield CheckResult("refused today", "warning", f"{stood.refused} calls prevented today by a daily limit", remedy)
+        yield _warning("refused today", f"{stood.refused} calls prevented today by a daily limit", remedy)
     if stood.senders_refused:
         detail = f"{stood.senders_refused} calls prevented today by limits per sender"
         remedy = (
             "see who writes so much: switchboard messages list; or raise the limits per sender in [classify] and [turn]"
         )
-        yield CheckResult("senders refused today", "warning", detail, remedy)
+        yield _warning("senders refused today", detail, remedy)
 
 
 async def _maintenance(database: Database, _: Settings) -> list[CheckResult]:
     """Tasks of workers whose last run failed; each is run again when it is due."""
     remedy = "look in the log of the workers for `maintenance failed`"
     return [
-        CheckResult("maintenance", "warning", f"{one.name} failed at {one.at:%Y-%m-%d %H:%M} UTC: {one.error}", remedy)
+        _warning("maintenance", f"{one.name} failed at {one.at:%Y-%m-%d %H:%M} UTC: {one.error}", remedy)
         for one in await schedule.failed(database)
     ]
 
@@ -426,9 +418,7 @@ async def _classifying(database: Database, settings: Settings) -> list[CheckResu
         asking = [team.team_id for team in stored.teams if team.classify]
     if asking and not settings.classify.models:
         detail = f"{', '.join(asking[:_MANY])}: these teams use a model, but none is configured"
-        found.append(
-            CheckResult("classification", "warning", detail, "name models in classify.models, see docs/models.md")
-        )
+        found.append(_warning("classification", detail, "name models in classify.models, see docs/models.md"))
     stood = await standing(settings, database)
     found += [_cap(cap) for cap in stood.caps if cap.reached]
     found += _refused_today(stood)
@@ -439,12 +429,12 @@ async def _classifying(database: Database, settings: Settings) -> list[CheckResu
 def _paused(refused: RefusedKey) -> CheckResult:
     detail = f"{refused.model}, since {refused.at:%Y-%m-%d %H:%M} UTC: its provider refuses its key: {refused.why}"
     remedy = f"renew the key and restart the workers; if it is valid again: switchboard models test {refused.model}"
-    return CheckResult("model paused", "warning", detail, remedy)
+    return _warning("model paused", detail, remedy)
 
 
 def _in_cooldown(cooldown: Cooldown) -> CheckResult:
     detail = f"{cooldown.model}, until {cooldown.until:%H:%M:%S} UTC: {cooldown.why}"
-    return CheckResult("model in cooldown", "warning", detail, "test it: switchboard models test")
+    return _warning("model in cooldown", detail, "test it: switchboard models test")
 
 
 def _cap(cap: CapView) -> CheckResult:
@@ -452,9 +442,7 @@ def _cap(cap: CapView) -> CheckResult:
     newcomers = cap.name == "newcomer_tokens_per_day"
     group, whose = ("classify", " for senders who are new today") if newcomers else ("spending", "")
     detail = f"{cap.spent} {unit} of {cap.cap} are spent: no model is used{whose} until tomorrow (UTC)"
-    return CheckResult(
-        f"{group}.{name}", "warning", detail, "raise the limit, or see what used it up: switchboard models usage"
-    )
+    return _warning(f"{group}.{name}", detail, "raise the limit, or see what used it up: switchboard models usage")
 
 
 async def _mcp_servers(database: Database, settings: Settings) -> list[CheckResult]:
@@ -464,7 +452,7 @@ async def _mcp_servers(database: Database, settings: Settings) -> list[CheckResu
     if (size := sum(look.size for look in looks)) > MOST_SCHEMAS:
         detail = f"the tools of all together have {size} bytes of schemas, and in a turn is room for {MOST_SCHEMAS}"
         remedy = "name those that a butler needs in its option tools, or set off = true"
-        found.append(CheckResult("MCP servers", "warning", detail, remedy))
+        found.append(_warning("MCP servers", detail, remedy))
     return found
 
 
@@ -472,15 +460,15 @@ def _mcp_server(look: McpServerCheck) -> Iterator[CheckResult]:
     name = f"MCP server {look.server}"
     if look.problem is not None:
         remedy = "correct it in [[mcp_servers]]; butlers answer without its tools"
-        yield CheckResult(name, "warning", look.problem, remedy)
+        yield _warning(name, look.problem, remedy)
         return
-    yield CheckResult(name, "ok", f"{_many(look.tools, 'tool')}")
+    yield _ok(name, f"{_many(look.tools, 'tool')}")
     if look.waiting:
         detail = f"new or changed, and not offered: {', '.join(look.waiting[:_MANY])}"
         remedy = f"switchboard mcp show {look.server}, then switchboard mcp accept {look.server}"
-        yield CheckResult(name, "warning", detail, remedy)
+        yield _warning(name, detail, remedy)
     for tool, why in list(look.left_out.items())[:_MANY]:
-        yield CheckResult(name, "warning", f"{tool} is not offered: {why}", "see docs/tools.md")
+        yield _warning(name, f"{tool} is not offered: {why}", "see docs/tools.md")
 
 
 async def _remote(database: Database, settings: Settings) -> list[CheckResult]:
@@ -492,14 +480,12 @@ async def _remote(database: Database, settings: Settings) -> list[CheckResult]:
 def _silent(one: RemoteAgent) -> CheckResult:
     if one.by:
         remedy = f"switchboard agents release {one.system_id}, to return it to service"
-        return CheckResult("remote butler", "warning", f"{one.system_id} is quarantined: {one.why}", remedy)
+        return _warning("remote butler", f"{one.system_id} is quarantined: {one.why}", remedy)
     seen = "never seen" if one.last_seen_at is None else f"last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}"
     remedy = "start it and check that its heartbeats arrive; meanwhile no model chooses it"
     if one.away:
-        return CheckResult("remote butler", "error", f"{one.system_id} is quarantined: {seen}", remedy)
-    return CheckResult(
-        "remote butler", "warning", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent"
-    )
+        return _error("remote butler", f"{one.system_id} is quarantined: {seen}", remedy)
+    return _warning("remote butler", f"{one.system_id} is stale: {seen}", "it will be quarantined if it stays silent")
 
 
 async def _connectors(database: Database, settings: Settings) -> list[CheckResult]:
@@ -526,7 +512,7 @@ def _paused_endpoints(settings: Settings) -> set[str | None]:
 def _away(one: Connector, account: str, missed: str) -> CheckResult:
     how = "stopped" if one.state == "stopped" else one.liveness
     detail = f"{account} is {how}: last seen {one.last_seen_at:%Y-%m-%d %H:%M:%S %Z}{missed}"
-    return CheckResult("connector", "warning", detail, "start it, and see its log")
+    return _warning("connector", detail, "start it, and see its log")
 
 
 def _connector(one: Connector, waiting: WaitingReplies | None) -> CheckResult | None:
@@ -537,30 +523,26 @@ def _connector(one: Connector, waiting: WaitingReplies | None) -> CheckResult | 
         gone = not waiting and datetime.now(UTC) - one.last_seen_at > _GONE
         return None if gone else _away(one, account, missed)
     if one.state != "healthy":
-        return CheckResult("connector", "warning", f"{account} reports {one.state}: {said}{missed}", "see its log")
+        return _warning("connector", f"{account} reports {one.state}: {said}{missed}", "see its log")
     if (one.lag_s or 0.0) <= _BEHIND_S:
         return None
     detail = f"{account} is {one.lag_s or 0:.0f} s behind its platform{missed}"
-    return CheckResult("connector", "warning", detail, "see `switchboard channels show`, and the log of the server")
+    return _warning("connector", detail, "see `switchboard channels show`, and the log of the server")
 
 
 def _no_connector(waiting: WaitingReplies) -> CheckResult:
     since = f"since {waiting.since:%Y-%m-%d %H:%M:%S %Z}"
     account = f"{waiting.channel}/{waiting.endpoint}"
     detail = f"{account}: {_many_replies(waiting.replies)} waiting {since}, and no connector has ever reported there"
-    return CheckResult(
-        "connector", "warning", detail, "start its connector; it should send heartbeats, see docs/connectors.md"
-    )
+    return _warning("connector", detail, "start its connector; it should send heartbeats, see docs/connectors.md")
 
 
 async def _processes(database: Database, _: Settings) -> list[CheckResult]:
     workers, servers = [await processes.list_processes(database, role) for role in ("worker", "server")]
     lost = "none is alive: messages are accepted, but not answered"
     return [
-        _alive(workers, CheckResult("workers", "error", lost, "switchboard up, or switchboard work")),
-        _alive(
-            servers, CheckResult("servers", "warning", "none is registered", "switchboard up, or switchboard serve")
-        ),
+        _alive(workers, _error("workers", lost, "switchboard up, or switchboard work")),
+        _alive(servers, _warning("servers", "none is registered", "switchboard up, or switchboard serve")),
     ]
 
 
@@ -571,9 +553,9 @@ async def _calls(database: Database, settings: Settings) -> list[CheckResult]:
     problems += [("butlers", problem) for problem in await _butler_problems(database, settings)]
     if any(worker.alive for worker in workers):
         remedy = "this is how it looks from here; check it on the machines of the workers"
-        return [CheckResult(name, "warning", problem, remedy) for name, problem in problems[:_MANY]]
+        return [_warning(name, problem, remedy) for name, problem in problems[:_MANY]]
     remedy = "correct it: without it workers do not start, or messages become dead letters"
-    return [CheckResult(name, "error", problem, remedy) for name, problem in problems[:_MANY]]
+    return [_error(name, problem, remedy) for name, problem in problems[:_MANY]]
 
 
 def _webhook_problems(settings: Settings) -> list[str]:
@@ -609,7 +591,7 @@ def _alive(registered: Sequence[RunningProcess], none: CheckResult) -> CheckResu
     """How many live, and their releases: during an upgrade there are several."""
     alive = [process for process in registered if process.alive]
     releases = ", ".join(sorted({process.version for process in alive}))
-    return CheckResult(none.name, "ok", f"{len(alive)} alive ({releases})") if alive else none
+    return _ok(none.name, f"{len(alive)} alive ({releases})") if alive else none
 
 
 async def _books(database: Database, _: Settings) -> list[CheckResult]:
@@ -619,9 +601,7 @@ async def _books(database: Database, _: Settings) -> list[CheckResult]:
     if checkup.past is not None:
         found += await _findings(database, checkup.past.books, f"on {checkup.past.day}")
     remedy = "switchboard doctor --full, to see what contradicts itself"
-    return found + [
-        CheckResult(f"books of {day}", "error", "they do not balance", remedy) for day in checkup.unbalanced
-    ]
+    return found + [_error(f"books of {day}", "they do not balance", remedy) for day in checkup.unbalanced]
 
 
 async def _all_books(told: Told, database: Database, _: Settings) -> list[CheckResult]:
@@ -640,9 +620,7 @@ async def _balancing(database: Database, _: Settings) -> list[CheckResult]:
     if not kept.stale:
         return []
     since = "never" if kept.at is None else f"last at {kept.at:%Y-%m-%d %H:%M:%S %Z}"
-    return [
-        CheckResult("balance", "warning", f"no worker balances the books: {since}", "see whether a worker is running")
-    ]
+    return [_warning("balance", f"no worker balances the books: {since}", "see whether a worker is running")]
 
 
 async def _findings(database: Database, books: Books, when: str) -> list[CheckResult]:
@@ -651,7 +629,7 @@ async def _findings(database: Database, books: Books, when: str) -> list[CheckRe
     problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
     found = [_balanced("messages", books.messages, when), _balanced("targets", books.targets, when)]
     remedy = "keep a backup (switchboard db backup), then report this with the output of `switchboard explain ID`"
-    return found + [CheckResult("books", "error", problem, remedy) for problem in problems[:_MANY]]
+    return found + [_error("books", problem, remedy) for problem in problems[:_MANY]]
 
 
 def _balanced(what: str, balance: Balance, when: str) -> CheckResult:
@@ -660,24 +638,22 @@ def _balanced(what: str, balance: Balance, when: str) -> CheckResult:
     names += ("history",) if b.history else ()
     became = " + ".join(f"{getattr(b, name)} {name.replace('_', ' ')}" for name in names)
     if b.difference == 0:
-        return CheckResult(f"books: {what}", "ok", f"{b.accepted} accepted = {became}, {when}")
+        return _ok(f"books: {what}", f"{b.accepted} accepted = {became}, {when}")
     remedy = "restore an earlier backup, or report this: nothing must ever be missing"
-    return CheckResult(
-        f"books: {what}", "error", f"{b.accepted} accepted {when}, but {became}: {b.difference:+d}", remedy
-    )
+    return _error(f"books: {what}", f"{b.accepted} accepted {when}, but {became}: {b.difference:+d}", remedy)
 
 
 async def _waiting(database: Database, _: Settings) -> list[CheckResult]:
     """What waits for a person: no fault of the installation, but nobody should have to stumble on it."""
     found = [
-        CheckResult("paused lane", "warning", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
+        _warning("paused lane", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
         for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]
     ]
     for state, count in (await outbox.count_unsent(database)).items():
         remedy = f"switchboard outbox list --state {state}, then resend what should be sent again"
-        found.append(CheckResult(f"{state} replies", "warning", f"{_many_replies(count)} {_UNSENT[state]}", remedy))
+        found.append(_warning(f"{state} replies", f"{_many_replies(count)} {_UNSENT[state]}", remedy))
     if asked := (await approvals.count(database)).approvals:
-        found.append(CheckResult("approvals", "warning", f"{asked} to be decided", "switchboard approvals list"))
+        found.append(_warning("approvals", f"{asked} to be decided", "switchboard approvals list"))
     if pending := await dead_letters.count_pending(database):
-        found.append(CheckResult("dead letters", "warning", f"{pending} to be handled", "switchboard dlq list"))
+        found.append(_warning("dead letters", f"{pending} to be handled", "switchboard dlq list"))
     return found
