@@ -810,7 +810,7 @@ async def test_what_people_are_asked_is_found_by_index(watched: Watched) -> None
         "of a message": partial(approvals.of_message, database, row["request_id"]),
         "by a command": partial(approvals.of_readers, database, readers, ChatCommand("approve", start, "").ids, 5),
         "by a reply": partial(approvals.asked_in, database, where, "42"),
-        "of a conversation": partial(stored.pending, later, readers),
+        "of a conversation": partial(stored.pending, later, readers, 20),
         "how many of it": partial(stored.count, turn),
         "how many": partial(approvals.count, database),
         "untold": partial(approvals.untold, database, item),
@@ -823,7 +823,8 @@ async def test_what_people_are_asked_is_found_by_index(watched: Watched) -> None
             assert await watched.scanned(act) == set(), name
         assert await watched.rows_read("approval", act) <= 250, name
     assert [a.approval_id for a in await approvals.list_approvals(database, "pending", None, 200)] != []
-    assert [p.approval_id for p in await stored.pending(later, readers)] == [one.approval_id]
+    assert [p.approval_id for p in await stored.pending(later, readers, 1)] == [one.approval_id]
+    assert await stored.pending(later, readers, 0) == []
     assert one.approval_id in [
         a.approval_id for a in await approvals.of_readers(database, readers, ChatCommand("approve", start, "").ids, 5)
     ]

@@ -47,7 +47,7 @@ class Counting:
     def __init__(self, journal: MemoryJournal) -> None:
         self._journal = journal
 
-    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> list[Any]:  # noqa: ARG002
+    async def pending(self, turn: Turn, readers: str, limit: int) -> list[Any]:  # noqa: ARG002
         return []
 
     async def count(self, turn: Turn) -> int:  # noqa: ARG002

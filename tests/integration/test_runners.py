@@ -78,7 +78,7 @@ def stopped_by(event: asyncio.Event, turn: Turn) -> Turn:
 class NoApprovals:
     """Nothing waits yet."""
 
-    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> list[Any]:  # noqa: ARG002
+    async def pending(self, turn: Turn, readers: str, limit: int) -> list[Any]:  # noqa: ARG002
         return []
 
     async def count(self, turn: Turn) -> int:  # noqa: ARG002

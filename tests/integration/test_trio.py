@@ -88,7 +88,7 @@ TURN = a_turn(MINE)
 class Asks:
     """Somebody can be asked."""
 
-    async def pending(self, turn: Turn, readers: str, limit: int = 20) -> Sequence[Pending]:  # noqa: ARG002
+    async def pending(self, turn: Turn, readers: str, limit: int) -> Sequence[Pending]:  # noqa: ARG002
         return ()
 
     async def count(self, turn: Turn) -> int:  # noqa: ARG002

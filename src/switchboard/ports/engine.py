@@ -291,8 +291,8 @@ class Files(Protocol):
 class Approvals(Protocol):
     """What people are asked in a conversation of a butler. What a turn may see is found out from its message."""
 
-    async def pending(self, turn: Turn, readers: str) -> Sequence[Pending]:
-        """What earlier messages wait for, as far as `readers` see it in chat. Raises `Unavailable`."""
+    async def pending(self, turn: Turn, readers: str, limit: int) -> Sequence[Pending]:
+        """The oldest `limit` things that earlier messages wait for and `readers` see in chat. Raises `Unavailable`."""
         ...
 
     async def count(self, turn: Turn) -> int:

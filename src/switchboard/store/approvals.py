@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 from uuid import UUID
 
 from switchboard.core.storable import storable_json, storable_text
@@ -21,9 +20,6 @@ from switchboard.ports.engine import Ask, Pending, Turn
 from switchboard.store.database import Database, query, row_as, rows_as, seconds
 from switchboard.store.ids import new_uuid7
 from switchboard.store.steps import StepWrite
-
-_SHOWN: Final = 20
-"""How many questions a turn is told of."""
 
 
 async def ask(database: Database, worker: int, write: StepWrite, within: float, asked: Ask) -> bool:
@@ -99,10 +95,10 @@ class StoredApprovals:
 
     database: Database
 
-    async def pending(self, turn: Turn, readers: str) -> Sequence[Pending]:
+    async def pending(self, turn: Turn, readers: str, limit: int) -> Sequence[Pending]:
         """As in the port."""
         where = turn.member.system_id, turn.conversation, turn.request_id, readers
-        rows = await self.database.rows(query("approvals.pending"), *where, _SHOWN)
+        rows = await self.database.rows(query("approvals.pending"), *where, limit)
         found = rows_as(ShownApproval, rows)
         return [Pending(one.approval_id, one.kind, one.tool, one.arguments, one.message) for one in found]
 

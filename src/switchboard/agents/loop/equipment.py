@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from switchboard.agents.loop.asking import MOST_WAITING
 from switchboard.agents.loop.calls import Around
 from switchboard.agents.loop.inbox import bring
 from switchboard.agents.loop.options import TurnOptions
@@ -191,7 +192,7 @@ class Equipment:
 
     async def _waiting(self, turn: Turn, readers: str) -> Sequence[Pending]:
         approvals = self._context.approvals
-        return () if approvals is None else await approvals.pending(turn, readers)
+        return () if approvals is None else await approvals.pending(turn, readers, MOST_WAITING)
 
     async def _history(self, turn: Turn) -> tuple[Entry, ...]:
         kept = self._context.history
