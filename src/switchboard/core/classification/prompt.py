@@ -154,11 +154,16 @@ def route_tool_schema(candidates: Sequence[Candidate]) -> JsonObject:
     names = [candidate.name for candidate in candidates]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"candidates must be at least one, each with a name of its own; these are {names}")
+    return route_schema({"type": "string", "enum": names, "description": "The name of the butler."})
+
+
+def route_schema(butler: JsonObject) -> JsonObject:
+    """The JSON Schema of the arguments of `route_to_butler`, with that of its `butler`."""
     segment = "The part of the message for this butler, verbatim; omit it if the butler gets the whole message."
     return {
         "type": "object",
         "properties": {
-            "butler": {"type": "string", "enum": names, "description": "The name of the butler."},
+            "butler": butler,
             "segment": {"type": "string", "maxLength": MAX_SEGMENT, "description": segment},
             "reason": {"type": "string", "maxLength": MAX_REASON, "description": "Why, in one short sentence."},
         },

@@ -11,34 +11,14 @@ from functools import partial
 from typing import Final
 
 from switchboard.app.access import Principal
-from switchboard.core.classification.prompt import (
-    MAX_REASON,
-    MAX_SEGMENT,
-    ROUTE_TOOL,
-    ROUTE_TOOL_DESCRIPTION,
-    route_tool_schema,
-)
+from switchboard.core.classification.prompt import ROUTE_TOOL, ROUTE_TOOL_DESCRIPTION, route_schema, route_tool_schema
 from switchboard.domain.errors import Forbidden, InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.journey.route_call import take
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.tool_spec import McpCall, McpToolSpec, make_tool
 
-_SCHEMA: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "butler": {"type": "string", "description": "The exact name of a candidate."},
-        "segment": {
-            "type": "string",
-            "maxLength": MAX_SEGMENT,
-            "description": "The part of the message for this butler, verbatim; omit it if the butler "
-            "gets the whole message.",
-        },
-        "reason": {"type": "string", "maxLength": MAX_REASON, "description": "Why, in one short sentence."},
-    },
-    "required": ["butler"],
-    "additionalProperties": False,
-}
+_SCHEMA: Final = route_schema({"type": "string", "description": "The exact name of a candidate."})
 
 
 def route_tools(services: Services) -> tuple[McpToolSpec, ...]:
