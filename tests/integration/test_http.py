@@ -520,6 +520,15 @@ async def test_the_documentation_needs_no_internet(server: Opened) -> None:
     assert published["$id"] == "/schemas/ingest.v1.json"
 
 
+async def test_a_slash_after_the_documentation_leads_there_and_opens_nothing_else(server: Opened) -> None:
+    stranger = {"authorization": ""}
+    led = await server.http.get("/docs/?token=x", headers=stranger)
+    assert (led.status_code, led.headers["location"], led.content) == (308, "/docs", b"")
+    assert error_of(await server.http.post("/docs/", headers=stranger)) == (405, "method_not_allowed")
+    for path in ("/docs/x", "/docs//", "/openapi.json/", "/v1/messages/"):
+        assert error_of(await server.http.get(path, headers=stranger)) == (401, "unauthenticated"), path
+
+
 @pytest.mark.parametrize("path", ["/", "/docs", "/openapi.json"])
 async def test_pages_are_public_made_once_and_may_run_nothing_of_others(server: Opened, path: str) -> None:
     first, second = [await server.http.get(path, headers={"authorization": ""}) for _ in range(2)]

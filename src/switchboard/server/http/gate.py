@@ -28,7 +28,7 @@ from switchboard.server.http.errors import response_to
 from switchboard.server.http.hosts import Hosts, UnknownHost
 
 _SCHEMAS: Final = (route.path for route in schemas.router.routes if isinstance(route, APIRoute))
-PUBLIC: Final = frozenset({"/", "/health", "/docs", "/openapi.json", "/v1/ws", *_SCHEMAS})
+PUBLIC: Final = frozenset({"/", "/health", "/docs", "/docs/", "/openapi.json", "/v1/ws", *_SCHEMAS})
 """What needs no token."""
 LINKS: Final = "/v1/files/"
 """A link is its own token."""

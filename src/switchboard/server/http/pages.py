@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from html import escape
+from http import HTTPStatus
 from typing import Final
 
 import msgspec
@@ -30,6 +31,7 @@ def page_routes(openapi: Callable[[], JsonObject]) -> list[Route]:
     pages: dict[str, Callable[[], Response]] = {
         "/": lambda: _html(_START),
         "/docs": lambda: _html(docs_page(openapi())),
+        "/docs/": lambda: Response(status_code=HTTPStatus.PERMANENT_REDIRECT, headers={"location": "/docs"}),
         "/openapi.json": lambda: Response(msgspec.json.encode(openapi()), headers=_KEPT, media_type="application/json"),
     }
     return [_route(path, cache(make)) for path, make in pages.items()]
