@@ -69,6 +69,18 @@ def test_help_is_shown_as_it_is_written(noun: str) -> None:
         assert [text for text in told if render(text).plain != text] == []
 
 
+@pytest.mark.parametrize("noun", [entry.name for entry in COMMANDS])
+def test_nothing_of_the_help_is_cut_off_at_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, noun: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for context, _ in commands(command_line([noun]).commands[noun], (noun,)):
+        words = str(context.info_name).split()
+        code, out, _ = run(capsys, *words, "--help")
+        assert (code, max(map(len, out.splitlines()))) == (0, 80)
+        assert "…" not in out, words
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -84,7 +84,7 @@ def usage(
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")] = 100,
     cursor: Cursor = None,
 ) -> None:
-    """Tokens and cost: by day, model, butler, team, message or asker (turn, plan, compaction …)."""
+    """Tokens and cost: by day, model, butler, team, message or asker (turn, plan, compaction and so on)."""
     params = {"by": by, "from": moment(since, "--from"), "to": moment(until, "--to"), "limit": limit}
     found = ask(lambda client: client.get("/v1/models/usage", {**params, "cursor": cursor}))
     show_page(found, usage_table(found), "models usage", **params)

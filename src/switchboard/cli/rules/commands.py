@@ -49,7 +49,7 @@ Copy = Annotated[
 Automatic = Annotated[
     bool | None,
     typer.Option(
-        "--reply-to-automatic/--no-reply-to-automatic",
+        "--reply-to-automatic/--no-automatic",
         help=_AUTOMATIC,
         show_default=False,
     ),
