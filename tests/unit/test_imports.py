@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from datetime import datetime
 from io import BytesIO
@@ -98,6 +99,14 @@ def test_files_are_streamed_and_long_entries_are_cut(monkeypatch: pytest.MonkeyP
     assert [len(mail) for _, mail in read_mbox(stream)] == [1001] * 3
     assert stream.most <= 1024 * 1024
     assert [len(line) for _, line in read_jsonl(Endless(b"y" * 5000 + b"\n{}\n"))] == [1001, 2]
+
+
+def test_long_lines_that_begin_like_a_separator_cost_little() -> None:
+    hostile = (b"From x " + b"Mon " * 10_000 + b"\n") * 20
+    began = time.process_time()
+    [(_, mail)] = mails(LINE + hostile)
+    assert mail == hostile
+    assert time.process_time() - began < 5
 
 
 def test_the_first_mail_is_there_before_the_second_is_read() -> None:

@@ -20,6 +20,8 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 # Only lines with a date as asctime() writes it: plenty of mails have a paragraph that begins with "From ".
 _SEPARATOR = re.compile(rb"From \S.* ?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? .*\d\d?:\d\d.*")
+_LONGEST: Final = 1000
+"""Bytes of such a line; to look for a date in a longer one, which only an attacker writes, could take hours."""
 _QUOTED_FROM = re.compile(rb">+From ")
 
 
@@ -31,7 +33,7 @@ def read_mbox(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """
     entry, started, offset, fresh = _Entry(0), False, 0, True
     for line in _pieces(stream):
-        separator = fresh and bool(_SEPARATOR.match(line))
+        separator = fresh and len(line) <= _LONGEST and bool(_SEPARATOR.match(line))
         if separator:
             if started:
                 yield entry.mail()
