@@ -7,6 +7,8 @@ import json
 import logging
 import re
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, cast
 
 import pytest
@@ -70,6 +72,18 @@ def test_json_lines_when_nobody_looks() -> None:
 class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_a_line_that_cannot_be_written_stops_nobody() -> None:
+    """With its log on the disk of its database, a server ended when that was full, and did not come back."""
+    stream = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 - to close it fails as well
+    try:
+        set_up_logs("info", stream)
+        structlog.get_logger("x").info("lost")
+        logging.getLogger("uvicorn.error").warning("lost")
+    finally:
+        with suppress(OSError):
+            stream.close()
 
 
 def test_what_strangers_wrote_does_not_steer_the_terminal() -> None:

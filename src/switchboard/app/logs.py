@@ -7,11 +7,13 @@ so that nothing gets round it.
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, TextIO
+from contextlib import suppress
+from typing import Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -53,7 +55,7 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
         raise ConfigurationError(
             f"log_level {level!r} is not known; it is one of {', '.join(LEVELS)}", field="log_level"
         )
-    to = stream or sys.stderr
+    to = cast(TextIO, _Unfailing(stream or sys.stderr))
     shared: Sequence[Processor] = (
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -70,6 +72,25 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_rendering(to.isatty())],
     )
     _set_up_library_logs(number, to, formatter)
+
+
+class _Unfailing(io.TextIOBase):
+    """A stream on which a line that cannot be written is lost, and nothing else: the disk is full, or nobody reads."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
 
 
 def _set_up_library_logs(number: int, to: TextIO, formatter: logging.Formatter) -> None:
