@@ -12,7 +12,7 @@ from typing import Literal
 from uuid import UUID
 
 from switchboard.domain.json_values import JsonMapping
-from switchboard.domain.ledger import LaneName
+from switchboard.domain.ledger import LaneName, ReplyFile
 
 MessageState = Literal["in_flight", "answered", "declined", "dead", "cancelled", "held", "history"]
 """What became of a message as a whole; `held`: its sender has not been let in; `history`: it went to nobody."""
@@ -197,6 +197,18 @@ class Notice:
     created_at: datetime
     settled_at: datetime | None
     dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyView:
+    """A reply as shown with its message."""
+
+    outbox_id: UUID
+    system_id: str
+    text: str
+    files: Sequence[ReplyFile]
+    state: str
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

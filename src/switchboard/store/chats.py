@@ -13,8 +13,9 @@ from uuid import UUID
 
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
+from switchboard.domain.shown import ReplyView
 from switchboard.ports.engine import ModelUsage
-from switchboard.store.database import Database, each_as, query, rows_as
+from switchboard.store.database import Database, each_as, part_as, query, rows_as
 
 _LAST: Final = UUID(int=2**128 - 1)
 
@@ -28,19 +29,6 @@ class WrittenMessage:
     key: str | None
     received_at: datetime
     state: str
-
-
-@dataclass(frozen=True, slots=True)
-class Replied:
-    """A reply to it."""
-
-    request_id: UUID
-    outbox_id: UUID
-    system_id: str
-    text: str
-    files: Sequence[ReplyFile]
-    state: str
-    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +49,13 @@ async def page(
     return rows_as(WrittenMessage, await database.rows(query("chats.page"), conversation, before or _LAST, limit))
 
 
-async def replies(database: Database, request_ids: Sequence[UUID]) -> list[Replied]:
-    """The replies to messages, oldest first."""
-    rows = await database.rows(query("chats.replies"), list(request_ids))
-    return rows_as(Replied, [{**row, "files": each_as(ReplyFile, row["files"])} for row in rows])
+async def replies(database: Database, request_ids: Sequence[UUID]) -> dict[UUID, list[ReplyView]]:
+    """The replies to each of these messages, oldest first."""
+    found: dict[UUID, list[ReplyView]] = {}
+    for row in await database.rows(query("chats.replies"), list(request_ids)):
+        reply = part_as(ReplyView, {**row, "files": each_as(ReplyFile, row["files"])})
+        found.setdefault(row["request_id"], []).append(reply)
+    return found
 
 
 async def ends(database: Database, request_id: UUID) -> list[EndedTurn]:

@@ -19,13 +19,14 @@ import msgspec
 from switchboard.app.access import Access, Principal
 from switchboard.app.cursors import uuid_cursor
 from switchboard.app.messages.intake import Accepted, Intake
-from switchboard.app.messages.views import MessageReplies, ReplyView, Views
+from switchboard.app.messages.views import MessageReplies, Views
 from switchboard.app.runtime import Runtime
 from switchboard.core.identity import conversation
 from switchboard.domain.envelope import SCHEMA_VERSION, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import Forbidden, InvalidInput, NotFound
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
+from switchboard.domain.shown import ReplyView
 from switchboard.journey.stopping import announce
 from switchboard.store import chats
 from switchboard.store.chats import EndedTurn
@@ -183,10 +184,7 @@ class ChatService:
         """A page of a session, newest first, and the cursor of the next. Raises InvalidInput, Unavailable."""
         before = uuid_cursor(cursor)
         written = await chats.page(self._database, self._conversation(speaker, session), limit, before)
-        replies: dict[UUID, list[ReplyView]] = {}
-        for one in await chats.replies(self._database, [message.request_id for message in written]):
-            view = ReplyView(one.outbox_id, one.system_id, one.text, one.files, one.state, one.created_at)
-            replies.setdefault(one.request_id, []).append(view)
+        replies = await chats.replies(self._database, [message.request_id for message in written])
         page = within(
             PAGE_BYTES,
             [

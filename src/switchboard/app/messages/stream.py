@@ -18,9 +18,10 @@ from uuid import UUID
 
 from switchboard.app.access import Principal
 from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
-from switchboard.app.messages.views import MessageReplies, ReplyView, Views
+from switchboard.app.messages.views import MessageReplies, Views
 from switchboard.app.runtime import Runtime
 from switchboard.domain.errors import Overloaded
+from switchboard.domain.shown import ReplyView
 from switchboard.lanes.notifier import delta_topic, settled_topic
 from switchboard.store import deltas as store
 from switchboard.store.deltas import Asked, MessageStanding, Position, ReplyPiece

@@ -23,10 +23,19 @@ from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
-from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState, ReplyFile
+from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState
 from switchboard.domain.remote_agents import Liveness, RemoteAgent, self_description
 from switchboard.domain.routing import Member, Rule, Team, TeamId
-from switchboard.domain.shown import Connector, Found, Logged, MessageState, ShownDeadLetter, ShownDelivery, ShownState
+from switchboard.domain.shown import (
+    Connector,
+    Found,
+    Logged,
+    MessageState,
+    ReplyView,
+    ShownDeadLetter,
+    ShownDelivery,
+    ShownState,
+)
 from switchboard.journey.stopping import announce
 from switchboard.lanes.notifier import WORK, settled_topic
 from switchboard.store import (
@@ -74,18 +83,6 @@ class MessageView:
     went_to: Sequence[str]
     """The butlers that it was delivered to."""
     received_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyView:
-    """A reply as shown with its message."""
-
-    outbox_id: UUID
-    system_id: str
-    text: str
-    files: Sequence[ReplyFile]
-    state: str
-    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

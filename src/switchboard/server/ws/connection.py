@@ -25,7 +25,7 @@ from switchboard.app.access import Action, Principal
 from switchboard.app.messages.chat import PAGE_BYTES, ChatInput, NoAnswer, Outcome, Speaker, WholeReply
 from switchboard.app.messages.intake import ErrorDetail, refused
 from switchboard.app.messages.stream import Reset, StreamEvent, TextDelta, ToolUse, Waiting
-from switchboard.app.messages.views import MessageReplies, ReplyView
+from switchboard.app.messages.views import MessageReplies
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import (
     Forbidden,
@@ -36,6 +36,7 @@ from switchboard.domain.errors import (
     Unauthenticated,
     Unavailable,
 )
+from switchboard.domain.shown import ReplyView
 from switchboard.server.contracts.approvals import DecideApproval, ListApprovals
 from switchboard.server.contracts.gateway import (
     METHODS,
