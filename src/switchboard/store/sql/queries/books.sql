@@ -3,10 +3,18 @@
 -- partitions and indexes are pruned on both sides of a join. The other problems are of what is open, however old it is.
 -- The problems are sentences, at most 20 of each kind.
 
+-- part: counts
+count(*) filter (where s.state = 'pending') as in_flight,
+count(*) filter (where s.state = 'answered') as answered,
+count(*) filter (where s.state = 'declined') as declined,
+count(*) filter (where s.state = 'dead') as dead,
+count(*) filter (where s.state = 'cancelled') as cancelled,
+count(*) filter (where s.state = 'held') as held
+
 -- name: messages
 with state as (
     select s.request_id,
-           case when bool_or(s.state = 'pending') then 'in_flight'
+           case when bool_or(s.state = 'pending') then 'pending'
                 when bool_or(s.state = 'answered') then 'answered'
                 when bool_or(s.state = 'declined') then 'declined'
                 when bool_or(s.state = 'dead') then 'dead'
@@ -24,13 +32,7 @@ with state as (
     ) s
     group by s.request_id
 )
-select count(*) as accepted,
-       count(*) filter (where s.state = 'in_flight') as in_flight,
-       count(*) filter (where s.state = 'answered') as answered,
-       count(*) filter (where s.state = 'declined') as declined,
-       count(*) filter (where s.state = 'dead') as dead,
-       count(*) filter (where s.state = 'cancelled') as cancelled,
-       count(*) filter (where s.state = 'held') as held,
+select count(*) as accepted, {{counts}},
        count(*) filter (where s.state is null and exists (
            select from decision d where d.request_id = m.request_id and d.request_id between $1 and $2 and d.branches = 0
        )) as history
@@ -41,13 +43,7 @@ where m.request_id between $1 and $2;
 -- What waits to be classified is one target, until it is known how many there are; what is held has none yet.
 select (coalesce((select sum(branches) from decision where request_id between $1 and $2), 0)
         + (select count(*) from routing where state = 'pending' and request_id between $1 and $2))::bigint as accepted,
-       count(*) filter (where s.state = 'pending') as in_flight,
-       count(*) filter (where s.state = 'answered') as answered,
-       count(*) filter (where s.state = 'declined') as declined,
-       count(*) filter (where s.state = 'dead') as dead,
-       count(*) filter (where s.state = 'cancelled') as cancelled,
-       0::bigint as held,
-       0::bigint as history
+       {{counts}}, 0::bigint as history
 from (
     select d.state from delivery d where d.request_id between $1 and $2
     union all

@@ -1,3 +1,12 @@
+-- part: sums
+coalesce(sum(attempts), 0)::bigint as attempts, coalesce(sum(failed), 0)::bigint as failed,
+coalesce(sum(tokens_in), 0)::bigint as tokens_in, coalesce(sum(tokens_out), 0)::bigint as tokens_out
+
+-- part: ranked
+ranked as (
+    select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from summed s
+)
+
 -- part: page
 select key, messages, attempts, failed, tokens_in, tokens_out, cost / 1e6::float8 as cost_usd from ranked
 where $8::text is null or (dear, many, coalesce(key, '')) < ($6::bigint, $7::bigint, $8)
@@ -31,14 +40,12 @@ booked as (
 
 -- name: usage
 -- By message or team: what was asked for it.
-with {{asked}}, spent as (
+with {{asked}}, summed as (
     select case $9::text when 'team' then a.team_id else a.request_id::text end as key,
            count(distinct a.request_id) as messages, count(*) as attempts, sum(a.failed)::bigint as failed,
            sum(a.tokens_in)::bigint as tokens_in, sum(a.tokens_out)::bigint as tokens_out, sum(a.cost)::bigint as cost
     from asked a group by 1
-), ranked as (
-    select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from spent s
-)
+), {{ranked}}
 {{page}};
 
 -- part: of_butlers
@@ -72,20 +79,14 @@ spent as (
 
 -- name: usage_by_butler
 with {{asked}}, {{booked}}, {{of_butlers}}, summed as (
-    select e.system_id as key, count(distinct e.request_id) as messages, sum(e.attempts)::bigint as attempts,
-           sum(e.failed)::bigint as failed, sum(e.tokens_in)::bigint as tokens_in, sum(e.tokens_out)::bigint as tokens_out,
-           sum(e.cost)::bigint as cost
+    select e.system_id as key, count(distinct e.request_id) as messages, {{sums}}, sum(e.cost)::bigint as cost
     from of_butlers e group by 1
-), ranked as (
-    select s.*, coalesce(s.cost, -1) as dear, s.tokens_in + s.tokens_out as many from summed s
-)
+), {{ranked}}
 {{page}};
 
 -- name: usage_total_by_butler
 with {{asked}}, {{booked}}, {{of_butlers}}
-select count(distinct e.request_id) as messages, coalesce(sum(e.attempts), 0)::bigint as attempts,
-       coalesce(sum(e.failed), 0)::bigint as failed, coalesce(sum(e.tokens_in), 0)::bigint as tokens_in,
-       coalesce(sum(e.tokens_out), 0)::bigint as tokens_out, sum(e.cost) / 1e6::float8 as cost_usd
+select count(distinct e.request_id) as messages, {{sums}}, sum(e.cost) / 1e6::float8 as cost_usd
 from of_butlers e;
 
 -- name: usage_booked
@@ -93,8 +94,7 @@ from of_butlers e;
 with {{asked}}, {{booked}}, named as (
     select case $9::text when 'day' then b.date when 'model' then b.model else b.asker end as key, b.* from booked b
 ), summed as (
-    select n.key, sum(n.attempts)::bigint as attempts, sum(n.failed)::bigint as failed, sum(n.tokens_in)::bigint as tokens_in,
-           sum(n.tokens_out)::bigint as tokens_out, nullif(sum(n.cost), 0)::bigint as cost
+    select n.key, {{sums}}, nullif(sum(n.cost), 0)::bigint as cost
     from named n group by n.key
 ), messages as (
     select case $9 when 'day' then to_char(a.at at time zone 'UTC', 'YYYY-MM-DD')
@@ -118,9 +118,8 @@ from asked a;
 
 -- name: usage_total_booked
 with {{asked}}, {{booked}}
-select (select count(distinct a.request_id) from asked a) as messages, coalesce(sum(b.attempts), 0)::bigint as attempts,
-       coalesce(sum(b.failed), 0)::bigint as failed, coalesce(sum(b.tokens_in), 0)::bigint as tokens_in,
-       coalesce(sum(b.tokens_out), 0)::bigint as tokens_out, nullif(sum(b.cost), 0) / 1e6::float8 as cost_usd
+select (select count(distinct a.request_id) from asked a) as messages, {{sums}},
+       nullif(sum(b.cost), 0) / 1e6::float8 as cost_usd
 from booked b;
 
 -- name: day
@@ -137,8 +136,7 @@ left join lateral (
 ) r on true;
 
 -- name: models_of_day
-select u.model, sum(u.attempts)::bigint as attempts, sum(u.failed)::bigint as failed,
-       sum(u.tokens_in)::bigint as tokens_in, sum(u.tokens_out)::bigint as tokens_out,
+select u.model, {{sums}},
        sum(u.cache_read)::bigint as cache_read, sum(u.cache_write)::bigint as cache_write,
        nullif(sum(u.cost), 0) / 1e6::float8 as cost_usd
 from model_usage u where u.day = $1 group by u.model;
