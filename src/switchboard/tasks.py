@@ -21,7 +21,7 @@ async def wait_at_most(seconds: float, event: asyncio.Event) -> None:
             await event.wait()
 
 
-async def first_of(*work: Coroutine[object, object, None]) -> None:
+async def first_of(*work: Coroutine[Any, Any, object]) -> None:
     """All until the first ends; the others are cancelled. Raises the first error."""
     tasks = [asyncio.create_task(part) for part in work]
     try:

@@ -55,7 +55,7 @@ def name_values(command: object) -> None:
             option.metavar = ""
         for parameter in one.params:
             if isinstance(parameter, TyperArgument):
-                parameter.metavar = parameter.metavar or _capitals(parameter.name)
+                parameter.metavar = parameter.metavar or (parameter.name or "").replace("_", "-").upper()
                 parameter.__class__ = _Argument
             elif isinstance(parameter, TyperOption) and parameter.metavar is None:
                 parameter.metavar = _name(parameter)
@@ -69,10 +69,6 @@ def _name(option: TyperOption) -> str:
     if described.choices is not None:
         return "|".join(str(getattr(choice, "value", choice)) for choice in described.choices)
     return _NAMES.get(described.annotation, "TEXT")
-
-
-def _capitals(name: str | None) -> str:
-    return (name or "").replace("_", "-").upper()
 
 
 def _all(command: object) -> Iterator[TyperCommand | TyperGroup]:

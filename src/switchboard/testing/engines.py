@@ -337,7 +337,7 @@ async def ends_when_cancelled(subject: Subject) -> None:
         turn = a_turn(subject.options if subject.slow is None else subject.slow)
         journal = MemoryJournal()
         before, children = asyncio.all_tasks(), _children()
-        run = asyncio.create_task(_result_of(subject.engine, turn, journal))
+        run = asyncio.create_task(subject.engine.run(turn, journal))
         await _until_acting(run, journal, ticks)
         run.cancel()
         ended, _ = await asyncio.wait([run], timeout=_PATIENCE_S)
@@ -427,10 +427,6 @@ async def _run(subject: Subject, turn: Turn, journal: MemoryJournal | None = Non
     assert result.stop_reason in get_args(StopReason), f"there is no stop reason {result.stop_reason!r}"
     msgspec.json.encode(result)
     return result
-
-
-async def _result_of(engine: Engine, turn: Turn, journal: MemoryJournal) -> TurnResult:
-    return await engine.run(turn, journal)
 
 
 async def _checked(engine: ChecksOptions, member: Member) -> None:

@@ -173,7 +173,7 @@ class Runner:
             self._keep_lease(api, receiver, replayer, typist),
             self._report(api),
             self._watch(),
-            _wait_for(stop),
+            stop.wait(),
         )
 
     def _sender(self, session: Session, api: Api, typist: Typist, brake: Brake | None) -> ReplySender:
@@ -312,7 +312,3 @@ async def _closed(session: Session) -> None:
     with suppress(Exception):
         async with asyncio.timeout(_RENEW_S):
             await session.close()
-
-
-async def _wait_for(stop: asyncio.Event) -> None:
-    await stop.wait()

@@ -50,7 +50,8 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
 
 
 def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
-    attached = tuple(_attachment(part) for part in islice(filter(_is_attached, leaves(root)), _MAX_ATTACHMENTS))
+    attachments = (part for part in leaves(root) if part.is_attachment)
+    attached = tuple(map(_attachment, islice(attachments, _MAX_ATTACHMENTS)))
     words, history = without_history(text_of(root), decoded(headers.get("subject", "")))
     text = below_subject(headers, words)
     return Payload(
@@ -58,10 +59,6 @@ def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
         normalized_text=shortened(text) or ("" if attached else "(an empty mail)"),
         attachments=attached,
     )
-
-
-def _is_attached(part: MailPart) -> bool:
-    return part.is_attachment
 
 
 def _attachment(part: MailPart) -> Attachment:
