@@ -63,7 +63,7 @@ static: $(STAMP) ## format, lint, types, boundaries
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 
 check: static test acceptance ## all that must be good before a change goes in
 
