@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -276,6 +277,18 @@ def test_a_bad_batch_is_refused(body: bytes, code: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         split_batch(body)
     assert caught.value.code == code
+
+
+def test_items_that_are_too_many_are_not_kept() -> None:
+    body = batch(*[b"1"] * 500_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match="this one more"):
+            split_batch(body)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 4 * len(body)
 
 
 @settings(max_examples=300)

@@ -23,7 +23,6 @@ from switchboard.app.messages.blobs import BlobService
 from switchboard.app.metrics import Metrics
 from switchboard.core.blobs import NOT_LET_IN, PREFIX
 from switchboard.core.envelope import read as wire
-from switchboard.core.envelope.read import MAX_BATCH
 from switchboard.core.envelope.strict import strict
 from switchboard.domain.envelope import Attachment, Control, Envelope
 from switchboard.domain.errors import (
@@ -221,10 +220,7 @@ def _turned_away(outcomes: Sequence[Acceptance | SwitchboardError]) -> Switchboa
 
 def encode_batch(envelopes: Sequence[object]) -> list[bytes]:
     """Envelopes that came by MCP as bytes, 1 to 200; see `encode_envelope`. Raises InvalidInput."""
-    if not 1 <= len(envelopes) <= MAX_BATCH:
-        raise InvalidInput(
-            f"a batch holds 1 to {MAX_BATCH} envelopes, this one {len(envelopes)}", code="batch_size", field="envelopes"
-        )
+    wire.check_batch(envelopes)
     return [encode_envelope(envelope) for envelope in envelopes]
 
 
@@ -233,8 +229,8 @@ def encode_envelope(envelope: object) -> bytes:
 
     What JSON cannot say stays as it was, for the validator to refuse: NaN, Infinity, a lone surrogate as an escape.
     """
-    if isinstance(envelope, msgspec.Raw):
-        return bytes(envelope)
+    if isinstance(envelope, bytes):
+        return envelope
     try:
         return json.dumps(envelope, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
+from msgspec.structs import astuple
 
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.envelope.strict import ESCAPED_SURROGATE, model_of, not_json, strict_envelope, too_deep
@@ -25,6 +26,10 @@ from switchboard.domain.json_values import JsonObject
 MAX_BATCH: Final = 200
 """Maximum number of envelopes in a batch."""
 
+Items: Final = msgspec.defstruct(
+    "Items", [(f"n{n}", msgspec.Raw, msgspec.Raw()) for n in range(MAX_BATCH + 1)], array_like=True
+)
+"""The items of an array of JSON, and no more than are needed to see that there are too many: millions take seconds."""
 _TOLERANCE: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "placeholder"})
@@ -67,12 +72,23 @@ def split_batch(body: bytes) -> list[bytes]:
     # A lone surrogate is one envelope's fault, but stops the scanner, so a copy of the same length is scanned.
     masked = ESCAPED_SURROGATE.sub(rb"\\u0041", body)
     array, items = _scanned(masked)
-    if not 1 <= len(items) <= MAX_BATCH:
-        raise InvalidInput(
-            f"a batch holds 1 to {MAX_BATCH} envelopes, this one {len(items)}", code="batch_size", field="envelopes"
-        )
+    check_batch(items)
     start = masked.rindex(b"]") + 1 - len(array)
     return list(_cut(body[start:], array, items))
+
+
+def check_batch(envelopes: Sequence[object]) -> None:
+    """Raises InvalidInput with code batch_size if there are none, or more than `MAX_BATCH`."""
+    if not 1 <= len(envelopes) <= MAX_BATCH:
+        given = "more" if envelopes else "none"
+        raise InvalidInput(
+            f"a batch holds 1 to {MAX_BATCH} envelopes, this one {given}", code="batch_size", field="envelopes"
+        )
+
+
+def items_of(array: msgspec.Struct) -> list[bytes]:
+    """The items of an array that was decoded as `Items`, as they are."""
+    return [item for one in astuple(array) if (item := bytes(one))]
 
 
 def json_schema() -> JsonObject:
@@ -88,7 +104,7 @@ def _scanned(body: bytes) -> tuple[bytes, list[bytes]]:
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
         array = _only_field(fields)
-        return array, [bytes(item) for item in msgspec.json.decode(array, type=list[msgspec.Raw])]
+        return array, items_of(msgspec.json.decode(array, type=Items))
     except RecursionError:
         raise too_deep() from None
     except msgspec.ValidationError as error:

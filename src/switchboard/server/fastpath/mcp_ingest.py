@@ -21,11 +21,13 @@ from mcp.server.transport_security import TransportSecurityMiddleware, Transport
 from mcp.shared.inbound import InboundModernRoute, classify_inbound_request, find_duplicated_routing_header
 from mcp_types import INTERNAL_ERROR, SERVER_INFO_META_KEY, CallToolRequestParams, JSONRPCRequest
 from mcp_types import methods as protocol
+from msgspec.structs import astuple
 from starlette.requests import Request
 from starlette.responses import Response
 
 from switchboard.app.access import SCOPES, Principal
 from switchboard.app.messages.intake import refused
+from switchboard.core.envelope.read import Items, items_of
 from switchboard.domain.errors import SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
 
@@ -57,11 +59,8 @@ class _One(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     envelope: msgspec.Raw
 
 
-class _Many(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    envelopes: list[msgspec.Raw]
-
-
-_ARGUMENTS: Final[Mapping[str, type[_One | _Many]]] = {"ingest": _One, "ingest_batch": _Many}
+_Many: Final = msgspec.defstruct("_Many", [("envelopes", Items)], frozen=True, forbid_unknown_fields=True)
+_ARGUMENTS: Final[Mapping[str, type[msgspec.Struct]]] = {"ingest": _One, "ingest_batch": _Many}
 
 
 class FastIngest:
@@ -122,12 +121,13 @@ class FastIngest:
 def _arguments(params: _Params) -> JsonObject | None:
     """The envelopes as they arrived: only what validates them decodes them."""
     try:
-        given = msgspec.json.decode(params.arguments, type=_ARGUMENTS[params.name])
+        [given] = astuple(msgspec.json.decode(params.arguments, type=_ARGUMENTS[params.name]))
     except (ValueError, RecursionError):
         return None
-    if isinstance(given, _Many):
-        return {"envelopes": given.envelopes}
-    return {"envelope": given.envelope} if bytes(given.envelope).startswith(b"{") else None
+    if isinstance(given, Items):
+        return {"envelopes": items_of(given)}
+    envelope = bytes(given)
+    return {"envelope": envelope} if envelope.startswith(b"{") else None
 
 
 def _good(call: _Request, headers: Mapping[str, str]) -> bool:

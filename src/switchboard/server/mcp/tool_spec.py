@@ -117,7 +117,7 @@ def _schema_of(body: type[BaseModel]) -> JsonObject:
 
 def only(arguments: Arguments, name: str, kind: type) -> Any:
     """The one argument of a tool, whose inside is validated later; what is not decoded has been looked at before."""
-    kinds = (dict, msgspec.Raw) if kind is dict else kind
+    kinds = (dict, bytes) if kind is dict else kind
     if set(arguments) != {name} or not isinstance(arguments[name], kinds):
         what = "an object" if kind is dict else "a list of objects"
         raise InvalidInput(f"the one argument is {name}: {what}", code="wrong_type", field=name)
