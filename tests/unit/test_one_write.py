@@ -82,3 +82,13 @@ async def test_everything_else_is_the_transports() -> None:
     async with connected() as (single, counted, _):
         assert single.get_extra_info("socket") is counted.get_extra_info("socket")
         assert not single.is_closing()
+
+
+async def test_nor_is_the_body_if_its_client_goes_behind_the_head() -> None:
+    """uvloop would raise for it, and that is logged as a defect of ours."""
+    async with connected() as (single, counted, reader):
+        single.write(b"head")
+        counted.close()
+        single.write(b"body")
+        assert await reader.read(-1) == b""
+        assert counted.writes == []

@@ -21,8 +21,8 @@ class OneWrite:
     def write(self, data: bytes) -> None:
         """Soon; at once if something was held already."""
         if self._held:
-            self._held, held = b"", self._held
-            self._transport.write(b"".join((held, data)))
+            self._held += data
+            self._flush()
         elif data:
             self._held = data
             self._loop.call_soon(self._flush)
