@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx2
 import pytest
@@ -143,17 +143,28 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not loaded & {"fastapi", "uvicorn", "asyncpg", "httpx2", "pydantic_settings", "mcp"}
 
 
-def test_the_models_are_listed_without_what_asks_them(tmp_path: Path) -> None:
-    program = "import sys, switchboard.cli.models.commands; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(tmp_path), capture_output=True, text=True, check=False
+_STARTS: Final = {
+    *("init", "up", "serve", "work", "connect", "demo", "bench"),
+    *("channels", "webhooks", "doctor", "db"),
+}
+"""Commands that need all settings; the others ask the server."""
+
+
+def test_commands_that_ask_the_server_load_nothing_of_it(tmp_path: Path) -> None:
+    """All of them together, and one is run; a third of its time would go to the settings."""
+    asking = [entry.place for entry in COMMANDS if entry.name not in _STARTS]
+    program = (
+        f"import sys; from switchboard.cli.main import load, main\nfor place in {asking}: load(place)\n"
+        "try: main(['messages', 'list'])\nfinally: print(); print(*sys.modules)"
     )
-    loaded = set(done.stdout.split())
-    assert "switchboard.cli.models.commands" in loaded
+    env = environment(tmp_path, URL="http://127.0.0.1:1")
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=False)
+    assert "no switchboard is running at http://127.0.0.1:1" in done.stderr
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert {"switchboard.cli.models.commands", "switchboard.app.whereabouts"} <= loaded
     assert not loaded & {
-        "switchboard.app.classification.model_tests",
-        "switchboard.llm.dispatch",
-        "asyncpg",
+        *("switchboard.app.settings", "pydantic_settings", "fastapi", "uvicorn", "asyncpg", "mcp"),
+        *("switchboard.llm.dispatch", "switchboard.app.classification.model_tests"),
     }
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from switchboard.app.settings import Settings
 from switchboard.cli.client import open_client
 from switchboard.cli.messages.talk import MessageProgress, follow
 from switchboard.cli.output import NoServer
@@ -43,7 +42,7 @@ async def _against(
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("SWITCHBOARD_URL", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("SWITCHBOARD_TOKEN", "sb_o_x")
-        async with open_client(Settings()) as client:
+        async with open_client() as client:
             return await replay(client, {"last": 2})
 
 
@@ -75,7 +74,7 @@ async def test_a_refusal_is_that_refusal_with_its_details(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("scheme", "hint"), [("http", ""), ("https", "; it speaks http, not https")])
 async def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, scheme: str, hint: str) -> None:
     monkeypatch.setenv("SWITCHBOARD_URL", f"{scheme}://127.0.0.1:9")
-    async with open_client(Settings()) as client:
+    async with open_client() as client:
         with pytest.raises(NoServer, match=f"running at {scheme}://127.0.0.1:9{hint}; start it"):
             await replay(client, {"last": 2})
 
@@ -110,7 +109,7 @@ async def _followed(
     async with await asyncio.start_server(streams.serve, "127.0.0.1", 0) as server:
         monkeypatch.setenv("SWITCHBOARD_URL", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         monkeypatch.setenv("SWITCHBOARD_TOKEN", "sb_o_x")
-        async with open_client(Settings()) as client:
+        async with open_client() as client:
             return kinds, await follow(client, "one", wait=wait, take=lambda kind, _: kinds.append(kind))
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from switchboard.app.settings import Settings, load_settings
+from switchboard.app.settings_file import NAMES
+from switchboard.app.whereabouts import find_whereabouts
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.domain.errors import ConfigurationError
 
@@ -103,6 +105,61 @@ def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("SWITCHBOARD_PORT", "2")
     settings = load_settings(file)
     assert (settings.port, settings.teams_dir) == (2, tmp_path / "teams")
+
+
+def test_the_names_of_all_settings_are_known_without_them() -> None:
+    assert Settings.model_fields.keys() == NAMES
+
+
+@pytest.mark.parametrize(
+    ("text", "variables"),
+    [
+        ("", {}),
+        ('host = "::1"\nport = 9\ndata_dir = "here"\n[turn]\nattempts = 2', {}),
+        (
+            'host = "::1"\nport = "9"\ndata_dir = "/there"',
+            {"HOST": "h", "PORT": "0", "DATA_DIR": "d", "TEAMS_DIR": "t"},
+        ),
+        ("port = 9.0", {"HOST": "", "PORT": "", "DATA_DIR": ""}),
+    ],
+)
+def test_commands_that_ask_the_server_find_it_where_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, variables: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "switchboard.toml").write_text(text)
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SWITCHBOARD_{name}", value)
+    assert find_whereabouts() == load_settings().whereabouts
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "said"),
+    [
+        ("\nport = 'x'", {}, "switchboard.toml, line 2: port must be a whole number, not 'x'"),
+        ("", {"PORT": "65536"}, "environment variable SWITCHBOARD_PORT: port must be at most 65535, not '65536'"),
+        ("host = ''", {}, "switchboard.toml, line 1: host must not be empty"),
+        ("host = 1", {}, "switchboard.toml, line 1: host must be a string, not 1"),
+        ("data_dir = []", {}, "switchboard.toml, line 1: data_dir must be a string, not a list"),
+        ("\nprot = 1", {}, "switchboard.toml, line 2: prot: unknown setting; did you mean port?"),
+        ("", {"ULR": "x"}, "environment variable SWITCHBOARD_ULR: unknown setting; did you mean SWITCHBOARD_URL?"),
+        ("port =", {}, "switchboard.toml: not TOML: "),
+        ("port = " + "1" * 5000, {}, "switchboard.toml: not TOML: "),
+        ("teams = " + "[" * 5000, {}, "switchboard.toml: not TOML: "),
+        ("", {"PORT": "1" * 5000}, "environment variable SWITCHBOARD_PORT: port must be "),
+    ],
+)
+def test_what_is_wrong_with_the_place_of_the_server_is_said_by_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, variables: dict[str, str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "switchboard.toml").write_text(text)
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SWITCHBOARD_{name}", value)
+    for find in (find_whereabouts, load_settings):
+        with pytest.raises(ConfigurationError) as caught:
+            find()
+        assert caught.value.message.startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from uuid import UUID
 import structlog
 
 from switchboard.app.ownership import read_ours, require_ours, write_private
-from switchboard.app.settings import ADDRESS_FILE, OPERATOR_FILE
+from switchboard.app.whereabouts import ADDRESS_FILE, OPERATOR_FILE
 from switchboard.domain.errors import (
     ConfigurationError,
     Conflict,

@@ -1,16 +1,13 @@
 """One place for all settings: `switchboard.toml`, overridden by the environment.
 
-Every command of the CLI calls `load_settings`; `app/wiring.py` builds the parts from it. Environment variables are
-`SWITCHBOARD_` + the name in capitals, nested ones joined by `__`: `SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`. An
-empty one is not set.
+Commands that start something call `load_settings`, those that ask the server `whereabouts.py`; `app/wiring.py` builds
+the parts from it. Environment variables are `SWITCHBOARD_` + the name in capitals, nested ones joined by `__`:
+`SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`. An empty one is not set.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import tomllib
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,10 +18,11 @@ from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, Val
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from switchboard.app.ownership import read_ours
+from switchboard.app.settings_file import PREFIX, read_settings_file
+from switchboard.app.whereabouts import HOST, PORT, Host, Port, Whereabouts, default_data_dir
 from switchboard.core.policy.budget import Cap, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
-from switchboard.core.problems import after, shown, wrong
+from switchboard.core.problems import shown, wrong
 from switchboard.core.schedules import Schedule, parse_window
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError
@@ -35,18 +33,8 @@ from switchboard.ports.effects import Effect
 from switchboard.ports.tools import Risk
 from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
 
-FILE_NAME: Final = "switchboard.toml"
-_PREFIX: Final = "SWITCHBOARD_"
-_NOT_SETTINGS: Final = frozenset(
-    {"SWITCHBOARD_TOKEN", "SWITCHBOARD_URL", "SWITCHBOARD_CRASH_AT", "SWITCHBOARD_IDEMPOTENCY_KEY"}
-)
-"""Read elsewhere: by the command line, by tests that crash us, by programs of butlers."""
 ENGINES: Final = "switchboard.engines"
 """The entry points by which engines are found."""
-OPERATOR_FILE: Final = "operator.token"
-"""In `data_dir`: the token that the server makes for the operator, and that the command line reads."""
-ADDRESS_FILE: Final = "server.url"
-"""Beside it: where the server that started last is reached from this machine."""
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -54,13 +42,6 @@ Limit = Annotated[int, Field(ge=0)]
 """0: no limit."""
 Price = Annotated[float, Field(ge=0)] | None
 """In dollars per million tokens."""
-
-
-def default_data_dir() -> Path:
-    """`/var/lib/switchboard` as root, else `~/.local/share/switchboard` (XDG_DATA_HOME is respected)."""
-    if os.geteuid() == 0:
-        return Path("/var/lib/switchboard")
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "switchboard"
 
 
 class _Group(BaseModel):
@@ -274,7 +255,7 @@ class McpServerSettings(_Group):
     def _makes_sense(self) -> Self:
         if not self.butlers and not self.teams:
             raise ValueError('say who may use it: butlers = ["System1/clerk"], teams = ["house"], or ["*"] for all')
-        if ours := [name for name in self.pass_env if name.startswith(_PREFIX)]:
+        if ours := [name for name in self.pass_env if name.startswith(PREFIX)]:
             raise ValueError(f"pass_env: {ours[0]} is ours, and no program gets it")
         return self
 
@@ -367,11 +348,11 @@ class Settings(BaseSettings):
     """All settings, validated; see the fields."""
 
     model_config = SettingsConfigDict(
-        env_prefix="SWITCHBOARD_", env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
+        env_prefix=PREFIX, env_nested_delimiter="__", env_ignore_empty=True, extra="forbid", frozen=True
     )
 
-    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 8470
+    host: Host = HOST
+    port: Port = PORT
     public_names: tuple[str, ...] = ()
     """Further host names by which the server is called, as by a proxy before it; `*`: any."""
     public_url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$")] | None = None
@@ -413,6 +394,11 @@ class Settings(BaseSettings):
     """Named windows of time, which rules match on."""
     channels: dict[str, list[str]] = Field(default_factory=dict)
     """Further channels and their providers, beside those that Switchboard knows."""
+
+    @property
+    def whereabouts(self) -> Whereabouts:
+        """Where the server is, for those who ask it."""
+        return Whereabouts(self.host, self.port, self.data_dir)
 
     @property
     def policies(self) -> dict[tuple[str, str], Policy]:
@@ -487,91 +473,13 @@ def load_settings(path: Path | None = None) -> Settings:
     Raises `ConfigurationError` that names the file, the line where it is known, and what would be right; also for a
     file of another user, or one that others may write to.
     """
-    _refuse_unknown_variables()
-    file = path or (Path(FILE_NAME) if Path(FILE_NAME).is_file() else None)
-    text = _read(file) if file else ""
+    file = read_settings_file(path)
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{file}: not TOML: {error}") from error
-    for name in ("teams_dir", "channels_dir", "data_dir"):
-        if file and isinstance(values.get(name), str):
-            values[name] = file.parent / values[name]
-    try:
-        return Settings(**values)
+        return Settings(**file.values)
     except ValidationError as error:
-        raise ConfigurationError(_explain(error, file, text)) from error
+        raise file.blamed(error, _message) from error
     except SettingsError as error:
         raise _not_json(error) from error
-
-
-def _refuse_unknown_variables() -> None:
-    """A misspelt variable would be a setting that silently does not count."""
-    known = {name.upper() for name in Settings.model_fields} | {name.removeprefix(_PREFIX) for name in _NOT_SETTINGS}
-    for name in os.environ:
-        word = name.removeprefix(_PREFIX)
-        if name != word and word.partition("__")[0] not in known:
-            meant = get_close_matches(word, known, 1)
-            hint = f"; did you mean {_PREFIX}{meant[0]}?" if meant else ""
-            raise ConfigurationError(f"environment variable {name}: unknown setting{hint}")
-
-
-def _read(file: Path) -> str:
-    try:
-        return read_ours(file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file} cannot be read: {error}") from error
-
-
-def source_of(setting: str) -> str:
-    """`switchboard.toml, line 3: ` or `environment variable …: `, to begin a message about a setting with.
-
-    Empty where the setting stands in neither.
-    """
-    file = Path(FILE_NAME)
-    place = _place((setting,), file, _read(file) if file.is_file() else "")
-    return f"{place}: " if place else ""
-
-
-def _variables_above(path: tuple[int | str, ...]) -> list[tuple[str, tuple[int | str, ...]]]:
-    """The variables of the environment that are set and may hold this setting, and where in their values it is."""
-    above = [(f"{_PREFIX}{'__'.join(map(str, path[:end])).upper()}", path[end:]) for end in range(len(path), 0, -1)]
-    return [(name, inner) for name, inner in above if os.environ.get(name)]
-
-
-def _place(path: tuple[int | str, ...], file: Path | None, text: str) -> str | None:
-    """The variable that sets it, which wins, else the line of the file; what nobody sets lacks in a variable above."""
-    above = _variables_above(path)
-    variable = next((name for name, inner in above if _sets(os.environ[name], inner)), None)
-    if variable is None and (line := _line_of(path, text)):
-        return f"{file}, line {line}"
-    variable = variable or next((name for name, _ in above), None)
-    return f"environment variable {variable}" if variable else None
-
-
-def _sets(value: str, inner: Sequence[int | str]) -> bool:
-    """Whether the JSON of a variable holds what this path leads to."""
-    if not inner:
-        return True
-    try:
-        found = json.loads(value)
-        for part in inner:
-            found = found[part]
-    except (ValueError, LookupError, TypeError):
-        return False
-    return True
-
-
-def _explain(error: ValidationError, file: Path | None, text: str) -> str:
-    problems = []
-    for problem in error.errors(include_url=False):
-        name = ".".join(str(part) for part in problem["loc"])
-        if not name:  # what no single setting is to blame for; the message names those concerned
-            problems.append(f"{file or 'environment'}: {wrong(problem)}")
-            continue
-        place = _place(problem["loc"], file, text) or str(file or "settings")
-        problems.append(f"{place}: {after(name, _message(problem))}")
-    return "; ".join(problems)
 
 
 def _message(problem: ErrorDetails) -> str:
@@ -608,29 +516,3 @@ def _meant(name: str) -> str:
 
 def _fields_of(annotation: object) -> Iterable[str]:
     return annotation.model_fields if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ()
-
-
-def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
-    """Where a setting stands; one of a table is looked for in its table, and what is missing there at its head."""
-    lines = text.splitlines()
-    names = [part for part in place if isinstance(part, str)]
-    begin = _head(place, lines) if len(place) > 1 else 0
-    wanted = names[-1:] if begin else _written(names)
-    for number, line in enumerate(lines[begin:], begin + 1):
-        if any(re.match(rf"\s*\[*\s*{re.escape(name)}\s*[=\]]", line) for name in wanted):
-            return number
-        if begin and line.lstrip().startswith("["):
-            break
-    return begin or None
-
-
-def _written(names: Sequence[str]) -> list[str]:
-    """How a setting may stand outside of its table: `turn.attempts = 3`, or `turn = {attempts = 3}`."""
-    return [".".join(names[:end]) for end in range(len(names), 0, -1)]
-
-
-def _head(place: tuple[int | str, ...], lines: list[str]) -> int:
-    """The line of `[turn]`, or of the right one of several `[[models]]`; 0 where there is none."""
-    heads = [n for n, line in enumerate(lines, 1) if re.match(rf"\s*\[+\s*{re.escape(str(place[0]))}\s*\]", line)]
-    which = place[1] if isinstance(place[1], int) else 0
-    return heads[which] if which < len(heads) else 0

@@ -25,7 +25,8 @@ import httpx2
 
 from switchboard import __version__
 from switchboard.app.ownership import read_ours, require_ours
-from switchboard.app.settings import ADDRESS_FILE, FILE_NAME, OPERATOR_FILE, Settings, load_settings
+from switchboard.app.settings_file import FILE_NAME
+from switchboard.app.whereabouts import ADDRESS_FILE, HOST, OPERATOR_FILE, PORT, Whereabouts, find_whereabouts
 from switchboard.cli.output import Json, NoServer
 from switchboard.domain.errors import (
     ConfigurationError,
@@ -64,13 +65,13 @@ class ServerPlace:
     hint: str
 
 
-def find_server(settings: Settings) -> ServerPlace:
+def find_server(where: Whereabouts) -> ServerPlace:
     """The place as environment and settings name it.
 
     Raises ConfigurationError where the operator's token must not be sent, or is not ours.
     """
-    url = server_url(settings)
-    file = settings.data_dir / OPERATOR_FILE
+    url = server_url(where)
+    file = where.data_dir / OPERATOR_FILE
     token = os.environ.get("SWITCHBOARD_TOKEN")
     hint = f"set SWITCHBOARD_TOKEN, or SWITCHBOARD_DATA_DIR as for the server; {file} was looked at"
     if not token:
@@ -81,12 +82,12 @@ def find_server(settings: Settings) -> ServerPlace:
     return ServerPlace(url, token or None, hint)
 
 
-def server_url(settings: Settings) -> str:
+def server_url(where: Whereabouts) -> str:
     """Where the server is.
 
     Raises ConfigurationError for what is not a URL, and where only a settings file says that it is another machine.
     """
-    url = (os.environ.get("SWITCHBOARD_URL") or url_of(settings.host, settings.port)).rstrip("/")
+    url = (os.environ.get("SWITCHBOARD_URL") or url_of(where.host, where.port)).rstrip("/")
     if "://" not in url:
         raise ConfigurationError(f"SWITCHBOARD_URL {url!r} is not a URL; write http://{url}")
     if url != _url_of_environment() and not is_here(url):
@@ -117,8 +118,8 @@ def _operator_token(file: Path, url: str) -> str:
 
 def _url_of_environment() -> str:
     """Where the server is as far as the environment says, without any settings file."""
-    host = os.environ.get("SWITCHBOARD_HOST") or Settings.model_fields["host"].default
-    port = os.environ.get("SWITCHBOARD_PORT") or Settings.model_fields["port"].default
+    host = os.environ.get("SWITCHBOARD_HOST") or HOST
+    port = os.environ.get("SWITCHBOARD_PORT") or PORT
     return (os.environ.get("SWITCHBOARD_URL") or url_of(host, int(port))).rstrip("/")
 
 
@@ -332,9 +333,9 @@ def _seconds(text: str) -> float:
 
 
 @asynccontextmanager
-async def open_client(settings: Settings | None = None) -> AsyncIterator[Client]:
+async def open_client(where: Whereabouts | None = None) -> AsyncIterator[Client]:
     """A client for the server that environment and settings name."""
-    place = find_server(settings or load_settings())
+    place = find_server(where or find_whereabouts())
     async with http_client(place) as http:
         yield Client(http, place)
 

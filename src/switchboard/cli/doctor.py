@@ -54,7 +54,7 @@ async def _examine(told: Told | None) -> list[CheckResult]:
 async def _server(settings: Settings) -> CheckResult:
     """Whether the server answers, and accepts our token."""
     try:
-        async with open_client(settings) as client:
+        async with open_client(settings.whereabouts) as client:
             health = await client.get("/health", timeout=5)
             await client.get("/v1/messages", {"limit": 1}, timeout=10)
             return CheckResult("server", "ok", f"{client.place.url} answers, version {health.get('version')}")

@@ -23,8 +23,10 @@ from switchboard import __version__
 from switchboard.app.access import remember_address
 from switchboard.app.logs import set_up_logs
 from switchboard.app.runtime import Switchboard
-from switchboard.app.settings import FILE_NAME, OPERATOR_FILE, Settings
+from switchboard.app.settings import Settings
+from switchboard.app.settings_file import FILE_NAME
 from switchboard.app.supervisor import supervise
+from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.channels.watching import supervise_accounts
 from switchboard.cli.client import url_of

@@ -35,7 +35,9 @@ from switchboard.app.ops.engines import (
 )
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.rules.seed import Seed, read_seed
-from switchboard.app.settings import ENGINES, FILE_NAME, OPERATOR_FILE, Settings
+from switchboard.app.settings import ENGINES, Settings
+from switchboard.app.settings_file import FILE_NAME
+from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.connectors.kernel.accounts import configured, declared, pause_file
 from switchboard.core.channels import email
 from switchboard.core.channels.registry import Channels

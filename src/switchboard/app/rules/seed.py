@@ -17,7 +17,8 @@ from typing import Final
 import structlog
 
 from switchboard.app.ownership import read_ours, require_ours
-from switchboard.app.settings import ENGINES, FILE_NAME, source_of
+from switchboard.app.settings import ENGINES
+from switchboard.app.settings_file import FILE_NAME, source_of
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Teams, check_rule, check_teams
 from switchboard.core.routing.draft import Edit, draft_of, gist, new_rule

@@ -45,7 +45,7 @@ class AccountToken:
 
     async def client(self, identity: Identity) -> httpx2.AsyncClient:
         """Connections to the server. Raises Unreachable, SignInRefused, ConfigurationError."""
-        place = find_server(self._settings)
+        place = find_server(self._settings.whereabouts)
         if os.environ.get("SWITCHBOARD_TOKEN"):
             return http_client(place)
         async with self._alone():
@@ -88,7 +88,7 @@ class AccountToken:
         bound = {"channel": self._account.manifest.channel, "endpoint": identity.endpoint}
         name = self._account.account.name
         try:
-            async with open_client(self._settings) as client:
+            async with open_client(self._settings.whereabouts) as client:
                 if await _has_token(client, name, bound):
                     await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
                 made = await client.post("/v1/tokens", {"name": PREFIX + name, "role": "connector", **bound})

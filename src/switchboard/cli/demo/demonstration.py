@@ -196,7 +196,7 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
             environment |= {"SWITCHBOARD_URL": address["url"], "SWITCHBOARD_CLASSIFY__MCP_URL": f"{address['url']}/mcp"}
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
             victim = await stack.enter_async_context(_worker(home, environment, show))
-            client = await stack.enter_async_context(open_client(load_settings()))
+            client = await stack.enter_async_context(open_client())
             took = await _act(
                 client, show, home, environment, (server, victim), stack, pages=pages if model.clerk else None
             )

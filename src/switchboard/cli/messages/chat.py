@@ -19,7 +19,7 @@ from typing import Annotated, Final
 
 import typer
 
-from switchboard.app.settings import load_settings
+from switchboard.app.whereabouts import find_whereabouts
 from switchboard.cli.client import ServerPlace, find_server
 from switchboard.cli.messages.exchange import ChatLine, Exchange
 from switchboard.cli.messages.keyboard import Keyboard
@@ -53,7 +53,7 @@ def chat(
     /stop or Ctrl-C ends the answer that is being written, Ctrl-C once more leaves. /help says more.
     With --json one object a line, when its message is answered. With --once exit code 1 if nobody answered.
     """
-    place = find_server(load_settings())
+    place = find_server(find_whereabouts())
     talk = _Talk(place=place, speaker=_speaker(place, endpoint), session=session or new_id(), wait=wait)
     if once is not None:
         done(talk.exchange([written(once)]))

@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from switchboard.app.settings import Settings, load_settings
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url
 from switchboard.cli.models.views import log_table, model_details, print_models, print_tried, usage_table
@@ -55,19 +54,21 @@ def try_models(
     first. This costs one or two thousand tokens per model, a few thousand per command line; command lines need a
     running server.
     """
-    tried = asyncio.run(_try(load_settings(), name))
+    tried = asyncio.run(_try(name))
     show({"models": tried}, lambda _: print_tried(tried))
     done(OK if all(one["ok"] for one in tried) else FAILED)
 
 
-async def _try(settings: Settings, name: str | None) -> Sequence[Json]:
+async def _try(name: str | None) -> Sequence[Json]:
     from switchboard.app.channels import known_channels  # noqa: PLC0415 - only `test` needs it
     from switchboard.app.classification import model_tests as tests
     from switchboard.app.rules.seed import read_seed  # noqa: PLC0415 - the same; it imports the database
+    from switchboard.app.settings import load_settings  # noqa: PLC0415 - the same
 
+    settings = load_settings()
     models = tests.chosen(settings, name)
     seed = read_seed(settings.teams_dir, known_channels(settings), written=settings.teams)
-    mcp_url = settings.classify.mcp_url or f"{server_url(settings)}/mcp"
+    mcp_url = settings.classify.mcp_url or f"{server_url(settings.whereabouts)}/mcp"
     async with tests.open_place(settings, mcp_url) as place:
         butlers = await tests.butlers_at(settings, place, seed.teams if seed else ())
         return [
