@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,6 +21,12 @@ CursorText = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*$")]
 """PostgreSQL has no NUL in text."""
 Number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _Key = TypeVar("_Key")
+_Row = TypeVar("_Row")
+
+PAGE_CHARACTERS: Final = 8_000_000
+"""A page ends once its texts have that many: each may have 262,144, and a page 500 of them."""
+_AT_ONCE: Final = 100
+"""Rows that are read before that is looked at."""
 
 
 def cursor_after(*key: object) -> str:
@@ -42,6 +50,29 @@ def uuid_cursor(cursor: str | None) -> UUID | None:
         return None if cursor is None else UUID(cursor)
     except ValueError:
         raise bad_cursor() from None
+
+
+@dataclass(frozen=True, slots=True)
+class LongRows(Generic[_Row]):
+    """A list whose rows may be long. `read` gives as many as it is told that come before an id, the newest first."""
+
+    read: Callable[[UUID | None, int], Awaitable[Sequence[_Row]]]
+    key: Callable[[_Row], UUID]
+    characters: Callable[[_Row], int]
+
+    async def page(self, cursor: str | None, limit: int) -> tuple[list[_Row], str | None]:
+        """At most `limit` rows, fewer if they are long, and the cursor of the next page. Raises InvalidInput."""
+        before, room = uuid_cursor(cursor), PAGE_CHARACTERS
+        page: list[_Row] = []
+        while len(page) < limit and room > 0:
+            wanted = min(limit - len(page), _AT_ONCE)
+            rows = await self.read(before, wanted)
+            page += rows
+            if len(rows) < wanted:
+                return page, None
+            before = self.key(rows[-1])
+            room -= sum(map(self.characters, rows))
+        return page, None if before is None else str(before)
 
 
 def bad_cursor() -> InvalidInput:

@@ -8,12 +8,12 @@ those below without a System4), a System3 for its own and all below, an operator
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 from uuid import UUID
 
 from switchboard.app.access import Access, Principal
-from switchboard.app.cursors import uuid_cursor
+from switchboard.app.cursors import LongRows, uuid_cursor
 from switchboard.app.dead_letters.reach import HandlerReach
 from switchboard.app.dead_letters.requests import (
     Bulk,
@@ -59,13 +59,16 @@ class DeadLetterService:
     ) -> tuple[list[ShownDeadLetter], str | None]:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         wanted = await self._reach.within(caller, wanted)
-        before = uuid_cursor(cursor)
-        page = await store.list_dead_letters(
-            self._database, wanted, self._reach.reader(caller), before=before, limit=limit
-        )
+        reader = self._reach.reader(caller)
+
+        async def read(before: UUID | None, limit: int) -> Sequence[ShownDeadLetter]:
+            return await store.list_dead_letters(self._database, wanted, reader, before=before, limit=limit)
+
+        found = LongRows(read, lambda row: row.dead_letter_id, lambda row: len(row.text or ""))
+        page, following = await found.page(cursor, limit)
         if wanted.channel is not None and not page:
             self._channels.known(wanted.channel, "channel")
-        return page, str(page[-1].dead_letter_id) if len(page) == limit else None
+        return page, following
 
     async def get(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterDetail:
         """One dead letter, whole. Raises NotFound."""

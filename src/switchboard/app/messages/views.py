@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from switchboard.app.access import Access, Principal, owns_endpoint
-from switchboard.app.cursors import CursorText, Number, cursor_after, key_of, uuid_cursor
+from switchboard.app.cursors import CursorText, LongRows, Number, cursor_after, key_of
 from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
@@ -215,13 +215,18 @@ class Views:
         """A page, newest first, and the cursor of the next. Raises Forbidden, InvalidInput."""
         if caller.role == "connector":
             channel, endpoint = await self._own_endpoint(caller, channel, endpoint)
-        before = uuid_cursor(cursor)
-        page = await inbox.list_messages(
-            self._database, before=before, limit=limit, channel=channel, endpoint=endpoint, state=state
-        )
+
+        async def read(before: UUID | None, limit: int) -> Sequence[MessageView]:
+            rows = await inbox.list_messages(
+                self._database, before=before, limit=limit, channel=channel, endpoint=endpoint, state=state
+            )
+            return [message_view(row) for row in rows]
+
+        found = LongRows(read, lambda row: row.request_id, lambda row: len(row.text))
+        page, following = await found.page(cursor, limit)
         if channel is not None and not page:
             self._runtime.channels.known(channel, "channel")
-        return [message_view(m) for m in page], str(page[-1].request_id) if len(page) == limit else None
+        return page, following
 
     async def message(self, caller: Principal, request_id: UUID) -> MessageDetail:
         """One message with all that became of it. Raises NotFound."""
@@ -353,9 +358,11 @@ class Views:
         self, state: OutboxState | None, *, limit: int, cursor: str | None
     ) -> tuple[list[OutboxRow], str | None]:
         """A page of the replies of all endpoints, newest first, and the cursor of the next. Raises InvalidInput."""
-        before = uuid_cursor(cursor)
-        page = await outbox.page_of_replies(self._database, state=state, before=before, limit=limit)
-        return page, str(page[-1].outbox_id) if len(page) == limit else None
+
+        async def read(before: UUID | None, limit: int) -> Sequence[OutboxRow]:
+            return await outbox.page_of_replies(self._database, state=state, before=before, limit=limit)
+
+        return await LongRows(read, lambda row: row.outbox_id, lambda row: len(row.text)).page(cursor, limit)
 
     async def reply(self, outbox_id: UUID) -> ReplyDetail:
         """One reply. Raises NotFound."""
