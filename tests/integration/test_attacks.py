@@ -291,6 +291,13 @@ async def test_a_body_without_a_token_is_not_read_on(server: Opened) -> None:
     assert b"connection: close" in answer.lower()
 
 
+async def test_what_is_no_http_is_refused_and_fills_no_log(server: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    for nonsense in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"G@T / HTTP/1.1\r\n\r\n"):
+        async with asyncio.timeout(SOON):
+            assert (await talk(server, nonsense)).startswith(b"HTTP/1.1 400 ")
+    assert [record for record in caplog.records if record.name.startswith("uvicorn")] == []
+
+
 async def test_after_a_small_body_without_a_token_the_connection_goes_on(server: Opened) -> None:
     answer = await talk(server, (posting(server, "sb_c_no", 2) + b"{}") * 2 + posting(server, "sb_c_no", 9_999_999))
     assert answer.count(b"HTTP/1.1 401 ") == 3

@@ -10,6 +10,7 @@ out, `connections.py` for how many there are, `http/gate.py` for what has come i
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from typing import Final, cast
 
@@ -30,6 +31,9 @@ BODY_S: Final = 10.0
 """Seconds in which at least `BODY_BYTES` of a body must arrive, while we are ready to take them."""
 BODY_BYTES: Final = 10_240
 
+_LOGGER: Final = logging.getLogger("uvicorn.error.http")
+_LOGGER.setLevel(logging.ERROR)  # a line for each request that is none would let strangers fill the log
+
 _BODY: Final = b'{"error":{"code":"head_too_large","message":"the head of the request has more than 65536 bytes"}}'
 _ANSWER: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\nconnection: close\r\n"
@@ -48,6 +52,7 @@ class BoundedHttp(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.logger = _LOGGER
         self._connections: Connections = app_state["connections"]
         self._unread = 0
         self._in_head = self._in_body = False
