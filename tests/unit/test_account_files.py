@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,13 +13,17 @@ import structlog
 from switchboard.app.ownership import read_ours
 from switchboard.app.policies import Policies
 from switchboard.app.settings import Settings
-from switchboard.cli.channels.watching import supervise_accounts
-from switchboard.connectors.kernel.accounts import configured
+from switchboard.app.supervisor import Program, supervise
+from switchboard.cli.channels.watching import is_there, supervise_accounts
+from switchboard.cli.main import main
+from switchboard.cli.output import NO_SERVER
+from switchboard.connectors.kernel.accounts import configured, pause_file
 from switchboard.connectors.kernel.intake import Handling, prepared
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError
 from switchboard.ports.connector import Inbound
 from tests.lab import envelope
+from tests.waiting import eventually
 
 GOOD = 'channel = "telegram"\nsecrets.token.file = "bot.token"\n'
 ODD = {
@@ -64,6 +69,52 @@ async def test_odd_files_keep_no_account_from_running(directory: Path) -> None:
     async with asyncio.timeout(20):
         await supervise_accounts(directory, start, stop)
     assert started == ["good"]
+
+
+async def test_the_process_of_an_account_that_is_paused_may_end_before_anybody_looks(tmp_path: Path) -> None:
+    """As when its token is revoked: that is no accident, and no other process is started."""
+    (tmp_path / "bot.token").write_text("123456:TEST-TOKEN")
+    file = tmp_path / "good.toml"
+    file.write_text(GOOD)
+    stop, started, ended = asyncio.Event(), list[str](), tmp_path / "ended"
+    program = [sys.executable, "-c", f"import os; os.close(os.open({str(ended)!r}, os.O_CREAT))"]
+
+    def wanted() -> bool:
+        if ended.exists():
+            pause_file(file).touch()
+        return is_there(file)
+
+    async def start(name: str, end: asyncio.Event) -> None:
+        started.append(name)
+        await supervise(Program(program, name, wanted=wanted), end)
+
+    async def told() -> bool:
+        return bool(logged)
+
+    with structlog.testing.capture_logs() as logged:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as both:
+            both.create_task(supervise_accounts(tmp_path, start, stop))
+            await eventually(told)
+            stop.set()
+    assert started == ["good"]
+    assert [(one["event"], one["account"]) for one in logged] == [("account disconnected", "good")]
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_what_cannot_be_removed_without_a_server_stays_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, paused: bool
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_CHANNELS_DIR", str(tmp_path))
+    monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:1")
+    file = tmp_path / "good.toml"
+    file.write_text(GOOD)
+    if paused:
+        pause_file(file).touch()
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(SystemExit) as ended:
+        main(["channels", "remove", "good", "--yes"])
+    assert ended.value.code == NO_SERVER
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_each_odd_file_is_told_of_once_and_changes_no_policy(directory: Path) -> None:

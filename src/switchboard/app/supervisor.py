@@ -1,6 +1,6 @@
 """Workers and connectors beside this process: started, restarted when they end too soon, told to stop, waited for.
 
-Called by `cli/running.py`. A command enters; it runs until `stop` is set, and is then told by the end of its stdin,
+Called by `cli/running.py`. A program enters; it runs until `stop` is set, and is then told by the end of its stdin,
 which it also sees when this process is killed. Next: `cli/run.py`, in the other process.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -17,32 +18,45 @@ from switchboard.tasks import wait_at_most
 log = structlog.get_logger(__name__)
 
 
-async def supervise(
-    command: Sequence[str], name: str, stop: asyncio.Event, environment: Mapping[str, str] | None = None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What runs in the process, its name in the log, and its environment beside ours.
+
+    `wanted`: whether there is to be another when one has ended.
+    """
+
+    command: Sequence[str]
+    name: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    wanted: Callable[[], bool] = lambda: True
+
+
+async def supervise(program: Program, stop: asyncio.Event) -> None:
     """Keep one process running until `stop` is set; when it ends before that, start another after a growing pause."""
     delay = 0.1
-    while not stop.is_set():
+    while not stop.is_set() and program.wanted():
         started = asyncio.get_running_loop().time()
-        process = await _spawn(command, environment)
+        process = await _spawn(program)
         ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())
         await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if stop.is_set():
             await _end(process)
             return
-        log.warning("process ended; starting another", name=name, pid=process.pid, code=process.returncode)
+        if not program.wanted():
+            return
+        log.warning("process ended; starting another", name=program.name, pid=process.pid, code=process.returncode)
         lived = asyncio.get_running_loop().time() - started
         delay = 0.1 if lived > 10 else min(delay * 2, 10.0)
         await wait_at_most(delay, stop)
 
 
-async def _spawn(command: Sequence[str], environment: Mapping[str, str] | None) -> asyncio.subprocess.Process:
+async def _spawn(program: Program) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *command,
+        *program.command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
-        env=None if environment is None else {**os.environ, **environment},
+        env={**os.environ, **program.environment},
         start_new_session=True,  # Ctrl-C is for us; we tell it
     )
 

@@ -25,10 +25,10 @@ from switchboard.app.logs import set_up_logs
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import FILE_NAME
-from switchboard.app.supervisor import supervise
+from switchboard.app.supervisor import Program, supervise
 from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
-from switchboard.cli.channels.watching import supervise_accounts
+from switchboard.cli.channels.watching import is_there, supervise_accounts
 from switchboard.cli.client import url_of
 from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.output import errors, out, print_json, program, wants_json
@@ -91,7 +91,7 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
             work.append(_serve(await server, switchboard, listener, stop))
         if worker is not None:
             work.append(_work(worker, stop, parts))
-        work += [supervise(_worker_command(n, parts), f"worker-{n}", stop) for n in range(1, parts.extra_workers + 1)]
+        work += [supervise(_worker_program(n, parts), stop) for n in range(1, parts.extra_workers + 1)]
         if listener is not None and parts.worker:
             work.append(_connectors(settings, listener, stop))
         spare_the_collector()  # the rules are there now
@@ -196,18 +196,20 @@ def _announce_server(settings: Settings, url: str) -> None:
     sys.stdout.flush()
 
 
-def _worker_command(number: int, parts: ProcessParts) -> list[str]:
-    options = ["--while-stdin", "--name", f"worker-{number}"]
+def _worker_program(number: int, parts: ProcessParts) -> Program:
+    name = f"worker-{number}"
+    options = ["--while-stdin", "--name", name]
     options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
-    return [sys.executable, "-m", _MODULE, "work", *options]
+    return Program([sys.executable, "-m", _MODULE, "work", *options], name)
 
 
 async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
     """A process for each account; they are told where the server really listens."""
-    place = {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
+    directory, place = settings.channels_dir, {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
     command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin", "--"]  # a name may begin with a dash
 
     def start(name: str, ended: asyncio.Event) -> Coroutine[object, object, None]:
-        return supervise([*command, name], name, ended, place)
+        file = directory / f"{name}.toml"
+        return supervise(Program([*command, name], name, place, lambda: is_there(file)), ended)
 
-    await supervise_accounts(settings.channels_dir, start, stop)
+    await supervise_accounts(directory, start, stop)

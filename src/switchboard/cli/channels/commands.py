@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -151,11 +152,7 @@ def check(name: Name) -> None:
 @app.command("pause")
 def pause(name: Name) -> None:
     """Disconnect an account until it is resumed. What is written to it waits at the platform."""
-    place = pause_file(_file(load_settings(), name))
-    try:
-        place.touch(mode=0o600)
-    except OSError as error:
-        raise ConfigurationError(f"{place} cannot be written: {error.strerror}") from error
+    _pause(_file(load_settings(), name))
     told = f"{name}: paused; its platform keeps what arrives, as long as it can. Let it go on: "
     told += f"switchboard channels resume {name}"
     print_found({"name": name, "state": "paused"}, told)
@@ -177,11 +174,33 @@ def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     file = _file(settings, name)
     if not yes:
         _confirm(name)
-    ask(lambda client: _revoke(client, name))
+    with _paused(file):  # the end of its process is no accident then, and no process takes a new token
+        ask(lambda client: _revoke(client, name))
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
     told = f"{name}: removed; added again within 30 days, it goes on where it stopped"
     print_found({"name": name, "state": "removed"}, told)
+
+
+@contextmanager
+def _paused(file: Path) -> Iterator[None]:
+    """It stays paused, unless what is done meanwhile fails."""
+    before = pause_file(file).exists()
+    _pause(file)
+    try:
+        yield
+    except BaseException:
+        if not before:
+            pause_file(file).unlink()
+        raise
+
+
+def _pause(file: Path) -> None:
+    place = pause_file(file)
+    try:
+        place.touch(mode=0o600)
+    except OSError as error:
+        raise ConfigurationError(f"{place} cannot be written: {error.strerror}") from error
 
 
 def _confirm(name: str) -> None:

@@ -102,8 +102,13 @@ class _Served:
             await self._start(self._name, stop)
 
 
+def is_there(file: Path) -> bool:
+    """Whether there is an account in the file, and it is not paused."""
+    return file.exists() and not pause_file(file).exists()
+
+
 def _look(directory: Path, accounts: dict[str, _Served], start: Start) -> None:
-    there = {file.stem: file for file in sorted(directory.glob("*.toml")) if not pause_file(file).exists()}
+    there = {file.stem: file for file in sorted(directory.glob("*.toml")) if is_there(file)}
     for name in accounts.keys() - there.keys():
         accounts[name].gone()
     for name, file in there.items():
