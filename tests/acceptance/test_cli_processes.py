@@ -143,6 +143,31 @@ def test_help_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not loaded & {"fastapi", "uvicorn", "asyncpg", "httpx2", "pydantic_settings", "mcp"}
 
 
+@pytest.mark.parametrize("words", ["version", "version --json", "--version", "--help"])
+@pytest.mark.parametrize(
+    ("streams", "code", "said"),
+    [
+        (">/dev/full", 1, "error: what is printed cannot be written: No space left on device\n"),
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        ("<&- >&- 2>&-", 0, ""),
+    ],
+)
+def test_stdout_may_be_full_and_streams_may_be_closed(
+    tmp_path: Path, words: str, streams: str, code: int, said: str
+) -> None:
+    command = ["sh", "-c", f'"$0" {words} {streams}', EXECUTABLE]
+    done = subprocess.run(command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
+def test_what_a_terminal_cannot_show_is_escaped_and_a_width_of_0_is_none(tmp_path: Path) -> None:
+    env = environment(tmp_path / "data") | {"PYTHONIOENCODING": "ascii", "COLUMNS": "0"}
+    done = subprocess.run([EXECUTABLE, "doctor"], env=env, capture_output=True, text=True, check=False)
+    assert "\\u2713 python" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
 _STARTS: Final = {
     *("init", "up", "serve", "work", "connect", "demo", "bench"),
     *("channels", "webhooks", "doctor", "db"),

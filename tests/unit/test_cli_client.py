@@ -15,7 +15,7 @@ from switchboard.cli.client import open_client
 from switchboard.cli.messages.talk import MessageProgress, follow
 from switchboard.cli.output import NoServer
 from switchboard.cli.rules.checks import replay
-from switchboard.domain.errors import InvalidInput, SwitchboardError, Unavailable
+from switchboard.domain.errors import ConfigurationError, InvalidInput, SwitchboardError, Unavailable
 
 PROGRESS = b'{"progress": {"looked_at": 1, "of": 2}}\n'
 RESULT = b'{"result": {"looked_at": 2, "changed": 0, "examples": [], "complete": true}}\n'
@@ -111,6 +111,30 @@ async def _followed(
         monkeypatch.setenv("SWITCHBOARD_TOKEN", "sb_o_x")
         async with open_client() as client:
             return kinds, await follow(client, "one", wait=wait, take=lambda kind, _: kinds.append(kind))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("URL", "localhost:8470", "SWITCHBOARD_URL 'localhost:8470' is not a URL; write http://localhost:8470"),
+        ("URL", "http://", "SWITCHBOARD_URL 'http://' is not a URL; write one such as http://127.0.0.1:8470"),
+        ("URL", "ftp://127.0.0.1", "SWITCHBOARD_URL 'ftp://127.0.0.1' is not a URL; "),
+        ("URL", "http://127.0.0.1:99999", "SWITCHBOARD_URL 'http://127.0.0.1:99999' is not a URL; "),
+        ("URL", "http://127.0.0.1:x", "SWITCHBOARD_URL 'http://127.0.0.1:x' is not a URL; "),
+        ("URL", "http://[::1", "SWITCHBOARD_URL 'http://[::1' is not a URL; "),
+        ("TOKEN", "sb_o_x\ny", "the token must be as it was made, such as sb_o_…: ASCII without blanks"),
+        ("TOKEN", "sb_o_é", "the token must be as it was made, "),
+    ],
+)
+async def test_what_is_no_place_and_no_token_is_said_without_showing_the_token(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv(f"SWITCHBOARD_{variable}", value)
+    with pytest.raises(ConfigurationError) as caught:
+        async with open_client():
+            raise AssertionError
+    assert caught.value.message.startswith(said)
 
 
 async def test_a_stream_that_breaks_off_is_continued_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

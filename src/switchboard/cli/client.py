@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -79,6 +80,8 @@ def find_server(where: Whereabouts) -> ServerPlace:
             token = _operator_token(file, url)
         except OSError as error:
             hint += f" ({error.strerror})"
+    if token and not re.fullmatch("[!-~]+", token):
+        raise ConfigurationError("the token must be as it was made, such as sb_o_…: ASCII without blanks")
     return ServerPlace(url, token or None, hint)
 
 
@@ -87,15 +90,25 @@ def server_url(where: Whereabouts) -> str:
 
     Raises ConfigurationError for what is not a URL, and where only a settings file says that it is another machine.
     """
-    url = (os.environ.get("SWITCHBOARD_URL") or url_of(where.host, where.port)).rstrip("/")
-    if "://" not in url:
-        raise ConfigurationError(f"SWITCHBOARD_URL {url!r} is not a URL; write http://{url}")
+    given = os.environ.get("SWITCHBOARD_URL") or url_of(where.host, where.port)
+    if not _is_url(given):
+        right = "one such as http://127.0.0.1:8470" if "://" in given else f"http://{given}"
+        raise ConfigurationError(f"SWITCHBOARD_URL {given!r} is not a URL; write {right}")
+    url = given.rstrip("/")
     if url != _url_of_environment() and not is_here(url):
         raise ConfigurationError(
             f"{FILE_NAME} in the working directory says that the server is at {url}; commands connect to another "
             f"address than this machine's loopback only if the environment names it: set SWITCHBOARD_URL={url}"
         )
     return url
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # such as a port that there cannot be
+        return False
 
 
 def _operator_token(file: Path, url: str) -> str:

@@ -21,6 +21,7 @@ from typer.main import get_command
 from switchboard import __version__
 from switchboard.cli.output import INTERRUPTED, OK, report, report_usage
 from switchboard.cli.shape import name_values, offer_json
+from switchboard.cli.terminal import set_up_terminal, unwritten
 from switchboard.domain.errors import SwitchboardError
 
 
@@ -96,12 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` (else those of the process) name, and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in given
+    set_up_terminal()
     try:
         code = command_line(given).main(args=given, prog_name="switchboard", standalone_mode=False)
+        sys.stdout.flush()
     except SwitchboardError as error:
         sys.exit(report(error, as_json=as_json))
     except typer.TyperException as error:
         sys.exit(report_usage(error, as_json=as_json))
+    except OSError as error:
+        sys.exit(report(SwitchboardError(unwritten(error))))
     except (typer.Abort, KeyboardInterrupt):  # Ctrl-C at a prompt, and before the command has begun
         sys.exit(INTERRUPTED)
     sys.exit(code or OK)

@@ -35,11 +35,13 @@ def send(  # noqa: PLR0913 - the options of a command
     sender: Annotated[str, typer.Option(help="The sender; by default you.")] = "",
     thread: Annotated[str | None, typer.Option(help="The conversation; by default the sender's.")] = None,
     event_id: Annotated[
-        str, typer.Option("--id", help="The id of the event: sent twice with the same id, it is stored once.")
-    ] = "",
+        str | None, typer.Option("--id", help="The id of the event: sent twice with the same id, it is stored once.")
+    ] = None,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the answer, which is printed.")] = 0.0,
 ) -> None:
     """Send one message. Exit code 1 with --wait: no answer came in time, or it could not be delivered."""
+    if event_id == "":  # of a variable that is not set, say: a new id each time would be no protection
+        raise typer.BadParameter("must not be empty", param_hint="--id")
     draft = Draft(
         text=_text(text),
         channel=channel,
