@@ -11,7 +11,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.driver import DeletingDriver, Driver, EditingDriver, RenewingDriver, SharedDriver
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, in_order, none_lost_or_doubled, same, says
 from switchboard.testing.connectors.killing import RECEIVING_DEATHS, killed_while_receiving
-from switchboard.testing.connectors.running import connector, scripted, texts, until
+from switchboard.testing.connectors.running import connected, connector, scripted, texts, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 
@@ -19,8 +19,7 @@ async def check_order_is_kept_within_each_conversation(driver: Driver) -> None:
     """200 messages of 20 conversations arrive once, and those of a conversation in their order; so do the answers."""
     for number in range(200):
         await driver.says(f"t{number % 20}", f"t{number % 20} {number:03}")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: len(switchboard.accepted) >= 200, "200 messages are accepted")
         in_order(texts(switchboard.accepted))
         answers = [switchboard.reply(one, f"re {texts([one])[0]}") for one in switchboard.accepted]
@@ -88,8 +87,7 @@ async def check_odd_texts_arrive_as_they_were_written(driver: Driver) -> None:
     written = (*ODD_TEXTS, "x" * min(driver.longest, MAX_TEXT))
     for number, text in enumerate(written):
         await driver.says(f"t{number}", text)
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: _settled(switchboard) >= len(written), "all odd texts are settled")
     assert not switchboard.quarantined, f"odd texts were quarantined: {switchboard.quarantined}"
     found = texts(switchboard.accepted)
@@ -102,8 +100,7 @@ async def check_more_than_a_message_can_hold_disturbs_nobody(driver: Driver) -> 
     """1 MB, if people can write that much: it is cut, or in quarantine as it is, and the next one arrives."""
     await driver.says("t", "x" * min(driver.longest, MUCH))
     await driver.says("t", "after it")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
         await until(lambda: _settled(switchboard) == 2, "the long one is settled")
 
@@ -112,8 +109,7 @@ async def check_a_message_of_nothing_disturbs_nobody(driver: Driver) -> None:
     """A person sends no words: that is a message of none, or in quarantine, and the next one arrives."""
     await driver.says("t", "")
     await driver.says("t", "after it")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
         await until(lambda: _settled(switchboard) == 2, "the empty one is settled")
 
@@ -140,8 +136,7 @@ async def check_what_we_or_programs_say_is_answered_by_nobody(driver: SharedDriv
     await driver.own_says("t1", "our own words")
     await driver.bot_says("t2", "beep")
     await driver.says("t3", "a person")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: "a person" in texts(switchboard.accepted), "the message of a person is accepted")
     same(texts([one for one in switchboard.accepted if _is_answered(one)]), ["a person"])
 
@@ -149,8 +144,7 @@ async def check_what_we_or_programs_say_is_answered_by_nobody(driver: SharedDriv
 async def check_an_edit_is_no_second_message(driver: EditingDriver) -> None:
     """It is an event of its own that says to which one it belongs."""
     await driver.says("t", "message 1")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
         await driver.edits("t", "message one")
         await until(lambda: len(switchboard.accepted) == 2, "the edit is accepted")
@@ -160,8 +154,7 @@ async def check_an_edit_is_no_second_message(driver: EditingDriver) -> None:
 async def check_a_deletion_is_no_second_message(driver: DeletingDriver) -> None:
     """It is an event of its own that says to which one it belongs."""
     await driver.says("t", "message 1")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
         await driver.deletes("t")
         await until(lambda: len(switchboard.accepted) == 2, "the deletion is accepted")

@@ -13,7 +13,7 @@ from switchboard.core.blobs import PREFIX
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.driver import FileDriver, LosingDriver
 from switchboard.testing.connectors.killing import dies
-from switchboard.testing.connectors.running import Death, around, connector, scripted, until
+from switchboard.testing.connectors.running import Death, around, connected, connector, scripted, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 UPLOAD: Final = "POST /v1/blobs"
@@ -66,8 +66,7 @@ async def check_a_file_that_cannot_be_had_keeps_no_message_back(driver: LosingDr
     await driver.brings("t", "a file", _file(0, 5_000))
     driver.loses_files()
     await driver.says("t", "behind it")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: len(switchboard.accepted) == 2, "both messages are accepted")
     [attachment] = switchboard.accepted[0]["payload"]["attachments"]
     assert attachment.get("unavailable"), f"it does not say why: {attachment}"

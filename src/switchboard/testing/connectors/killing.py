@@ -14,7 +14,7 @@ from typing import Final
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.testing.connectors.driver import Driver
-from switchboard.testing.connectors.running import Death, around, connector, scripted, texts, until
+from switchboard.testing.connectors.running import Death, around, connected, connector, scripted, texts, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 RECEIVING_DEATHS: Final = (
@@ -80,8 +80,7 @@ async def killed_while_receiving(driver: Driver, deaths: Sequence[Death], kills:
 async def killed_while_sending(driver: Driver, deaths: Sequence[Death], kills: int) -> list[Killed]:
     """For each kill the account sends one reply of five parts."""
     await driver.says("t", "tell me")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: "tell me" in texts(switchboard.accepted), "the message is accepted")
     return [_together([one async for one in _replies(driver, switchboard, death, kills)]) for death in deaths]
 

@@ -7,7 +7,7 @@ from typing import Final
 from switchboard.testing.connectors.driver import BusyDriver, Driver
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, answered, none_lost_or_doubled, same
 from switchboard.testing.connectors.killing import SENDING_DEATHS, five_parts, killed_while_sending
-from switchboard.testing.connectors.running import connector, scripted, until
+from switchboard.testing.connectors.running import connected, until
 
 _PATIENCE_S: Final = 40.0
 _WORD: Final = "word "
@@ -24,8 +24,7 @@ async def check_odd_texts_leave_as_they_were_written(driver: Driver) -> None:
     await driver.says("t", "tell me")
     limit = driver.configured.manifest.capabilities.text_limit
     long = _WORD * (min(MUCH, _MOST_PARTS * limit) // len(_WORD))
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
         for text in (*(text for text in ODD_TEXTS if "<" not in text and "\t" not in text), long):
             before = len(await driver.shown())
@@ -39,8 +38,7 @@ async def check_odd_texts_leave_as_they_were_written(driver: Driver) -> None:
 async def check_a_text_of_nothing_disturbs_nobody(driver: Driver) -> None:
     """An answer without words is sent as nothing, and has an outcome; the next one goes."""
     await driver.says("t", "message 1")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "a message is accepted")
         for text in (" \n", "after it"):
             await answered(switchboard, switchboard.reply(switchboard.accepted[0], text))
@@ -50,9 +48,8 @@ async def check_a_text_of_nothing_disturbs_nobody(driver: Driver) -> None:
 async def check_patience_is_shown_and_costs_nothing(driver: BusyDriver) -> None:
     """Five times it is put off for 40 s: all parts arrive in order, none is uncertain, and no attempt is used up."""
     await driver.says("t", "tell me")
-    switchboard = scripted()
     text = five_parts("1", driver.configured.manifest.capabilities.text_limit)
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
         driver.puts_off(5, _PATIENCE_S)
         outbox_id = switchboard.reply(switchboard.accepted[0], text)

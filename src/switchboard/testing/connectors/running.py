@@ -115,6 +115,14 @@ async def connector(
             await running.killed()
 
 
+@asynccontextmanager
+async def connected(configured: Configured) -> AsyncIterator[ScriptedSwitchboard]:
+    """Run the account against a fresh switchboard until the block ends."""
+    switchboard = scripted()
+    async with connector(configured, switchboard):
+        yield switchboard
+
+
 def _noted(
     loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any] | Generator[Any, None, Any], **more: Any
 ) -> asyncio.Task[Any]:

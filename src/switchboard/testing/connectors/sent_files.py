@@ -9,14 +9,13 @@ from switchboard.connectors.kernel.parts import REPEAT_NOTE, ReplyDestination, p
 from switchboard.ports.connector import FileOut
 from switchboard.testing.connectors.driver import Named, Received, SentFileDriver
 from switchboard.testing.connectors.killing import dies
-from switchboard.testing.connectors.running import Death, connector, scripted, until
+from switchboard.testing.connectors.running import Death, connected, connector, until
 
 
 async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: SentFileDriver) -> None:
     """A text and two files, killed at each point of each part: each of them once, or again and marked, or uncertain."""
     await driver.says("t", "send me")
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
     for number, death in enumerate(_deaths(driver), 1):
         text, files = f"{number}. Here they are.", _files(number)

@@ -12,7 +12,7 @@ from switchboard.testing.connectors.clock import passes
 from switchboard.testing.connectors.driver import CountingDriver, Driver, LeavingDriver
 from switchboard.testing.connectors.expecting import answered, none_lost_or_doubled, same, says
 from switchboard.testing.connectors.killing import became
-from switchboard.testing.connectors.running import Death, connector, listening, scripted, texts, until
+from switchboard.testing.connectors.running import Death, connected, connector, listening, scripted, texts, until
 
 _OUTAGE_S: Final = 90.0
 _SOON_S: Final = 5.0
@@ -110,8 +110,7 @@ async def check_secrets_are_told_to_nobody(driver: Driver) -> None:
 
 async def check_an_idle_account_asks_for_nothing(driver: CountingDriver) -> None:
     """Beside long polls the platform hears of it less than once a minute."""
-    switchboard = scripted()
-    async with connector(driver.configured, switchboard):
+    async with connected(driver.configured) as switchboard:
         await until(lambda: _NEXT in switchboard.requests, "the account is open")
         before = driver.asked()
         await passes(_IDLE_S)
