@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from switchboard.app.settings import Settings
 from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.telegram.settings import TelegramAccountSettings
-from switchboard.core.problems import after, shown, wrong
+from switchboard.core.problems import after, path_of, shown, wrong
 from switchboard.server.app import PARTS
 from switchboard.server.contracts.gateway import SendParams
 from switchboard.server.contracts.messages import AccountLeaseBody, Body, OutboxNext, ResponseBody
@@ -42,7 +42,7 @@ def problem(model: type[BaseModel], **values: Any) -> str:
     with pytest.raises(ValidationError) as caught:
         model.model_validate(values)
     first = caught.value.errors(include_url=False)[0]
-    return after(".".join(map(str, first["loc"])), wrong(first))
+    return after(path_of(first["loc"]), wrong(first))
 
 
 def test_no_sentence_is_pydantics() -> None:

@@ -29,6 +29,14 @@ from switchboard.domain.errors import ConfigurationError
             '[[models]]\nname = "a"\nkind = "codex"\nmodel = "x"\npass_env = ["HOME"]',
             "line 5: models.0.pass_env.0 must be 'HTTP_PROXY'",
         ),
+        (
+            "\n[endpoints]\nx = { strangers = 'pair' }",
+            "line 3: endpoints.x must be CHANNEL/ENDPOINT, such as telegram/bot:house, not 'x'",
+        ),
+        (
+            "\n[schedules.'A B']\nzone = 'UTC'\nwindows = ['x']",
+            "line 2: schedules.A B must be a name of up to 64 small",
+        ),
         ("[liveness]\nstale_after = 900", "line 1: liveness: quarantine_after must not be less"),
     ],
 )

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from switchboard.core.blobs import PREFIX, UNKNOWN
 from switchboard.core.envelope.stored import stored_json
-from switchboard.core.problems import after, wrong
+from switchboard.core.problems import after, path_of, wrong
 from switchboard.core.reply_files import reply_name
 from switchboard.core.storable import storable_text
 from switchboard.core.words import near, or_list
@@ -84,7 +84,7 @@ def read_options(model: type[Options], member: Member) -> Options:
     try:
         return model.model_validate(dict(member.options))
     except ValidationError as error:
-        problems = "; ".join(after(".".join(map(str, p["loc"])), _said(model, p)) for p in error.errors())
+        problems = "; ".join(after(path_of(p["loc"]), _said(model, p)) for p in error.errors())
         message = f"the options of {member.system_id} are wrong: {problems}"
         raise EngineFailure(message, error_class="validation", retryable=False) from error
 

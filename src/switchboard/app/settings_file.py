@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from switchboard.app.ownership import read_ours
-from switchboard.core.problems import after, wrong
+from switchboard.core.problems import after, path_of, wrong
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonObject
 
@@ -53,13 +53,14 @@ class SettingsFile:
         """What is wrong with the settings, each with the variable or the line that it really comes from."""
         problems = []
         for problem in error.errors(include_url=False):
-            name = ".".join(str(part) for part in problem["loc"])
+            name = path_of(problem["loc"])
             place = self.place(problem["loc"]) if name else None
             problems.append(f"{place or self.path or 'environment'}: {after(name, said(problem))}")
         return ConfigurationError("; ".join(problems))
 
     def place(self, path: tuple[int | str, ...]) -> str | None:
         """The variable that sets it, which wins, else the line; what nobody sets lacks in a variable above."""
+        path = tuple(part for part in path if part != "[key]")
         above = _variables_above(path)
         variable = next((name for name, inner in above if _sets(os.environ[name], inner)), None)
         if variable is None and (line := _line_of(path, self.text)):
@@ -153,7 +154,12 @@ def _written(names: Sequence[str]) -> list[str]:
 
 
 def _head(place: tuple[int | str, ...], lines: list[str]) -> int:
-    """The line of `[turn]`, or of the right one of several `[[models]]`; 0 where there is none."""
-    heads = [n for n, line in enumerate(lines, 1) if re.match(rf"\s*\[+\s*{re.escape(str(place[0]))}\s*\]", line)]
+    """The line of `[turn]`, `[schedules."office"]`, or the right one of several `[[models]]`; 0: there is none."""
+    names = [f"[\"']?{re.escape(part)}[\"']?" for part in place if isinstance(part, str)]
     which = place[1] if isinstance(place[1], int) else 0
-    return heads[which] if which < len(heads) else 0
+    for end in range(len(names), 0, -1):
+        head = re.compile(r"\s*\[+\s*" + r"\s*\.\s*".join(names[:end]) + r"\s*\]")
+        heads = [number for number, line in enumerate(lines, 1) if head.match(line)]
+        if which < len(heads):
+            return heads[which]
+    return 0

@@ -8,7 +8,7 @@ the field. Next: `server/contracts/problems.py`, which makes an error of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping, Sequence, Sized
 from typing import Final
 
 _LONGEST: Final = 60
@@ -88,6 +88,11 @@ def wrong(problem: Mapping[str, object]) -> str:
     return _OF_NAMES.get(kind, message[:1].lower() + message[1:])
 
 
+def path_of(place: Sequence[object]) -> str:
+    """Pydantic's place of a problem as a path: `targets.0.team_id`, `headers.X-Key` for a value and for its name."""
+    return ".".join(str(part) for part in place if part != "[key]")
+
+
 def after(name: str | None, sentence: str) -> str:
     """A sentence about the field of this name; one that stands for itself follows a colon."""
     if not name:
@@ -123,6 +128,6 @@ def _limit(value: object) -> object:
 def _not(right: str, problem: Mapping[str, object]) -> str:
     """What would be right, and what was given instead; nothing of what may be a secret, or cannot be seen."""
     place, given = problem["loc"], problem.get("input")
-    names = " ".join(map(str, place)) if isinstance(place, tuple) else ""
-    hidden = right.startswith("must not ") or (isinstance(given, str) and _SECRET.search(names))
+    secret = isinstance(given, str) and isinstance(place, tuple) and _SECRET.search(path_of(place))
+    hidden = right.startswith("must not ") or secret
     return right if hidden or "input" not in problem else f"{right}, not {shown(given)}"

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from switchboard.core.envelope.strict import AsModel
-from switchboard.core.problems import after, wrong
+from switchboard.core.problems import after, path_of, wrong
 from switchboard.core.published import published
 from switchboard.domain.envelope import Attachment, ChatType, PolicyTier
 from switchboard.domain.errors import InvalidInput
@@ -255,4 +255,4 @@ def _decoded(text: str) -> object:
 def _problems(error: ValidationError) -> str:
     """The first few; the names in the path were chosen by a stranger."""
     found = error.errors(include_url=False)
-    return "; ".join(after(".".join(map(str, one["loc"]))[:_SHOWN], wrong(one)[:_SHOWN]) for one in found[:3])
+    return "; ".join(after(path_of(one["loc"])[:_SHOWN], wrong(one)[:_SHOWN]) for one in found[:3])

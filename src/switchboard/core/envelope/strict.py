@@ -39,7 +39,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
-from switchboard.core.problems import wrong
+from switchboard.core.problems import path_of, wrong
 from switchboard.domain.envelope import (
     MAX_ADDRESS,
     MAX_DEPTH,
@@ -296,8 +296,7 @@ def _explained(detail: ErrorDetails) -> tuple[str, str]:
 
 def _path(loc: Sequence[int | str]) -> str | None:
     # The path repeats names chosen by a stranger.
-    path = ".".join(str(part) for part in loc if part != "[key]")
-    return path[:200] or ("[key]" if loc else None)
+    return path_of(loc)[:200] or ("[key]" if loc else None)
 
 
 def _suggestion(loc: Sequence[int | str]) -> str:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from switchboard.core.envelope.strict import strict
 from switchboard.core.mail.refusals import unreadable
-from switchboard.core.problems import after, wrong
+from switchboard.core.problems import after, path_of, wrong
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
 
@@ -38,5 +38,5 @@ def _explained(error: ValidationError) -> InvalidInput:
     first = error.errors(include_url=False)[0]
     name = _PARAMETERS.get(first["loc"])
     if name is None:
-        return unreadable(after(".".join(map(str, first["loc"])), wrong(first)))
+        return unreadable(after(path_of(first["loc"]), wrong(first)))
     return InvalidInput(f"the {name} of a mail {wrong(first)}", code="invalid_value", field=name)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from switchboard.core.problems import after, wrong
+from switchboard.core.problems import after, path_of, wrong
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping
@@ -24,7 +24,7 @@ def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[st
     """
     hinted = ((one, _hint(one["loc"][at:], known)) for one in problems if one["type"] == "extra_forbidden")
     first, hint = next(filter(itemgetter(1), hinted), (problems[0], ""))
-    field = ".".join(str(part) for part in first["loc"][at:])[:200] or None
+    field = path_of(first["loc"][at:])[:200] or None
     whole = None if first["type"] == "value_error" else "the body"
     message = after(field or whole, wrong(first))
     rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
