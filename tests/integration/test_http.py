@@ -203,6 +203,16 @@ async def test_too_large_bodies_are_cut_off_with_and_without_a_declared_length(
         assert small["status"] == "accepted"
 
 
+@pytest.mark.parametrize("size", [3_000_000, 20_000_000])
+async def test_who_sends_far_too_much_is_told_so_and_not_cut_off(server: Opened, size: int) -> None:
+    """Who is cut off does not know why, and tries again for ever."""
+    headers = {"content-type": "application/json"}
+    answer = await server.http.post("/v1/ingest", content=bytes(size), headers=headers)
+    assert error_of(answer) == (413, "too_large")
+    stranger = await server.http.post("/v1/ingest", content=bytes(size), headers={**headers, "authorization": ""})
+    assert stranger.status_code == 401
+
+
 async def test_a_batch_answers_per_envelope_in_order_and_keeps_what_is_good(server: Opened) -> None:
     good, bad, unknown = envelope_json("a"), {"schema_version": "ingest.v1"}, envelope_json("b", channel="fax")
     answer = await server.http.post("/v1/ingest/batch", json={"envelopes": [good, bad, unknown, good]})

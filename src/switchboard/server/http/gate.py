@@ -39,7 +39,9 @@ _HEALTH: Final = "/health"
 _PUBLIC_BYTES: Final = 65_536
 _SESSION_BYTES: Final = 65_536
 """A session calls one tool, with a name and some text."""
-_DRAIN_BYTES, _DRAIN_S = 65_536, 1.0
+_DRAIN_BYTES, _DRAIN_S = 33_554_432, 3.0
+"""What is read of a body that was refused. Who is cut off while it sends does not get the answer: it takes us for
+unreachable, and tries for ever. So it is twice as much as the largest request that is right."""
 _ARRIVING: Final = 8
 """Most large bodies that are held in memory."""
 
@@ -246,7 +248,7 @@ class _Body:
 
 
 async def _drained(scope: Scope, receive: Receive) -> bool:
-    """Read what is left of a small body, so that the answer is not lost with the connection; whether that was all."""
+    """Read what is left of a body, so that the answer is not lost with the connection; whether that was all."""
     if not any(name in {b"content-length", b"transfer-encoding"} for name, _ in scope["headers"]):
         return True
     got = 0
