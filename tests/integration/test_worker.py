@@ -121,6 +121,26 @@ async def test_why_a_worker_was_interrupted_is_told_in_words(database_url: str) 
         }
 
 
+async def test_a_beat_that_takes_too_long_is_an_outage_and_no_defect(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs(_: Database, __: int) -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    async with lab(database_url) as parts:
+        monkeypatch.setattr(lanes, "beat", hangs)
+        worker = Worker(parts.database, parts.notifier, {}, WorkerSettings(poll=0.1, ttl=0.8))
+        with capture_logs() as logs:
+            async with at_work(worker):
+                await eventually(lambda: _is(any(line["event"] == "worker interrupted" for line in logs)))
+                monkeypatch.undo()
+        assert {line.get("reason") for line in logs if line["log_level"] != "info"} <= {
+            "a beat took too long: the database or this machine is overloaded",
+            "no beat got through in time",
+        }
+
+
 def _stop_everything(seconds: float) -> None:
     """As SIGSTOP does: nothing of the process runs, and then all goes on."""
     time.sleep(seconds)

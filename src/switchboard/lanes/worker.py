@@ -335,9 +335,13 @@ class _Session:
             if not self._is_alive():
                 raise Unavailable("no beat got through in time")
             started = monotonic()
-            async with asyncio.timeout(self._settings.ttl / 4):
-                if not await store.beat(self._database, self._worker):
-                    raise Unavailable("the worker was declared dead by another")
+            try:
+                async with asyncio.timeout(self._settings.ttl / 4):
+                    registered = await store.beat(self._database, self._worker)
+            except TimeoutError:
+                raise Unavailable("a beat took too long: the database or this machine is overloaded") from None
+            if not registered:
+                raise Unavailable("the worker was declared dead by another")
             self._last_beat = started
 
     def _is_alive(self) -> bool:
