@@ -880,6 +880,7 @@ async def test_a_backtest_names_messages_of_ones_own_teams_only(server: Opened) 
     ("path", "said"),
     [
         ("/v1/rules?team_id=sale", "there is no team 'sale'; did you mean sales?"),
+        ("/v1/teams/sale", "there is no team 'sale'; did you mean sales?"),
         ("/v1/rules/export?team_id=sale", "there is no team 'sale'; did you mean sales?"),
         ("/v1/rules?source=sop:typo", "no rule has ever been registered by 'sop:typo'; known here: none"),
     ],

@@ -5,7 +5,7 @@ Called wherever a name is refused. Next: `core/routing/check.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from typing import Final
 
@@ -25,3 +25,9 @@ def or_list(words: Iterable[str]) -> str:
     """`gmail, imap or smtp`: a list of alternatives."""
     *first, last = sorted(words) or ["nothing"]
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def offer(name: str, names: Collection[str]) -> str:
+    """The end of a sentence that says that there is none of this name: what may be meant, else what there is."""
+    meant = near(name, names)
+    return f"; did you mean {or_list(meant)}?" if meant else f"; known here: {', '.join(sorted(names)[:20]) or 'none'}"

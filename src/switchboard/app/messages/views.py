@@ -21,6 +21,7 @@ from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
+from switchboard.core.words import offer
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxPart, OutboxRow, OutboxState
@@ -340,7 +341,8 @@ class Views:
         """One team, beyond the reach without its rules. Raises NotFound."""
         found = await overview(self._database, _FIRST_RULES, self._implies, TeamFilter(TeamId(team_id)))
         if not found.teams:
-            raise NotFound(f"there is no team {team_id!r}")
+            there = [team.team_id for team in self._runtime.rule_book.rules.teams]
+            raise NotFound(f"there is no team {team_id!r}{offer(team_id, there)}")
         return _team(found.teams[0], found, reach)
 
     async def agents(self, *, limit: int, cursor: str | None) -> tuple[list[AgentView], str | None]:

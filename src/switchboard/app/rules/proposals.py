@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -21,7 +21,7 @@ from switchboard.app.runtime import Runtime
 from switchboard.core.routing.check import Problem, check_rule
 from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft
 from switchboard.core.routing.rulefile import changes_for, difference, parse_rule_file, restored
-from switchboard.core.words import near, or_list
+from switchboard.core.words import offer, or_list
 from switchboard.domain.errors import InvalidInput, NotFound
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Rule, RuleChange, TeamId
@@ -167,12 +167,6 @@ def refuse_absent_team(runtime: Runtime, team_id: TeamId) -> None:
 def _unknown(runtime: Runtime, team_id: TeamId) -> str | None:
     teams = [team.team_id for team in runtime.rule_book.rules.teams]
     return None if team_id in teams else f"there is no team {team_id!r}{offer(team_id, teams)}"
-
-
-def offer(name: str, names: Collection[str]) -> str:
-    """The end of a sentence that says that there is none of this name: what may be meant, else what there is."""
-    meant = near(name, names)
-    return f"; did you mean {or_list(meant)}?" if meant else f"; known here: {', '.join(sorted(names)[:20]) or 'none'}"
 
 
 async def refuse_wrong(runtime: Runtime, changes: Sequence[RuleChange]) -> None:

@@ -16,10 +16,11 @@ from uuid import UUID
 
 from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.reach import Reach
-from switchboard.app.rules.proposals import existing, no_rule, offer, refuse_absent_team
+from switchboard.app.rules.proposals import existing, no_rule, refuse_absent_team
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves
 from switchboard.core.routing.rulefile import changed_fields, render_rule_file, rule_file, rule_json
+from switchboard.core.words import offer
 from switchboard.domain.errors import NotFound
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Rule, RuleChange, RuleSetVersion, SystemId, TeamId
