@@ -106,7 +106,7 @@ def server_url(where: Whereabouts) -> str:
 def _is_url(text: str) -> bool:
     try:
         parts = urlsplit(text)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 0) >= 0
     except ValueError:  # such as a port that there cannot be
         return False
 
