@@ -13,7 +13,7 @@ import structlog
 from switchboard.app.ownership import read_ours
 from switchboard.app.policies import Policies
 from switchboard.app.settings import Settings
-from switchboard.app.supervisor import Program, supervise
+from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.cli.channels.watching import is_there, supervise_accounts
 from switchboard.cli.main import main
 from switchboard.cli.output import NO_SERVER
@@ -86,7 +86,7 @@ async def test_the_process_of_an_account_that_is_paused_may_end_before_anybody_l
 
     async def start(name: str, end: asyncio.Event) -> None:
         started.append(name)
-        await supervise(Program(program, name, wanted=wanted), end)
+        await supervise(SupervisedProgram(program, name, wanted=wanted), end)
 
     async def told() -> bool:
         return bool(logged)

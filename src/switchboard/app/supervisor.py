@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class SupervisedProgram:
     """What runs in the process, its name in the log, and its environment beside ours.
 
     `wanted`: whether there is to be another when one has ended.
@@ -31,7 +31,7 @@ class Program:
     wanted: Callable[[], bool] = lambda: True
 
 
-async def supervise(program: Program, stop: asyncio.Event) -> None:
+async def supervise(program: SupervisedProgram, stop: asyncio.Event) -> None:
     """Keep one process running until `stop` is set; when it ends before that, start another after a growing pause."""
     delay = 0.1
     while not stop.is_set() and program.wanted():
@@ -51,7 +51,7 @@ async def supervise(program: Program, stop: asyncio.Event) -> None:
         await wait_at_most(delay, stop)
 
 
-async def _spawn(program: Program) -> asyncio.subprocess.Process:
+async def _spawn(program: SupervisedProgram) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *program.command,
         stdin=asyncio.subprocess.PIPE,

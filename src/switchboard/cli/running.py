@@ -25,7 +25,7 @@ from switchboard.app.logs import set_up_logs
 from switchboard.app.runtime import Switchboard
 from switchboard.app.settings import Settings
 from switchboard.app.settings_file import FILE_NAME
-from switchboard.app.supervisor import Program, supervise
+from switchboard.app.supervisor import SupervisedProgram, supervise
 from switchboard.app.whereabouts import OPERATOR_FILE
 from switchboard.app.wiring import make_worker, open_runtime, open_switchboard
 from switchboard.cli.channels.watching import is_there, supervise_accounts
@@ -196,11 +196,11 @@ def _announce_server(settings: Settings, url: str) -> None:
     sys.stdout.flush()
 
 
-def _worker_program(number: int, parts: ProcessParts) -> Program:
+def _worker_program(number: int, parts: ProcessParts) -> SupervisedProgram:
     name = f"worker-{number}"
     options = ["--while-stdin", "--name", name]
     options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
-    return Program([sys.executable, "-m", _MODULE, "work", *options], name)
+    return SupervisedProgram([sys.executable, "-m", _MODULE, "work", *options], name)
 
 
 async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
@@ -210,6 +210,6 @@ async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio
 
     def start(name: str, ended: asyncio.Event) -> Coroutine[object, object, None]:
         file = directory / f"{name}.toml"
-        return supervise(Program([*command, name], name, place, lambda: is_there(file)), ended)
+        return supervise(SupervisedProgram([*command, name], name, place, lambda: is_there(file)), ended)
 
     await supervise_accounts(directory, start, stop)
