@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -31,6 +32,24 @@ async def test_an_argument_that_cannot_be_sent_is_no_outage(database_url: str) -
     async with lab(database_url) as parts:
         with pytest.raises(asyncpg.DataError):
             await parts.database.value("select $1::integer", "one")
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError, asyncpg.DataError])
+async def test_a_statement_that_is_not_run_once_it_was_parsed_leaves_no_transaction(
+    database_url: str, error: type[BaseException]
+) -> None:
+    database = await Database.connect(database_url, size=1)
+
+    async def parsed() -> None:
+        async with database.connection() as connection:
+            await connection.prepare("select $1::integer")
+            raise error
+
+    with pytest.raises(error):
+        await parsed()
+    async with database.snapshot() as connection:
+        assert await connection.fetchval("select 1") == 1
+    await database.close()
 
 
 async def test_a_connection_that_was_cut_off_is_an_outage(database_url: str) -> None:

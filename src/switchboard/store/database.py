@@ -146,6 +146,12 @@ class _Connection(asyncpg.Connection):
     """
 
     ours: _OurTypes = ()
+    failed = False
+    """Whether its last use ended with an error, or was cancelled."""
+
+    def fail(self) -> None:
+        """Say so."""
+        self.failed = True
 
     async def learn(self) -> bool:
         """What it needs to know of types; whether there are any of ours."""
@@ -176,8 +182,14 @@ async def _prepare(connection: Any) -> None:
     await connection.fetch("select " + ", ".join(f"null::{kind}[]" for kind in kinds))
 
 
-async def _keep(_: asyncpg.Connection) -> None:
-    """We never change a session of the pool, so there is nothing to reset; asking cost a round trip per statement."""
+async def _keep(connection: Any) -> None:
+    """We never change a session of the pool, so there is nothing to reset; asking cost a round trip per statement.
+
+    But a statement that was not run once it was parsed leaves the transaction open in which the driver had that done.
+    """
+    if connection.failed:
+        connection.failed = False
+        await connection.execute("select 1")
 
 
 class _Told:
@@ -191,6 +203,11 @@ class _Told:
     def __call__(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
         # Its words are translated, its code is that of all warnings; where in the source it comes from is neither.
         self.unconfirmed = self.unconfirmed or getattr(message, "server_source_function", None) == "SyncRepWaitForLSN"
+
+
+def _fail(connection: Any) -> None:
+    """Only a `_Connection` knows what to do then; one that the pool has taken back is closed."""
+    getattr(connection, "fail", lambda: None)()
 
 
 def _is_sound(connection: asyncpg.pool.PoolConnectionProxy[Row]) -> bool:
@@ -310,12 +327,13 @@ class Database:
 
         So is a commit that did not wait for the synchronous standby to the end, of which PostgreSQL only warns.
         """
-        misused, told = False, _Told()
+        misused, done, told = False, False, _Told()
         try:
             async with self.pool.acquire(timeout=10) as connection:
                 connection.add_log_listener(told)
                 try:
                     yield connection
+                    done = True
                 except asyncpg.InterfaceError:
                     # Of a connection that is sound the driver says so of wrong arguments: no better the next time.
                     misused = _is_sound(connection)
@@ -326,6 +344,8 @@ class Database:
                     await self.pool.expire_connections()  # they know the types of a schema that was replaced
                     raise ConnectionResetError(f"the schema was replaced: {error}") from error
                 finally:
+                    if not done:
+                        _fail(connection)
                     with suppress(asyncpg.InterfaceError):  # the pool has taken it back
                         connection.remove_log_listener(told)
         except _LOST as error:
