@@ -29,8 +29,15 @@ with remembered as (
     from unnest($2::text[], $3::uuid[], $4::text[], $5::text[]) as c (team_id, rule_id, before, after)
     returning after
 )
-insert into rule
-select r.* from remembered cross join jsonb_populate_record(null::rule, remembered.after) r
+insert into rule (rule_id, team_id, name, channel, filters, targets, priority, active, copy, reply_to_automatic,
+                  created_by, updated_by, created_at, updated_at, version, source)
+select r.rule_id, r.team_id, r.name, r.channel, r.filters, r.targets, r.priority, r.active, r.copy,
+       r.reply_to_automatic, r.created_by, r.updated_by, r.created_at, r.updated_at, r.version, r.source
+from remembered
+cross join jsonb_to_record(remembered.after) as r (
+    rule_id uuid, team_id text, name text, channel text, filters jsonb, targets jsonb, priority integer, active boolean,
+    copy boolean, reply_to_automatic boolean, created_by text, updated_by text, created_at timestamptz,
+    updated_at timestamptz, version bigint, source text)
 where remembered.after is not null
 on conflict (rule_id) do update set
     name = excluded.name, channel = excluded.channel, filters = excluded.filters, targets = excluded.targets,
