@@ -133,6 +133,7 @@ async def test_killed_at_every_point_each_message_has_one_answer(
         await leases_end(server)
     process = await start(environment)
     try:
+        await eventually(lambda: is_served(server), within=60)  # those before it may have answered all
         await eventually(lambda: answered(folder, len(expected)), within=150)
     finally:
         assert await end(process) == 0
@@ -186,6 +187,7 @@ async def test_a_bot_that_is_killed_at_eight_points_answers_each_message(
             await leases_end(server)
         process = await start(environment, "house")
         try:
+            await eventually(lambda: is_served(server), within=60)
             await asyncio.wait_for(api.until(lambda: all(any(p in t for t in api.texts) for p in POINTS)), 150)
         finally:
             assert await end(process) == 0
