@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from switchboard.cli.client import open_client
+from switchboard.app.whereabouts import find_whereabouts
+from switchboard.cli.client import open_client, server_url
 from switchboard.cli.messages.talk import MessageProgress, follow
 from switchboard.cli.output import NoServer
 from switchboard.cli.rules.checks import replay
@@ -135,6 +136,12 @@ async def test_what_is_no_place_and_no_token_is_said_without_showing_the_token(
         async with open_client():
             raise AssertionError
     assert caught.value.message.startswith(said)
+
+
+@pytest.mark.parametrize("port", ["8999", " 8999 ", "8999.0", "8_999"])
+def test_a_port_is_what_the_settings_take_it_for(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    monkeypatch.setenv("SWITCHBOARD_PORT", port)
+    assert server_url(find_whereabouts()) == "http://127.0.0.1:8999"
 
 
 async def test_a_stream_that_breaks_off_is_continued_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

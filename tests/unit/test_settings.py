@@ -57,6 +57,7 @@ def test_what_is_wrong_in_the_file(tmp_path: Path, text: str, said: str) -> None
         ("SWITCHBOARD_CHANNELS", "doorbell", "must be JSON"),
         ("SWITCHBOARD_CONFIG", "1", "unknown setting"),
         ("SWITCHBOARD_PROT", "1", "unknown setting; did you mean SWITCHBOARD_PORT?"),
+        ("switchboard_port", "1", "unknown setting; did you mean SWITCHBOARD_PORT?"),
     ],
 )
 def test_what_is_wrong_in_the_environment(
@@ -150,6 +151,10 @@ def test_commands_that_ask_the_server_find_it_where_the_settings_say(
         ("host = 1", {}, "switchboard.toml, line 1: host must be a string, not 1"),
         ("data_dir = []", {}, "switchboard.toml, line 1: data_dir must be a string, not a list"),
         ("\nprot = 1", {}, "switchboard.toml, line 2: prot: unknown setting; did you mean port?"),
+        ("\n'prot' = 1", {}, "switchboard.toml, line 2: prot: unknown setting; did you mean port?"),
+        ("\nprot.a = 1", {}, "switchboard.toml, line 2: prot: unknown setting; did you mean port?"),
+        ("\n[prot.a]\nb = 1", {}, "switchboard.toml, line 2: prot: unknown setting; did you mean port?"),
+        ('"pro\\u0074" = 1', {}, "switchboard.toml: prot: unknown setting; did you mean port?"),
         ("", {"ULR": "x"}, "environment variable SWITCHBOARD_ULR: unknown setting; did you mean SWITCHBOARD_URL?"),
         ("port =", {}, "switchboard.toml: not TOML: "),
         ("port = " + "1" * 5000, {}, "switchboard.toml: not TOML: "),
@@ -208,6 +213,8 @@ SERVER = '[[mcp_servers]]\nname = "time"\ncommand = ["time"]\n'
         ),
         (SERVER + 'teams = ["*"]\ntools.now.effect = "harmless"\n', "must be 'idempotent', 'queryable' or"),
         (SERVER + 'teams = ["*"]\nenv = { TZ = ["canary"] }\n', "mcp_servers.0.env.TZ must be a string, not a list"),
+        (SERVER + 'teams = ["*"]\nenv = "PIN=canary"\n', "mcp_servers.0.env must be a table"),
+        (SERVER + 'teams = ["*"]\nenv = { PIN = 6226279 }\n', "mcp_servers.0.env.PIN must be a string"),
     ],
 )
 def test_what_is_wrong_with_mcp_servers_is_said(tmp_path: Path, text: str, said: str) -> None:
@@ -217,6 +224,7 @@ def test_what_is_wrong_with_mcp_servers_is_said(tmp_path: Path, text: str, said:
         load_settings(file)
     assert said in caught.value.message
     assert "canary" not in caught.value.message
+    assert "6226279" not in caught.value.message
 
 
 def test_nobody_is_shown_the_environment_of_a_server(tmp_path: Path) -> None:

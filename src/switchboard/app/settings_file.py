@@ -95,11 +95,11 @@ def source_of(setting: str) -> str:
 
 
 def _refuse_unknown_variables() -> None:
-    """A misspelt variable would be a setting that silently does not count."""
+    """A misspelt variable would be a setting that silently does not count, one in small letters only for some of us."""
     known = {f"{PREFIX}{name.upper()}" for name in NAMES | _ELSEWHERE}
     for name in os.environ:
-        if name.startswith(PREFIX) and PREFIX + name.removeprefix(PREFIX).partition("__")[0] not in known:
-            raise ConfigurationError(f"environment variable {name}: {unknown(name, known)}")
+        if name.upper().startswith(PREFIX) and name.partition("__")[0] not in known:
+            raise ConfigurationError(f"environment variable {name}: {unknown(name.upper(), known)}")
 
 
 def unknown(name: str, known: Collection[str]) -> str:
@@ -141,7 +141,7 @@ def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
     begin = _head(place, lines) if len(place) > 1 else 0
     wanted = names[-1:] if begin else _written(names)
     for number, line in enumerate(lines[begin:], begin + 1):
-        if any(re.match(rf"\s*\[*\s*{re.escape(name)}\s*[=\]]", line) for name in wanted):
+        if any(re.match(rf"\s*\[*\s*[\"']?{re.escape(name)}[\"']?\s*[=\].]", line) for name in wanted):
             return number
         if begin and line.lstrip().startswith("["):
             break

@@ -49,7 +49,7 @@ def find_whereabouts() -> Whereabouts:
     """As in the settings. Raises ConfigurationError, of the rest of the settings only for names that there are not."""
     file = read_settings_file()
     if strange := next((name for name in file.values if name not in NAMES), None):
-        raise ConfigurationError(f"{file.place((strange,))}: {strange}: {unknown(strange, NAMES)}")
+        raise ConfigurationError(f"{file.place((strange,)) or file.path}: {strange}: {unknown(strange, NAMES)}")
     usual: JsonObject = {"host": HOST, "port": PORT, "data_dir": default_data_dir()}
     found = {name: os.environ.get(f"{PREFIX}{name.upper()}") or file.values.get(name, usual[name]) for name in usual}
     match found:

@@ -77,7 +77,7 @@ def find_server(where: Whereabouts) -> ServerPlace:
     hint = f"set SWITCHBOARD_TOKEN, or SWITCHBOARD_DATA_DIR as for the server; {file} was looked at"
     if not token:
         try:
-            token = _operator_token(file, url)
+            token = _operator_token(where, url)
         except OSError as error:
             hint += f" ({error.strerror})"
     if token and not re.fullmatch("[!-~]+", token):
@@ -95,7 +95,7 @@ def server_url(where: Whereabouts) -> str:
         right = "one such as http://127.0.0.1:8470" if "://" in given else f"http://{given}"
         raise ConfigurationError(f"SWITCHBOARD_URL {given!r} is not a URL; write {right}")
     url = given.rstrip("/")
-    if url != _url_of_environment() and not is_here(url):
+    if url != _url_of_environment(where) and not is_here(url):
         raise ConfigurationError(
             f"{FILE_NAME} in the working directory says that the server is at {url}; commands connect to another "
             f"address than this machine's loopback only if the environment names it: set SWITCHBOARD_URL={url}"
@@ -111,16 +111,17 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _operator_token(file: Path, url: str) -> str:
-    """The token in the file, if it may be sent to this address. Raises OSError, ConfigurationError."""
-    require_ours(file.parent)
+def _operator_token(where: Whereabouts, url: str) -> str:
+    """The token in the data directory, if it may be sent to this address. Raises OSError, ConfigurationError."""
+    file = where.data_dir / OPERATOR_FILE
+    require_ours(where.data_dir)
     token = read_ours(file).strip()
     if not is_here(url):
         raise ConfigurationError(
             f"the operator's token in {file} is not sent to {url}, which is not this machine's loopback address; "
             "set SWITCHBOARD_TOKEN to the token for that server"
         )
-    if url != _url_of_environment() and url != _started_last(file.parent):
+    if url != _url_of_environment(where) and url != _started_last(where.data_dir):
         raise ConfigurationError(
             f"the operator's token in {file} is not sent to {url}: that address comes from {FILE_NAME} in the working "
             "directory, and no server of this data directory has started there; if it is right, set "
@@ -129,11 +130,11 @@ def _operator_token(file: Path, url: str) -> str:
     return token
 
 
-def _url_of_environment() -> str:
+def _url_of_environment(where: Whereabouts) -> str:
     """Where the server is as far as the environment says, without any settings file."""
     host = os.environ.get("SWITCHBOARD_HOST") or HOST
-    port = os.environ.get("SWITCHBOARD_PORT") or PORT
-    return (os.environ.get("SWITCHBOARD_URL") or url_of(host, int(port))).rstrip("/")
+    port = where.port if os.environ.get("SWITCHBOARD_PORT") else PORT
+    return (os.environ.get("SWITCHBOARD_URL") or url_of(host, port)).rstrip("/")
 
 
 def _started_last(data_dir: Path) -> str | None:

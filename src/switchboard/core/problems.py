@@ -14,7 +14,7 @@ from typing import Final
 _LONGEST: Final = 60
 """Characters of what was given that are repeated."""
 _HUGE: Final = 10**40
-_SECRET: Final = re.compile("token|secret|passw|key", re.IGNORECASE)
+_SECRET: Final = re.compile(r"token|secret|passw|key|\benv\b", re.IGNORECASE)
 _NAMED: Final[Mapping[type, str]] = {dict: "an object", list: "a list", tuple: "a list"}
 _OBJECT, _TIME = "must be an object", "must be a time with a zone, such as 2026-01-31T12:00:00Z"
 
@@ -128,6 +128,6 @@ def _limit(value: object) -> object:
 def _not(right: str, problem: Mapping[str, object]) -> str:
     """What would be right, and what was given instead; nothing of what may be a secret, or cannot be seen."""
     place, given = problem["loc"], problem.get("input")
-    secret = isinstance(given, str) and isinstance(place, tuple) and _SECRET.search(path_of(place))
+    secret = isinstance(given, str | int | float) and isinstance(place, tuple) and _SECRET.search(path_of(place))
     hidden = right.startswith("must not ") or secret
     return right if hidden or "input" not in problem else f"{right}, not {shown(given)}"
