@@ -283,7 +283,7 @@ def test_items_that_are_too_many_are_not_kept() -> None:
     body = batch(*[b"1"] * 500_000)
     tracemalloc.start()
     try:
-        with pytest.raises(InvalidInput, match="this one more"):
+        with pytest.raises(InvalidInput, match="this one holds more"):
             split_batch(body)
         _, most = tracemalloc.get_traced_memory()
     finally:

@@ -35,7 +35,7 @@ from switchboard.domain.errors import ConfigurationError
         ),
         (
             "\n[schedules.'A B']\nzone = 'UTC'\nwindows = ['x']",
-            "line 2: schedules.A B must be a name of up to 64 small",
+            "line 2: schedules.A B must be a name of up to 64 lower-case letters",
         ),
         ("[liveness]\nstale_after = 900", "line 1: liveness: quarantine_after must not be less"),
     ],
@@ -209,7 +209,7 @@ SERVER = '[[mcp_servers]]\nname = "time"\ncommand = ["time"]\n'
         (2 * (SERVER + 'teams = ["*"]\n'), "mcp_servers: two are named time"),
         (
             SERVER.replace("time", "a__b", 1) + 'teams = ["*"]\n',
-            "line 2: mcp_servers.0.name must be a name of up to 30 small letters",
+            "line 2: mcp_servers.0.name must be a name of up to 30 lower-case letters",
         ),
         (SERVER + 'teams = ["*"]\ntools.now.effect = "harmless"\n', "must be 'idempotent', 'queryable' or"),
         (SERVER + 'teams = ["*"]\nenv = { TZ = ["canary"] }\n', "mcp_servers.0.env.TZ must be a string, not a list"),

@@ -95,7 +95,7 @@ def source_of(setting: str) -> str:
 
 
 def _refuse_unknown_variables() -> None:
-    """A misspelt variable would be a setting that silently does not count, one in small letters only for some of us."""
+    """A misspelt variable would be a setting that silently does not count, one in lower case only for some of us."""
     known = {f"{PREFIX}{name.upper()}" for name in NAMES | _ELSEWHERE}
     for name in os.environ:
         if name.upper().startswith(PREFIX) and name.partition("__")[0] not in known:

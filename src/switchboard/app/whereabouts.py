@@ -46,7 +46,7 @@ class Whereabouts:
 
 
 def find_whereabouts() -> Whereabouts:
-    """As in the settings. Raises ConfigurationError, of the rest of the settings only for names that there are not."""
+    """As in the settings. Raises ConfigurationError; of the other settings only the names are checked."""
     file = read_settings_file()
     if strange := next((name for name in file.values if name not in NAMES), None):
         raise ConfigurationError(f"{file.place((strange,)) or file.path}: {strange}: {unknown(strange, NAMES)}")

@@ -62,9 +62,9 @@ _FORMS: Final[Mapping[str, str]] = {
     r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$": (
         "must be a name of up to 100 letters, digits and . _ @ -, with a letter or digit first"
     ),
-    r"^[a-z0-9_-]{1,64}$": "must be a name of up to 64 small letters, digits, _ and -",
+    r"^[a-z0-9_-]{1,64}$": "must be a name of up to 64 lower-case letters, digits, _ and -",
     r"^[A-Za-z0-9_-]{1,60}$": "must be a name of up to 60 letters, digits, _ and -",
-    r"^[a-z][a-z0-9-]{0,29}$": "must be a name of up to 30 small letters, digits and -, with a letter first",
+    r"^[a-z][a-z0-9-]{0,29}$": "must be a name of up to 30 lower-case letters, digits and -, with a letter first",
 }
 """What the patterns of our fields mean, which say nothing to people."""
 _OF_NAMES: Final = {"missing": "is required", "extra_forbidden": "is not a known field"}

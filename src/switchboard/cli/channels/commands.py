@@ -191,7 +191,7 @@ def _paused(file: Path) -> Iterator[None]:
         yield
     except BaseException:
         if not before:
-            pause_file(file).unlink()
+            pause_file(file).unlink(missing_ok=True)
         raise
 
 

@@ -82,7 +82,7 @@ def check_batch(envelopes: Sequence[object]) -> None:
     if not 1 <= len(envelopes) <= MAX_BATCH:
         given = "more" if envelopes else "none"
         raise InvalidInput(
-            f"a batch holds 1 to {MAX_BATCH} envelopes, this one {given}", code="batch_size", field="envelopes"
+            f"a batch holds 1 to {MAX_BATCH} envelopes; this one holds {given}", code="batch_size", field="envelopes"
         )
 
 

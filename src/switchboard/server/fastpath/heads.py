@@ -32,7 +32,7 @@ BODY_S: Final = 10.0
 BODY_BYTES: Final = 10_240
 
 _LOGGER: Final = logging.getLogger("uvicorn.error.http")
-_LOGGER.setLevel(logging.ERROR)  # a line for each request that is none would let strangers fill the log
+_LOGGER.setLevel(logging.ERROR)  # a line for each input that is not HTTP would let strangers fill the log
 
 _BODY: Final = b'{"error":{"code":"head_too_large","message":"the head of the request has more than 65536 bytes"}}'
 _ANSWER: Final = (
