@@ -1,4 +1,4 @@
-"""Tasks and events of asyncio: waiting for an event, but not for ever; for the first of some work; ending tasks.
+"""Tasks and events of asyncio: waiting for an event with a limit, or for the first of several tasks; ending tasks.
 
 Called wherever something is looked at again after a while, or runs beside something else. It knows nothing of
 Switchboard, so every package may use it but those without I/O.

@@ -1,4 +1,4 @@
-"""The file `switchboard.toml` and the variables of the environment, as text: reading them, and who is to blame.
+"""The file `switchboard.toml` and the variables of the environment, as text: reading them, and where a mistake stands.
 
 Called by `settings.py` for all settings, and by `whereabouts.py` for the few that tell where the server is. In: the
 file; out: its values, and for what is wrong the variable or the line. Next: `settings.py`.

@@ -58,7 +58,7 @@ _SESSIONS_STAY: Final = timedelta(hours=1)
 _DELTAS_STAY: Final = timedelta(hours=1)
 """What a worker that crashed has told of a reply; any other removes its own."""
 _HELD_STAY: Final = timedelta(days=30)
-"""Messages of strangers about whom nobody decides."""
+"""Messages of strangers that nobody has decided about."""
 ACCOUNTS_STAY: Final = timedelta(days=30)
 """How far an account had received that was removed."""
 _POSTED_STAY: Final = timedelta(days=30)
