@@ -339,11 +339,15 @@ async def test_a_turn_from_claim_to_settlement_reads_by_index(watched: Watched) 
 
 
 async def _load(watched: Watched, items: list[Item]) -> list[RequestId]:
-    # The envelopes of this test are too small to be read back, so the statement itself is run.
-    sql = query("lanes.load")
-    rows = list(await watched.database.rows(sql, [i.lane for i in items], [i.seq for i in items]))
-    assert len(rows) == len(items)
-    return [row["request_id"] for row in rows]
+    # The envelopes of this test are too small to be read back, so the statements themselves are run.
+    given = [i.lane for i in items], [i.seq for i in items]
+    rows = [
+        r
+        for name in ("load_turns", "load_notices")
+        for r in await watched.database.rows(query(f"lanes.{name}"), *given)
+    ]
+    request_of = {(row["lane"], row["seq"]): row["request_id"] for row in rows}
+    return [request_of[i.lane, i.seq] for i in items]
 
 
 async def test_retry_rescue_release_and_maintenance_read_by_index(watched: Watched) -> None:

@@ -11,6 +11,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final
+from uuid import uuid4
 
 from switchboard.domain.errors import Unavailable
 from switchboard.store.database import Database
@@ -49,6 +50,8 @@ class Notifier:
         self._database = database
         self._hearers: dict[str, set[Callable[[], None]]] = defaultdict(set)
         self._unsent: set[str] = set()
+        self._origin = f"@{uuid4()}"
+        """By which we know our own notifications, of which PostgreSQL tells us too."""
         self._sender: asyncio.Task[None] | None = None
 
     def notify(self, topic: str) -> None:
@@ -60,8 +63,10 @@ class Notifier:
 
     def heard(self, payload: str) -> None:
         """Another process has notified (called by the listener of the dedicated connection)."""
-        for topic in payload.split("\n"):
-            self._ring_here(topic)
+        origin, *topics = payload.split("\n")
+        if origin != self._origin:
+            for topic in topics:
+                self._ring_here(topic)
 
     async def listen(self) -> None:
         """Receive notifications of other processes, over an own connection. Runs until cancelled; reconnects."""
@@ -99,18 +104,18 @@ class Notifier:
         while self._unsent:
             topics, self._unsent = self._unsent, set()
             try:
-                for payload in _payloads(topics):
+                for payload in _payloads(self._origin, topics):
                     await self._database.notify(CHANNEL, payload)
             except Unavailable:
                 return  # the others poll
 
 
-def _payloads(topics: set[str]) -> Iterator[str]:
-    payload = ""
+def _payloads(origin: str, topics: set[str]) -> Iterator[str]:
+    """Lines: who notifies, and what of."""
+    payload = origin
     for topic in sorted(topics):
-        if payload and len(payload.encode()) + len(topic.encode()) > _MOST:
+        if len(payload.encode()) + len(topic.encode()) > _MOST:
             yield payload
-            payload = ""
-        payload = f"{payload}\n{topic}" if payload else topic
-    if payload:
-        yield payload
+            payload = origin
+        payload = f"{payload}\n{topic}"
+    yield payload

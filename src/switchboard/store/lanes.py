@@ -50,7 +50,7 @@ class Work:
     """As it arrived; but of a message that a model split, `payload.normalized_text` is the part for this butler."""
     received_at: datetime
     dead_letter: JsonMapping | None
-    """For a notice: dead_letter_id, team_id, category, reason, system_id; for a digest more (see `lanes.load`)."""
+    """For a notice: dead_letter_id, team_id, category, reason, system_id; for a digest more (`lanes.load_notices`)."""
     resumed: bool = True
     """Whether an earlier attempt may have left steps in the journal."""
     stopped: bool = False
@@ -160,10 +160,20 @@ async def claim(
 
 async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
     """The message of each item, in order. Raises `LookupError` if one has none."""
-    rows = await database.rows(query("lanes.load"), [i.lane for i in items], [i.seq for i in items])
-    if len(rows) != len(items):
-        raise LookupError(f"{len(items) - len(rows)} of {[(i.lane, i.seq) for i in items]} are nowhere")
-    return [_work(r) for r in rows]
+    notices = [i for i in items if i.kind == "notice"]
+    turns = [i for i in items if i.kind != "notice"]
+    rows = [
+        *await _loaded(database, "lanes.load_turns", turns),
+        *await _loaded(database, "lanes.load_notices", notices),
+    ]
+    found = {(r["lane"], r["seq"]): r for r in rows}
+    if len(found) != len(items):
+        raise LookupError(f"{len(items) - len(found)} of {[(i.lane, i.seq) for i in items]} are nowhere")
+    return [_work(found[i.lane, i.seq]) for i in items]
+
+
+async def _loaded(database: Database, statement: str, items: Sequence[Item]) -> Sequence[Row]:
+    return await database.rows(query(statement), [i.lane for i in items], [i.seq for i in items]) if items else ()
 
 
 def _work(r: Row) -> Work:

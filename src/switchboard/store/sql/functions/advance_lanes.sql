@@ -73,6 +73,7 @@ language plpgsql as $$
 #variable_conflict use_column
 declare
     _one record;
+    _advanced integer;
 begin
     return query
         update lane l set
@@ -87,6 +88,10 @@ begin
             from unnest(_lane, _seq, _hand_on, _pause) as i (lane, seq, hand_on, pause)
             where l.key = i.lane and l.parked = 0
             returning l.key, case when l.state = 'running' then l.next_seq end;
+    get diagnostics _advanced = row_count;
+    if _advanced = cardinality(_lane) then
+        return;
+    end if;
     for _one in
         select i.* from unnest(_lane, _seq, _pause) as i (lane, seq, pause) join lane l on l.key = i.lane where l.parked > 0
     loop

@@ -62,6 +62,22 @@ language sql stable rows 20 as $$
     select f.flow from sender s cross join lateral unnest(s.flows) as f (flow);
 $$;
 
+-- Claimed lanes run, from now on; in the order given.
+create or replace function start_lanes(_owner bigint, _lease interval, _lane uuid[])
+returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
+language plpgsql as $$
+#variable_conflict use_column
+begin
+    return query
+        with started as (
+            update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease,
+                              epoch = l.epoch + 1, attempts = l.attempts + 1
+                from unnest(_lane) with ordinality as i (key, n) where l.key = i.key
+                returning l.key, l.kind, l.tier, l.next_seq, l.epoch, l.attempts, l.flow, i.n
+        )
+        select s.key, s.kind, s.tier, s.next_seq, s.epoch, s.attempts, s.flow from started s order by s.n;
+end $$;
+
 -- Claim: up to the given number of lanes of these kinds, for each pool and tier, in the order of their flows: of each its
 -- oldest lane, and only if places are left, more of each. served_*: what the caller has claimed before, per pool and tier the
 -- last flow of each endpoint, the most recent last. _catch_up: see claim_late. A lane
@@ -76,6 +92,11 @@ language plpgsql rows 20 set plan_cache_mode = force_generic_plan as $$
 declare
     _anywhere bigint := random() * 4294967295;
     _one record;
+    _alive boolean;
+    _due boolean;
+    _least bigint;
+    _waiting bigint;
+    _late boolean;
     _picked uuid[];
     _left integer;
     _each integer;
@@ -84,11 +105,35 @@ declare
     -- With the half second after which workers look again, nobody waits for a keeper for more than two.
     _offered timestamptz := statement_timestamp() - interval '1.5 s';
 begin
+    select _owner is null or exists (select from process w where w.process_id = _owner),
+           exists (select from lane d where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()),
+           q.least, count(r.tier), coalesce(bool_or(r.tier = 4), false)
+        into _alive, _due, _least, _waiting, _late
+        from (
+            select min(p.places) as least
+            from (select sum(p.places) as places from unnest(_pool, _places) as p (pool, places) group by p.pool) p
+        ) q
+        left join lateral (
+            select l.tier from lane l where l.state = 'ready' and not l.delayed and l.pool = any (_pool) limit q.least + 1
+        ) r on true
+        group by q.least;
     -- a worker that was declared dead while it was stopped must not go on under its old name
-    if _owner is not null and not exists (select from process w where w.process_id = _owner) then
+    if not _alive then
         return;
     end if;
-    if exists (select from lane d where d.state = 'ready' and d.delayed and d.pool = any (_pool) and d.ready_at <= statement_timestamp()) then
+    if not _due and _waiting = 0 then
+        return;
+    end if;
+    if not _due and not _late and _waiting <= _least then  -- there is a place for each, so it is nobody's turn
+        return query
+            select * from start_lanes(_owner, _lease, array(
+                select l.key from lane l
+                where l.state = 'ready' and not l.delayed and l.pool = any (_pool) and l.tier = any (_tier) and l.kind = any (_kinds)
+                order by l.tier, l.flow, l.ready_at limit _least for no key update skip locked
+            ));
+        return;
+    end if;
+    if _due then
         with due as (
             update lane l set delayed = false
                 where l.key = any (array(
@@ -120,7 +165,7 @@ begin
                      where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier limit _left + 1
                  ) l) <= _left;
         while _left > 0 loop
-            if _few then  -- there is a place for each, so it is nobody's turn
+            if _few then
                 _picked := array(
                     select l.key from lane l
                     where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier and l.kind = any (_kinds)
@@ -139,14 +184,7 @@ begin
                 );
             end if;
             exit when cardinality(_picked) = 0;
-            return query
-                with claimed as (
-                    update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease,
-                                      epoch = l.epoch + 1, attempts = l.attempts + 1
-                        from unnest(_picked) with ordinality as p (key, n) where l.key = p.key
-                        returning l.key, l.kind, l.tier, l.next_seq, l.epoch, l.attempts, l.flow, p.n
-                )
-                select c.key, c.kind, c.tier, c.next_seq, c.epoch, c.attempts, c.flow from claimed c order by c.n;
+            return query select * from start_lanes(_owner, _lease, _picked);
             exit when _few;
             _left := _left - cardinality(_picked);
             _each := ceil(_left::float8 * _each / cardinality(_picked));

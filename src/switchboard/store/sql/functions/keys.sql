@@ -1,10 +1,13 @@
 -- The first 128 bits of HMAC-SHA-256 of a conversation's name: a key that says nothing to anybody without the secret of this
 -- installation. store/keys.py computes the same, and the keys of events.
 create or replace function conversation_key(_name text) returns uuid
-language sql stable as $$
-    select encode(substr(sha256(i.outer_key || sha256(i.inner_key || convert_to(E'conversation\n' || _name, 'UTF8'))), 1, 16), 'hex')::uuid
-    from switchboard.installation i;
-$$;
+language plpgsql stable as $$
+begin
+    return (
+        select encode(substr(sha256(i.outer_key || sha256(i.inner_key || convert_to(E'conversation\n' || _name, 'UTF8'))), 1, 16), 'hex')::uuid
+        from switchboard.installation i
+    );
+end $$;
 
 -- The same, and its name is kept: for conversations of which no message is in the inbox.
 create or replace function enter_conversation(_name text) returns uuid
@@ -29,9 +32,10 @@ language sql immutable as $$
 $$;
 
 create or replace function flow_seed() returns bigint
-language sql stable as $$
-    select hashtextextended(encode(i.inner_key, 'hex'), 0) from installation i;
-$$;
+language plpgsql stable as $$
+begin
+    return (select hashtextextended(encode(i.inner_key, 'hex'), 0) from installation i);
+end $$;
 
 create or replace function flow_of(_request_id uuid) returns bigint
 language sql stable as $$

@@ -59,11 +59,7 @@ begin
                 order by l.flow, l.ready_at limit 1 for no key update skip locked;
             continue when not found;
         end if;
-        return query
-            update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease,
-                              epoch = l.epoch + 1, attempts = l.attempts + 1
-                where l.key = _picked.key
-                returning l.key, l.kind, l.tier, l.next_seq, l.epoch, l.attempts, l.flow;
+        return query select * from start_lanes(_owner, _lease, array[_picked.key]);
         _served := _served || _picked.flow;
         _found := true;
         _places := _places - 1;

@@ -1,28 +1,32 @@
 -- Complete: the turn, its delivery or notice, its reply, its dead letter and the next item, or nothing at all (fenced).
 -- A reply goes to the conversation of the message, and nowhere else: it is looked up here, not given.
--- pool is where the reply waits: null for a mailbox that is read over the API.
+-- pool is where the reply waits: null for a mailbox that is read over the API. To plan the statements for each call took as
+-- long as to execute them; they look up by key, so that one plan is right for all.
 create or replace function settle_turns(_owner bigint, _given settlement[])
 returns table (lane uuid, ok boolean, next_seq bigint)
-language plpgsql as $$
+language plpgsql set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 declare
     _conversation uuid[];
     _flow bigint[];
-    _notices boolean;
     _send_lane uuid[];
+    _notices boolean;
+    _dead boolean;
+    _files boolean;
     _ok boolean[];
     _ended integer[];
     _request_id uuid[];
     _system text[];
     _reply_seq bigint[];
 begin
-    select array_agg(l.conversation order by i.ordinality), array_agg(l.flow order by i.ordinality), bool_or(l.kind = 'notice')
-        into _conversation, _flow, _notices
-        from unnest(_given) with ordinality i left join lane l on l.key = i.lane;
     -- replies that are read over the API never wait for a sender, so they have a lane of their own that is always idle
-    _send_lane := array(select case when i.outbox_id is not null then
-                            lane_key(case when i.pool is null then 'mailbox' else 'send' end, null, _conversation[i.ordinality]) end
-                        from unnest(_given) with ordinality i order by i.ordinality);
+    select array_agg(l.conversation order by i.ordinality), array_agg(l.flow order by i.ordinality),
+           array_agg(case when i.outbox_id is not null then
+                         lane_key(case when i.pool is null then 'mailbox' else 'send' end, null, l.conversation)
+                     end order by i.ordinality),
+           bool_or(l.kind = 'notice'), bool_or(i.dead_letter_id is not null), bool_or(i.files is not null)
+        into _conversation, _flow, _send_lane, _notices, _dead, _files
+        from unnest(_given) with ordinality i left join lane l on l.key = i.lane;
     perform lock_lanes(array_agg(w.key), array_agg(w.kind), array_agg(w.system_id), array_agg(w.conversation), array_agg(w.pool))
         from (
             select l.key, l.kind, l.system_id, l.conversation, l.pool from unnest(_given) i join lane l on l.key = i.lane
@@ -80,7 +84,7 @@ begin
             from unnest(_ended, _reply_seq, _request_id, _system) as e (ord, seq, request_id, system_id)
             join unnest(_given) with ordinality i on i.ordinality = e.ord
             join message_inbox m on m.request_id = e.request_id;
-        if exists (select from unnest(_given) i where i.files is not null) then
+        if _files then
             insert into outbox_blob (blob, outbox_id)
                 select decode(f ->> 'sha256', 'hex'), i.outbox_id
                 from unnest(_ended) as e (ord) join unnest(_given) with ordinality i on i.ordinality = e.ord
@@ -89,7 +93,7 @@ begin
         end if;
     end if;
 
-    if exists (select from unnest(_given) i where i.dead_letter_id is not null) then
+    if _dead then
         perform write_dead_letters(array_agg(
                 (i.dead_letter_id, d.request_id, _conversation[i.ordinality], d.team_id, i.category, i.reason, i.handler, i.lane,
                  i.seq, d.system_id, d.text, d.n)::new_dead_letter))

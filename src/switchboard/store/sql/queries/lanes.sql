@@ -28,46 +28,43 @@ from claim_in_turn($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer
 -- name: keep
 select before from keep_lane($1, $2, $3, $4, $5);
 
--- name: load
-select i.lane, i.seq, x.request_id, c.name as conversation, x.system_id, x.team_id, x.segment, x.text, m.envelope::text as envelope,
-       m.received_at, x.dead_letter, exists (select from step s where s.request_id = x.request_id and s.lane = i.lane and s.seq = i.seq) as resumed,
-       is_stopped(i.lane, i.seq) as stopped
-from unnest($1::uuid[], $2::bigint[]) with ordinality as i (lane, seq, ord)
-join lateral (
-    select d.request_id, d.system_id, d.team_id, d.segment, d.text, null::jsonb as dead_letter
-    from delivery d where d.lane = i.lane and d.seq = i.seq
-    union all
-    select n.request_id, n.system_id, n.team_id, 0,
-           part_of(x.request_id, x.n, coalesce(h.team_id, n.team_id)),
-           jsonb_build_object('dead_letter_id', n.dead_letter_id, 'team_id', n.team_id, 'category', x.category,
-                              'reason', x.reason, 'system_id', x.system_id)
-           || case when (select conversation from lane where key = n.lane) is null then (
-                  select jsonb_build_object(
-                      'dead_letters', n.dead_letters,
-                      'categories', (
-                          select jsonb_object_agg(c.category, c.dead_letters) from (
-                              select y.category, count(*) as dead_letters from dead_letter y
-                              where y.notice_lane = n.lane and y.notice_seq = n.seq group by y.category
-                          ) c
-                      ),
-                      'digest', (
-                          select jsonb_agg(to_jsonb(y) order by y.dead_letter_id) from (
-                              select y.dead_letter_id, y.request_id, y.team_id, y.category, left(y.reason, 200) as reason,
-                                     y.system_id,
-                                     left(coalesce(part_of(y.request_id, y.n, coalesce(h.team_id, n.team_id)),
-                                                   y.payload #>> '{payload,normalized_text}'), 200) as text
-                              from dead_letter y where y.notice_lane = n.lane and y.notice_seq = n.seq
-                              order by y.dead_letter_id limit 200
-                          ) y
-                      ))
-              ) else '{}' end
-    from notice n join dead_letter x on x.dead_letter_id = n.dead_letter_id
-    left join member h on h.system_id = n.system_id
-    where n.lane = i.lane and n.seq = i.seq
-) x on true
-join message_inbox m on m.request_id = x.request_id
-join conversation c on c.conversation = m.conversation
-order by i.ord;
+-- name: load_turns
+select lane, seq, request_id, conversation, system_id, team_id, segment, text, envelope, received_at, dead_letter, resumed, stopped
+from load_turns($1::uuid[], $2::bigint[]);
+
+-- name: load_notices
+select n.lane, n.seq, n.request_id, c.name as conversation, n.system_id, n.team_id, 0 as segment,
+       part_of(x.request_id, x.n, coalesce(h.team_id, n.team_id)) as text, m.envelope::text as envelope, m.received_at,
+       jsonb_build_object('dead_letter_id', n.dead_letter_id, 'team_id', n.team_id, 'category', x.category,
+                          'reason', x.reason, 'system_id', x.system_id)
+       || case when (select conversation from lane where key = n.lane) is null then (
+              select jsonb_build_object(
+                  'dead_letters', n.dead_letters,
+                  'categories', (
+                      select jsonb_object_agg(c.category, c.dead_letters) from (
+                          select y.category, count(*) as dead_letters from dead_letter y
+                          where y.notice_lane = n.lane and y.notice_seq = n.seq group by y.category
+                      ) c
+                  ),
+                  'digest', (
+                      select jsonb_agg(to_jsonb(y) order by y.dead_letter_id) from (
+                          select y.dead_letter_id, y.request_id, y.team_id, y.category, left(y.reason, 200) as reason,
+                                 y.system_id,
+                                 left(coalesce(part_of(y.request_id, y.n, coalesce(h.team_id, n.team_id)),
+                                               y.payload #>> '{payload,normalized_text}'), 200) as text
+                          from dead_letter y where y.notice_lane = n.lane and y.notice_seq = n.seq
+                          order by y.dead_letter_id limit 200
+                      ) y
+                  ))
+          ) else '{}' end as dead_letter,
+       exists (select from step s where s.request_id = n.request_id and s.lane = n.lane and s.seq = n.seq) as resumed,
+       is_stopped(n.lane, n.seq) as stopped
+from unnest($1::uuid[], $2::bigint[]) as i (lane, seq)
+join notice n on n.lane = i.lane and n.seq = i.seq
+join dead_letter x on x.dead_letter_id = n.dead_letter_id
+left join member h on h.system_id = n.system_id
+join message_inbox m on m.request_id = n.request_id
+join conversation c on c.conversation = m.conversation;
 
 -- name: retry
 select try_again($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
