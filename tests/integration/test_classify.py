@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from switchboard.app.messages.explain import explain
 from switchboard.app.runtime import Runtime
@@ -406,7 +407,11 @@ async def test_a_fenced_worker_decides_nothing(database_url: str) -> None:
         await accepted(parts, "1")
         [item] = await hand.claim(pool="route")
         assert (item.kind, item.seq) == ("route", 1)
-        stale = (replace(item, epoch=item.epoch - 1), replace(item, seq=2), replace(item, seq=0))
+        stale = (
+            structs.replace(item, epoch=item.epoch - 1),
+            structs.replace(item, seq=2),
+            structs.replace(item, seq=0),
+        )
         for wrong in stale:
             assert not (await settle_route(parts.database, hand.worker, _routed(wrong))).ok
         assert not (await settle_route(parts.database, hand.worker + 1, _routed(item))).ok

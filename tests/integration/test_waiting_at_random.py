@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from switchboard.domain.ledger import Item
 from switchboard.lanes.journal import StoredJournal
@@ -67,7 +68,7 @@ class World:
             assert settled.ok
             self.ended.append(item.seq)
             if settled.next_seq is not None:
-                self.running = hand, replace(item, seq=settled.next_seq, attempts=1)
+                self.running = hand, structs.replace(item, seq=settled.next_seq, attempts=1)
 
     async def fail(self) -> None:
         if held := self.let_go():

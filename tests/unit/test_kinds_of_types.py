@@ -23,11 +23,13 @@ STRUCTS: Final = {
     "testing/scripted_llm/script.py",
     # created for every message
     "app/messages/intake.py",
+    "domain/ledger.py",
     "domain/message.py",
     "domain/routing.py",
     "journey/accept.py",
     "lanes/batch.py",
     "store/inbox.py",
+    "store/lanes.py",
     # created for every step of a plan, or every call of a tool
     "core/planning/machine.py",
     "ports/engine.py",

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Literal, NewType
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
@@ -32,8 +34,7 @@ TurnOutcome = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """A claimed piece of work. (lane, epoch) is the fencing token: a worker with an older epoch cannot write."""
 
     lane: LaneKey

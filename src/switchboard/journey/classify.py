@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from switchboard.core.classification.prompt import AskedMessage
 from switchboard.core.envelope.stored import stored_envelope

@@ -8,14 +8,16 @@ next item are settled in one fenced transaction. Next: `reply.py`.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
 import structlog
+from msgspec.structs import replace
 
 from switchboard.core.blobs import stored_blob
 from switchboard.core.owners import decides_in_chat
@@ -124,6 +126,9 @@ class TurnLeg:
         self._replies = replies
         decisions = ChatDecisions(database, notifier, lambda: rule_book.rules.members, replies)
         self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions)}
+        # Asked once: to find out whether an engine has such a method takes longer than some turns.
+        self._stoppable = {name: engine for name, engine in self._engines.items() if isinstance(engine, Stoppable)}
+        self._patient = {name: engine for name, engine in self._engines.items() if isinstance(engine, SetsPatience)}
         self._limits = limits
         self._deltas = Deltas(database, notifier)
         self._load: BatchWriter[Item, Work] = BatchWriter(lambda items: store.load_work(database, items), writers=2)
@@ -207,9 +212,9 @@ class TurnLeg:
         item = draft.item
         journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
         turn = turn_of(work, member, item.attempts)
-        turn = replace(turn, keeps=partial(claim.steps.keep, item), below=self._below(member))
+        turn = dataclasses.replace(turn, keeps=partial(claim.steps.keep, item), below=self._below(member))
         try:
-            async with journal, asyncio.timeout(self._patience(member, engine)):
+            async with journal, asyncio.timeout(self._patience(member)):
                 return await self._ran(item, work, turn, engine, journal)
         except OutcomeUnknown as error:
             return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
@@ -226,10 +231,10 @@ class TurnLeg:
 
     async def _ran(self, item: Item, work: Work, turn: Turn, engine: Engine, journal: StoredJournal) -> TurnResult:
         """Some engines can be stopped in the middle; of the others it is the next attempt that is not made."""
-        if _is_stoppable(engine):
+        if self._can_be_stopped(turn.member):
             async with watched(self._database, self._notifier, item, stopped=work.stopped) as stop:
                 with self._deltas.publishing(item, work) as on_delta:
-                    return await engine.run(replace(turn, stop=stop, on_delta=on_delta), journal)
+                    return await engine.run(dataclasses.replace(turn, stop=stop, on_delta=on_delta), journal)
         if work.stopped and (item.attempts > 1 or work.resumed):
             return Answer(STOPPED, stop_reason="aborted")
         return await engine.run(turn, journal)
@@ -240,12 +245,16 @@ class TurnLeg:
 
     def _can_stop(self, system_id: SystemId) -> bool:
         member = self._rule_book.rules.members.get(system_id)
-        return member is not None and _is_stoppable(self._engines.get(member.engine))
+        return member is not None and self._can_be_stopped(member)
 
-    def _patience(self, member: Member, engine: Engine) -> float:
+    def _can_be_stopped(self, member: Member) -> bool:
+        engine = self._stoppable.get(member.engine)
+        return engine is not None and engine.stoppable
+
+    def _patience(self, member: Member) -> float:
         """Slightly above the engine's own limit, whose error says more. The engine refuses what is not a number."""
         own = member.options.get("timeout")
-        if own is None and isinstance(engine, SetsPatience):
+        if own is None and (engine := self._patient.get(member.engine)) is not None:
             return engine.patience(member)
         return own + 5.0 if isinstance(own, (int, float)) and own > 0 else self._limits.timeout
 
@@ -267,8 +276,8 @@ class TurnLeg:
         if sign := await self._replies.withheld(work, allowed=allowed):
             reason = f"no reply is made to automatic messages ({sign}); it would have been: {text}"
             return replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
-        sent = replace(draft, outbox_id=new_uuid7(), text=text, files=files.files)
-        return replace(sent, outcome="answered", pool=self._replies.pool(work))
+        pool = self._replies.pool(work)
+        return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, files=files.files, pool=pool)
 
     async def _handed_on(self, draft: Settlement, work: Work, member: Member, result: HandedOn) -> Settlement:
         """The message goes on with the write that ends this turn. If nobody takes it, it is a dead letter here."""
@@ -378,10 +387,6 @@ class TurnLeg:
     def _announce_reply(self, pool: str | None) -> None:
         if pool is not None:
             self._notifier.notify(WORK if pool == WORK_POOL.name else outbox_topic(pool))
-
-
-def _is_stoppable(engine: object) -> bool:
-    return isinstance(engine, Stoppable) and engine.stoppable
 
 
 def _counted(draft: Settlement, journal: StoredJournal) -> Settlement:

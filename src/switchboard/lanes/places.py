@@ -29,9 +29,11 @@ class Places:
         """An item of this pool runs."""
         self._free[pool] -= 1
 
-    def give_back(self, pool: str) -> None:
-        """It has ended."""
+    def give_back(self, pool: str) -> bool:
+        """It has ended. Returns whether the pool was full, so that others may wait for its slot."""
+        was_full = self._free[pool] <= 0
         self._free[pool] += 1
+        return was_full
 
     def deal(self) -> Quota:
         """The free slots of each pool, distributed to the tiers; pools without any are left out."""

@@ -23,6 +23,7 @@ import structlog
 
 from switchboard import __version__
 from switchboard.core.policy.shares import WEIGHTS
+from switchboard.core.policy.tiers import LATE
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
@@ -45,6 +46,8 @@ _IN_A_ROW: Final = 16
 """Items that one lane may run before it yields its slot to others."""
 _KEPT_FOR: Final = 0.05
 """Seconds after which it yields its slot in any case: who waits for one waits for one long item, not for sixteen."""
+_LOOK_AGAIN: Final = 0.02
+"""Seconds after the end of an item until the worker looks for more, where probably nothing waits."""
 _PAUSE_AFTER_DEFECT: Final = 1.0
 """Seconds before an item is retried after an unexpected error."""
 
@@ -141,8 +144,9 @@ class _Session:
         pools = {kind.pool for kind in handlers}
         self._places = Places({pool.name: settings.pools.get(pool.name, pool.places) for pool in pools})
         self._turns = Turns()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[bool]] = set()
         self._wake = asyncio.Event()
+        self._look_again: asyncio.TimerHandle | None = None
         self._lost = asyncio.Event()
         self._last_beat = monotonic()
 
@@ -232,6 +236,9 @@ class _Session:
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
+            if self._look_again is not None:
+                self._look_again.cancel()
+                self._look_again = None
             quota = self._places.deal()
             items = await self._claim(quota)
             if items:
@@ -246,7 +253,7 @@ class _Session:
         self._running.add(task)
         pool, _ = self._place(item)
         self._places.take(pool)
-        task.add_done_callback(lambda task: self._finished(task, pool))
+        task.add_done_callback(lambda task: self._finished(task, item, pool))
 
     async def _claim(self, quota: Quota) -> list[Item]:
         """Slots go to the tiers by weight; what a tier leaves over goes to the others, the highest first."""
@@ -269,26 +276,35 @@ class _Session:
     def _place(self, item: Item) -> tuple[str, int]:
         return self._kinds[item.kind].pool.name, item.tier
 
-    def _finished(self, task: asyncio.Task[None], pool: str) -> None:
+    def _finished(self, task: asyncio.Task[bool], item: Item, pool: str) -> None:
         self._running.discard(task)
-        self._places.give_back(pool)
-        self._wake.set()
+        was_full = self._places.give_back(pool)
         if task.cancelled() or task.exception() is not None:
             # The item is still ours in the database, but nothing works on it: only a new session releases it.
             self._lost.set()
+        elif was_full or item.tier == LATE or task.result():
+            self._wake.set()
+        elif self._look_again is None:
+            self._look_again = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._wake.set)
 
-    async def _work(self, item: Item) -> None:
+    async def _work(self, item: Item) -> bool:
+        """Run the item, and those that follow in its lane; returns whether others may have to go on with it."""
         began = monotonic()
         left = _IN_A_ROW
+        kept = False
         following: Item | None = item
 
         def keeps() -> bool:
-            return left > 0 and monotonic() - began < _KEPT_FOR and not self._stopping.is_set()
+            nonlocal kept
+            kept = left > 0 and monotonic() - began < _KEPT_FOR and not self._stopping.is_set()
+            return kept
 
         claim = Claim(self._worker, self._steps, keeps, self._is_alive)
         while following is not None:
             left -= 1
+            kept = False
             following = await self._run_one(following, claim)
+        return not kept
 
     async def _run_one(self, item: Item, claim: Claim) -> Item | None:
         try:

@@ -7,13 +7,13 @@ Next: `store/outbox.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 import asyncpg
-from msgspec import structs
+from msgspec import Struct, structs
 
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.storable import to_storable_json
@@ -35,8 +35,7 @@ LOCK_CLASS: Final = 0x5357
 """First key of the advisory locks by which workers show that they live."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What a turn needs to know: the message, its receiver, and for a notice also the dead letter."""
 
     lane: LaneKey
@@ -69,8 +68,7 @@ class NewDeadLetter:
     handler: SystemId | None
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(Struct, frozen=True):
     """The end of a turn. `pool` names where a reply waits: None is the mailbox that is read over the API.
 
     `retry_in`: seconds until the next attempt of what failed, None: as usual.
@@ -99,8 +97,7 @@ class Settlement:
     """Of the reply, each of which `blobs.sendable` has found."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettlementOutcome:
+class SettlementOutcome(Struct, frozen=True):
     """Whether the settlement counted (else: fenced), and the next seq of the lane if it was handed on."""
 
     ok: bool
@@ -196,7 +193,7 @@ def _work(r: Row) -> Work:
         return work
     part = structs.replace(envelope.payload, normalized_text=r["text"])
     cut = structs.replace(envelope, payload=part)
-    return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
+    return structs.replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
 
 
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[SettlementOutcome]:
