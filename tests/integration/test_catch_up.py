@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from switchboard.core.policy import tiers
 from switchboard.domain.ledger import Item
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes.kinds import KINDS
@@ -88,7 +89,7 @@ async def test_random_steps_agree_with_counting(database_url: str) -> None:
                 )
                 taken = await hand.claim(0, 0, 0, 0, places)
                 room = sum(min(MOST - before[one], count) for one, count in waiting.items())
-                assert len(taken) == min(places, room)
+                assert sum(item.tier == tiers.LATE for item in taken) == min(places, room)
                 held += [(hand, item) for item in taken]
                 assert all(count <= MOST for count in (await running(parts)).values())
             while held and chance.random() < 0.4:
@@ -205,7 +206,7 @@ async def test_people_see_that_an_account_catches_up_and_which_messages_wait_for
         assert (await server.submit(envelope_json(sender="live"))).is_success
         beat = {"channel": "telegram", "endpoint": "bot:house", "instance_id": "i", "state": "healthy"}
         assert (await server.http.post("/v1/connectors/heartbeat", json=beat)).is_success
-        assert len(await hand.claim(*LATE)) == MOST
+        assert [item.tier for item in await hand.claim(*LATE)] == [tiers.LATE] * MOST + [2]
         [shown] = (await server.http.get("/v1/connectors")).json()["connectors"]
         assert shown["catching_up"] == MOST + 1
 

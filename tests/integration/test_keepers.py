@@ -18,6 +18,7 @@ import pytest
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
+from switchboard.lanes.kinds import KINDS
 from switchboard.lanes.waiting import resume
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.ports.tools import Kept
@@ -125,9 +126,10 @@ async def test_it_goes_before_nobody_and_waits_for_its_keeper_meanwhile(database
         kept = await a_kept_lane(parts, keeper)
         for sender in ("ann", "ben", "cid"):
             await write(parts, sender)
-        first = set[bool]()
+        first, served = set[bool](), list[tuple[str, int, int]]()
         while len(first) < 2:
-            [item] = await keeper.claim(0, 0, 1, 0)
+            [item] = await lanes.claim(parts.database, keeper.worker, tuple(KINDS), {"work": (0, 0, 1)}, served)
+            served = [("work", 2, item.flow)]
             first.add(item.lane == kept)
             if item.lane != kept:
                 others = await all_of(other)

@@ -224,6 +224,37 @@ async def test_places_are_shared_and_none_is_left_over(database_url: str) -> Non
         assert len(await hand.claim(0, 0, 100, 0)) == 82
 
 
+@pytest.mark.parametrize(
+    ("quota", "claimed"),
+    [
+        ((4, 2, 2, 0), {0: 1, 2: 7}),
+        ((1, 1, 1, 1), {0: 1, 2: 2, 3: 1}),
+        ((0, 0, 0, 3), {3: 3}),
+        ((0, 5, 0, 0), {0: 1, 2: 4}),
+        ((9, 9, 9, 9), {0: 1, 2: 10, 3: 3}),
+    ],
+)
+async def test_what_a_tier_leaves_over_goes_to_the_others(
+    database_url: str, quota: tuple[int, ...], claimed: dict[int, int]
+) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for sender, conversations, tier in (
+            ("anna", 1, "high_priority"),
+            ("ben", 10, "default"),
+            ("carl", 3, "passive"),
+        ):
+            await flood(parts, sender, conversations, tier=tier)
+        assert Counter(item.tier for item in await hand.claim(*quota)) == claimed
+
+
+async def test_those_who_get_what_is_left_over_still_take_turns(database_url: str) -> None:
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for sender in ("anna", "ben", "carl", "dora"):
+            await flood(parts, sender, 3)
+        shares = Counter(item.flow for item in await hand.claim(4, 0, 4, 0))
+        assert list(shares.values()) == [2, 2, 2, 2]
+
+
 @pytest.mark.parametrize("places", [1, 7])
 async def test_a_claim_without_remembered_turns_still_finds_every_lane(database_url: str, places: int) -> None:
     async with lab(database_url) as parts, a_hand(parts.database) as hand:

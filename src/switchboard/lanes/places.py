@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from switchboard.core.policy.shares import NO_CREDIT, WEIGHTS, shares
+from switchboard.core.policy.shares import NO_CREDIT, shares
 from switchboard.domain.ledger import Flow
 
 Quota = Mapping[str, tuple[int, ...]]
@@ -61,19 +61,8 @@ class Turns:
     def served(self, quota: Quota) -> Iterator[tuple[str, int, Flow]]:
         """Pool, tier and flow for what is to be claimed now, the most recent last."""
         for (pool, tier), flows in self._served.items():
-            if any(quota.get(pool, ())[tier : tier + 1]):
+            if pool in quota:
                 yield from ((pool, tier, flow) for flow in flows.values())
-
-
-def left_over(quota: Quota, claimed: Iterable[tuple[str, int]], tier: int) -> Quota:
-    """Slots left over by other tiers in pools where this tier has used up its own; `claimed`: pool, tier of each."""
-    used = Counter(claimed)
-    more = {}
-    for pool, places in quota.items():
-        left = sum(places) - sum(used[pool, one] for one in range(len(WEIGHTS)))
-        if left > 0 and used[pool, tier] >= places[tier]:
-            more[pool] = (0,) * tier + (left,)
-    return more
 
 
 def used_up(quota: Quota, claimed: Iterable[tuple[str, int]]) -> bool:

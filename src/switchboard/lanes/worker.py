@@ -22,7 +22,6 @@ import asyncpg
 import structlog
 
 from switchboard import __version__
-from switchboard.core.policy.shares import WEIGHTS
 from switchboard.core.policy.tiers import LATE
 from switchboard.core.storable import storable_text
 from switchboard.domain.errors import Unavailable
@@ -31,7 +30,7 @@ from switchboard.lanes.faults import point
 from switchboard.lanes.journal import StepLog
 from switchboard.lanes.kinds import Claim, Handler, LaneKind
 from switchboard.lanes.notifier import CHANNEL, WORK, Notifier
-from switchboard.lanes.places import Places, Quota, Turns, left_over, used_up
+from switchboard.lanes.places import Places, Quota, Turns, used_up
 from switchboard.ports.engine import Fenced, Parked
 from switchboard.store import lanes as store
 from switchboard.store import schedule
@@ -256,13 +255,6 @@ class _Session:
         task.add_done_callback(lambda task: self._finished(task, item, pool))
 
     async def _claim(self, quota: Quota) -> list[Item]:
-        """Slots go to the tiers by weight; what a tier leaves over goes to the others, the highest first."""
-        items = await self._claim_places(quota)
-        for tier in range(len(WEIGHTS)):
-            items += await self._claim_places(left_over(quota, map(self._place, items), tier))
-        return items
-
-    async def _claim_places(self, quota: Quota) -> list[Item]:
         if not quota:
             return []
         served = list(self._turns.served(quota))

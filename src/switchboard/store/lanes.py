@@ -144,11 +144,12 @@ async def claim(
 ) -> list[Item]:
     """Take up to `quota[pool][tier]` ready lanes of each pool and tier, of these kinds only; each flow in its turn.
 
+    What a tier leaves over goes to the others of its pool, the most urgent first.
     `served`: pool, tier and flow of what was claimed before, one per endpoint, the most recent last. The next flows are
     those that follow; without it, whichever. `catch_up`: how many lanes of tier 4 an endpoint may
     have running in a pool. Returns the items of each pool and tier in the order of their turns.
     """
-    places = [(pool, tier, n) for pool, tiers in quota.items() for tier, n in enumerate(tiers) if n]
+    places = [(pool, tier, n) for pool, tiers in quota.items() for tier, n in enumerate(tiers)]
     rows = await database.rows(
         query("lanes.claim"), worker, list(kinds), *arrays(places, 3), *arrays(served, 3), catch_up
     )

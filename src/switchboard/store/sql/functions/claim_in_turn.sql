@@ -27,7 +27,8 @@ language sql stable rows 20 as $$
         where coalesce(a.flow, b.flow) is not null
     ), share as materialized (
         select e.top, e.top - 4294967296 as bottom, ceil(_places::float8 / count(*) over ())::integer as size, coalesce(
-                   (select v.flow from unnest(_served) as v (flow) where v.flow | 4294967295 = e.top limit 1), e.top - _anywhere
+                   (select v.flow from unnest(_served) with ordinality as v (flow, n) where v.flow | 4294967295 = e.top order by v.n desc limit 1),
+                   e.top - _anywhere
                ) as start
         from (select e.top from endpoint e where e.round >= 0 limit _places) e
     ), sender (flows, found, last, until, round, top, bottom, size, start) as (
@@ -79,10 +80,11 @@ begin
 end $$;
 
 -- Claim: up to the given number of lanes of these kinds, for each pool and tier, in the order of their flows: of each its
--- oldest lane, and only if places are left, more of each. served_*: what the caller has claimed before, per pool and tier the
--- last flow of each endpoint, the most recent last. _catch_up: see claim_late. A lane
--- with a keeper is passed over by all others for a moment, unless the keeper has died; it is not preferred to other lanes. To
--- plan the statements costs more than to execute them, and always ends with the same plan.
+-- oldest lane, and only if places are left, more of each. The places that a tier leaves over go to the others of its pool, in
+-- the order given. served_*: what the caller has claimed before, per pool and tier the last flow of each endpoint, the most
+-- recent last. _catch_up: see claim_late. A lane with a keeper is passed over by all others for a moment, unless the keeper has
+-- died; it is not preferred to other lanes. To plan the statements costs more than to execute them, and always ends with the
+-- same plan.
 create or replace function claim_in_turn(
     _owner bigint, _lease interval, _kinds text[], _pool text[], _tier smallint[], _places integer[],
     served_pool text[], served_tier smallint[], served_flow bigint[], _catch_up integer default 4
@@ -101,6 +103,9 @@ declare
     _left integer;
     _each integer;
     _few boolean;
+    _before integer;
+    _claimed uuid[] := '{}';
+    _got integer[] := array_fill(0, array[cardinality(_places)]);
     _kept uuid[];
     -- With the half second after which workers look again, nobody waits for a keeper for more than two.
     _offered timestamptz := statement_timestamp() - interval '1.5 s';
@@ -147,48 +152,71 @@ begin
         )
         select array_agg(d.key) into _kept from due d where d.keeper = _owner and d.ready_at > _offered and is_kept(d.kept_until);
     end if;
-    for _one in
-        select q.pool, q.tier, q.places, array(
-            select s.flow from unnest(served_pool, served_tier, served_flow) with ordinality as s (pool, tier, flow, n)
-            where s.pool = q.pool and s.tier = q.tier order by s.n
-        ) as served
-        from unnest(_pool, _tier, _places) as q (pool, tier, places)
-    loop
-        if _one.tier = 4 then
-            return query select * from claim_late(_owner, _lease, _kinds, _one.pool, _one.places, _catch_up, _one.served, _anywhere);
-            continue;
-        end if;
-        _left := _one.places;
-        _each := 1;
-        _few := (select count(*) from (
-                     select from lane l
-                     where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier limit _left + 1
-                 ) l) <= _left;
-        while _left > 0 loop
-            if _few then
-                _picked := array(
-                    select l.key from lane l
-                    where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier and l.kind = any (_kinds)
-                    order by l.flow, l.ready_at limit _left for no key update skip locked
-                );
-            else
-                _picked := array(
-                    select p.key from flows_in_turn(_one.pool, _one.tier, _left, _one.served, _anywhere) f
-                    cross join lateral (
-                        select l.key from lane l
-                        where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier
-                          and l.flow = f.flow and l.kind = any (_kinds)
-                        order by l.ready_at limit _each for no key update skip locked
-                    ) p
-                    limit _left
-                );
+    for _round in 1..2 loop
+        for _one in
+            select q.n, q.pool, q.tier, q.places, w.lanes <= q.places as few, array(
+                select s.flow from unnest(served_pool, served_tier, served_flow) with ordinality as s (pool, tier, flow, n)
+                where s.pool = q.pool and s.tier = q.tier order by s.n
+            ) || array(
+                select l.flow from unnest(_claimed) with ordinality as c (key, n) join lane l on l.key = c.key
+                where l.pool = q.pool and l.tier = q.tier order by c.n
+            ) as served
+            from unnest(_pool, _tier, _places) with ordinality as q (pool, tier, places, n)
+            cross join lateral (
+                select count(*) as lanes from (
+                    select from lane l
+                    where l.state = 'ready' and not l.delayed and l.pool = q.pool and l.tier = q.tier
+                    limit case when q.tier = 4 then 1 else q.places + 1 end
+                ) l
+            ) w
+            where w.lanes > 0 order by q.n
+        loop
+            _left := _one.places;
+            if _round = 2 then
+                continue when _got[_one.n] < _one.places;  -- which was enough for all that waited there
+                _left := (select sum(q.places - q.got) from unnest(_pool, _places, _got) as q (pool, places, got) where q.pool = _one.pool);
             end if;
-            exit when cardinality(_picked) = 0;
-            return query select * from start_lanes(_owner, _lease, _picked);
-            exit when _few;
-            _left := _left - cardinality(_picked);
-            _each := ceil(_left::float8 * _each / cardinality(_picked));
+            _before := cardinality(_claimed);
+            if _one.tier = 4 then
+                for key, kind, tier, seq, epoch, attempts, flow in
+                    select * from claim_late(_owner, _lease, _kinds, _one.pool, _left, _catch_up, _one.served, _anywhere)
+                loop
+                    _claimed := _claimed || key;
+                    return next;
+                end loop;
+                _left := 0;
+            end if;
+            _few := _round = 1 and _one.few;
+            _each := 1;
+            while _left > 0 loop
+                if _few then
+                    _picked := array(
+                        select l.key from lane l
+                        where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier and l.kind = any (_kinds)
+                        order by l.flow, l.ready_at limit _left for no key update skip locked
+                    );
+                else
+                    _picked := array(
+                        select p.key from flows_in_turn(_one.pool, _one.tier, _left, _one.served, _anywhere) f
+                        cross join lateral (
+                            select l.key from lane l
+                            where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier
+                              and l.flow = f.flow and l.kind = any (_kinds)
+                            order by l.ready_at limit _each for no key update skip locked
+                        ) p
+                        limit _left
+                    );
+                end if;
+                exit when cardinality(_picked) = 0;
+                return query select * from start_lanes(_owner, _lease, _picked);
+                _claimed := _claimed || _picked;
+                exit when _few;
+                _left := _left - cardinality(_picked);
+                _each := ceil(_left::float8 * _each / cardinality(_picked));
+            end loop;
+            _got[_one.n] := _got[_one.n] + cardinality(_claimed) - _before;
         end loop;
+        exit when cardinality(_claimed) >= (select sum(q.places) from unnest(_places) as q (places));
     end loop;
     if _kept is not null then  -- it was not their turn, and they are still offered to us
         update lane l set delayed = true where l.key = any (_kept) and l.state = 'ready';
