@@ -11,11 +11,13 @@ end $$;
 
 -- The same, and its name is kept: for conversations of which no message is in the inbox.
 create or replace function enter_conversation(_name text) returns uuid
-language sql as $$
-    insert into switchboard.conversation (conversation, name) values (switchboard.conversation_key(_name), _name)
-        on conflict do nothing;
-    select switchboard.conversation_key(_name);
-$$;
+language plpgsql as $$
+declare
+    _key uuid := switchboard.conversation_key(_name);
+begin
+    insert into switchboard.conversation (conversation, name) values (_key, _name) on conflict do nothing;
+    return _key;
+end $$;
 
 create or replace function lane_key(_kind text, _system_id text, _conversation uuid) returns uuid
 language sql stable as $$
