@@ -167,7 +167,7 @@ class RouteLeg:
                 answers[found] = Classified(failed=f"given up after {self._limits.attempts} attempts")
                 continue
             if journal is None:
-                journal = await StoredJournal.open(claim.steps, case.item, waiting.request_id)
+                journal = await StoredJournal.open(claim.steps, case.item, waiting.request_id, resumed=waiting.resumed)
             answers[found] = await self._ask(found, case, journal)
         if journal is not None:
             await journal.flush()

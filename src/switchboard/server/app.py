@@ -50,6 +50,7 @@ from switchboard.server.http import (
     teams,
     tokens,
 )
+from switchboard.server.http.described import described
 from switchboard.server.http.errors import install_errors, response_to
 from switchboard.server.http.gate import GateLimits, RequestGate
 from switchboard.server.http.hosts import Hosts, names_of
@@ -111,7 +112,10 @@ class SwitchboardApi(FastAPI):
     def openapi(self) -> JsonObject:
         if self.openapi_schema is None:
             document = get_openapi(
-                title=self.title, version=self.version, description=self.description, routes=self.routes
+                title=self.title,
+                version=self.version,
+                description=self.description,
+                routes=[*map(described, self.routes)],
             )
             self.openapi_schema = completed(document)
         return self.openapi_schema

@@ -34,6 +34,8 @@ class WaitingMessage:
     facts: Mapping[str, str]
     received_at: datetime
     envelope: str
+    resumed: bool
+    """Whether an earlier attempt may have left steps in the journal."""
 
 
 @dataclass(frozen=True, slots=True)

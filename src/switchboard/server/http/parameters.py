@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
+from switchboard.server.http.described import DescribedRoute
 
 
 def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | None = None) -> APIRouter:
@@ -24,7 +25,9 @@ def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | No
     second.
     """
     needed = [only_known_parameters] if needing is None else [only_known_parameters, needing]
-    return APIRouter(prefix=prefix, tags=[tag], dependencies=[Depends(each) for each in needed])
+    return APIRouter(
+        prefix=prefix, tags=[tag], dependencies=[Depends(each) for each in needed], route_class=DescribedRoute
+    )
 
 
 async def only_known_parameters(request: Request) -> None:

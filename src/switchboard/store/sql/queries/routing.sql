@@ -1,5 +1,6 @@
 -- name: load
-select r.request_id, c.name as conversation, r.pinned, r.facts, m.received_at, m.envelope::text as envelope
+select r.request_id, c.name as conversation, r.pinned, r.facts, m.received_at, m.envelope::text as envelope,
+       exists (select from step s where s.request_id = r.request_id and s.lane = r.lane and s.seq = r.seq) as resumed
 from routing r join message_inbox m on m.request_id = r.request_id join conversation c using (conversation)
 where r.lane = $1 and r.seq = $2;
 
