@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -95,6 +96,53 @@ async def test_random_steps_agree_with_counting(database_url: str) -> None:
             while held and chance.random() < 0.4:
                 owner, item = held.pop(chance.randrange(len(held)))
                 assert await (owner.fail(item) if chance.random() < 0.3 else _answered(owner, item))
+
+
+async def test_any_claim_takes_what_the_rules_of_places_say(database_url: str) -> None:
+    """Each tier of a pool takes its places; what is left goes to those that have used up theirs, the highest first."""
+    chance = random.Random(11)
+    urgencies = ("high_priority", "interactive", "default", "passive")
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        for n in range(60):
+            for m in range(chance.randrange(30)):
+                more: dict[str, Any] = {"tier": chance.choice(urgencies), "endpoint": f"bot:{chance.randrange(4)}"}
+                if chance.random() < 0.2:
+                    more |= {"tier": "default", "of_event": _sent(timedelta(hours=2))}
+                await parts.accept.accept(submission(sender=f"s{n}-{m % 7}", channel="api", thread=str(m), **more))
+            await parts.database.run("update lane set pool = 'route' where hashtext(key::text) % 3 = 0")
+            quota = {
+                pool: tuple(chance.randrange(chance.choice([2, 9])) for _ in range(5)) for pool in ("work", "route")
+            }
+            expected = _fair(quota, await _claimable(parts))
+            items = await lanes.claim(parts.database, hand.worker, tuple(KINDS), quota)
+            rows = await parts.database.rows("select key, pool from lane where key = any($1)", [i.lane for i in items])
+            pool_of = {row["key"]: row["pool"] for row in rows}
+            assert Counter((pool_of[item.lane], item.tier) for item in items) == expected
+            for item in items:
+                assert (await hand.answer(item)).ok
+
+
+async def _claimable(parts: Lab) -> Counter[tuple[str, int]]:
+    """How many lanes of each pool and tier may be claimed; none of the late ones runs."""
+    rows = await parts.database.rows(
+        "select pool, tier, flow >> 32 as endpoint, count(*) as n from lane where state = 'ready' group by 1, 2, 3"
+    )
+    found = Counter[tuple[str, int]]()
+    for row in rows:
+        found[row["pool"], row["tier"]] += min(row["n"], MOST) if row["tier"] == tiers.LATE else row["n"]
+    return found
+
+
+def _fair(quota: Mapping[str, tuple[int, ...]], waiting: Counter[tuple[str, int]]) -> Counter[tuple[str, int]]:
+    got = Counter[tuple[str, int]]()
+    for pool, places in quota.items():
+        for tier, n in enumerate(places):
+            got[pool, tier] = min(n, waiting[pool, tier])
+        for tier, n in enumerate(places):
+            left = sum(places) - sum(got[pool, one] for one in range(len(places)))
+            if got[pool, tier] >= n:
+                got[pool, tier] += min(left, waiting[pool, tier] - got[pool, tier])
+    return +got
 
 
 async def _is(one: int, other: int) -> bool:

@@ -64,7 +64,8 @@ from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
 from switchboard.store.steps import Step, StepWrite, forget_events, load_steps, write_steps
 from switchboard.testing.engines import a_turn
-from tests.lab import ROOT, envelope
+from tests.hands import a_hand
+from tests.lab import ROOT, envelope, lab, submission
 from tests.postgres import AN_ID, Postgres
 
 GROWING: Final = (
@@ -336,6 +337,32 @@ async def test_a_turn_from_claim_to_settlement_reads_by_index(watched: Watched) 
 
     for _ in range(8):
         assert await watched.scanned(turn) == set()
+
+
+async def test_plans_that_were_made_for_empty_tables_read_by_index(database_url: str) -> None:
+    """They are kept: nobody has analyzed the tables of a new installation when its first thousand messages come."""
+    async with lab(database_url) as parts, a_hand(parts.database) as hand:
+        watched = Watched(parts.database, hand.worker)
+
+        async def pass_through(first: int, messages: int) -> None:
+            given = [submission(sender=f"s{first + n}", channel="api") for n in range(messages)]
+            assert not any(isinstance(one, BaseException) for one in await parts.accept.accept_all(given))
+            items = await hand.claim(messages, messages, messages, messages)
+            works = await lanes.load_work(parts.database, items)
+            assert len(works) == messages
+            for item, work in zip(items, works, strict=True):
+                step = StepWrite(item, work.request_id, Step("x", "done", "idempotent", new_uuid7(), 1))
+                assert await write_steps(parts.database, hand.worker, [step]) == [True]
+            ends = [
+                Settlement(item, "answered", None, None, outbox_id=new_uuid7(), text="x", pool=PULL) for item in items
+            ]
+            assert all(end.ok for end in await lanes.settle(parts.database, hand.worker, ends))
+
+        for n in range(8):
+            await pass_through(n * 3, 3)
+        await pass_through(100, 500)
+        for n in (1000, 1010):
+            assert await watched.scanned(partial(pass_through, n, 7)) == set()
 
 
 async def _load(watched: Watched, items: list[Item]) -> list[RequestId]:

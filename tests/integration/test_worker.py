@@ -215,6 +215,32 @@ async def test_what_a_stopping_worker_cannot_finish_is_taken_over_at_once_and_co
         await assert_balanced(parts)
 
 
+@pytest.mark.parametrize(
+    ("conversations", "each", "settings"),
+    [
+        (1, 40, {}),  # a lane is given up after 16 items
+        (30, 1, {"pools": {"work": 1}}),
+        (30, 2, {"pools": {"work": 7}}),
+        (6, 3, {"catch_up": 1}),
+    ],
+)
+async def test_nothing_that_is_ready_waits_until_a_worker_looks_again(
+    database_url: str, conversations: int, each: int, settings: dict[str, Any]
+) -> None:
+    """The workers would look again after a minute."""
+    async with lab(database_url) as parts:
+        late = "catch_up" in settings
+        sent = {"of_event": {"sent_at": "2020-01-01T00:00:00Z"}} if late else {}
+        async with at_work(*(parts.worker(poll=60, rescue_every=60, **settings) for _ in range(2))):
+            for n in range(each):
+                given = [submission(str(n), sender=f"s{w}", channel="api", **sent) for w in range(conversations)]
+                await parts.accept.accept_all(given)
+            await eventually(lambda: settled(parts))
+        if late:
+            assert await parts.count("select count(*) from lane where kind = 'turn' and tier <> 4") == 0
+        await assert_balanced(parts)
+
+
 class _LateClaim:
     """A claim that the server carries out although its worker has gone: the moment in which no lane may be lost."""
 

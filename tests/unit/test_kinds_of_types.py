@@ -21,7 +21,7 @@ STRUCTS: Final = {
     "server/fastpath/mcp_ingest.py",
     "testing/scripted_llm/faults.py",
     "testing/scripted_llm/script.py",
-    # created for every message
+    # created for every message, and for every turn
     "app/messages/intake.py",
     "domain/ledger.py",
     "domain/message.py",

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 import structlog
-from msgspec.structs import replace
+from msgspec import structs
 
 from switchboard.core.classification.prompt import AskedMessage
 from switchboard.core.envelope.stored import stored_envelope
@@ -102,7 +102,7 @@ class RouteLeg:
         started = datetime.now(UTC)
         waiting = await store.load_route(self._database, item)
         pauses = await self._pauses(item, waiting)
-        item = replace(item, attempts=item.attempts - pauses)
+        item = structs.replace(item, attempts=item.attempts - pauses)
         if not self._rule_book.queued:
             # Another process asks models, and this one does not know yet: its own rules might choose nobody.
             await self._rule_book.refresh()
@@ -148,7 +148,7 @@ class RouteLeg:
             raise Fenced
         self._notifier.notify(WORK)
         self._notifier.notify(settled_topic(waiting.request_id))
-        return None if settled.next_seq is None else replace(item, seq=settled.next_seq, attempts=1)
+        return None if settled.next_seq is None else structs.replace(item, seq=settled.next_seq, attempts=1)
 
     async def _decide(self, case: _Case, claim: Claim) -> Decision:
         """Walk down the current rules, from the top after every answer: they may have changed during the wait.
@@ -226,7 +226,7 @@ class RouteLeg:
         )
 
     async def _retry(self, case: _Case, claim: Claim, reason: _NotYetError, started: datetime) -> None:
-        made = replace(case.item, attempts=case.item.attempts + case.pauses)  # as the lane counts them
+        made = structs.replace(case.item, attempts=case.item.attempts + case.pauses)  # as the lane counts them
         failed = Settlement(made, "failed", None, started, error_class=reason.kind, error=str(reason))
         if not await lanes.retry(self._database, claim.worker, failed, reason.retry_in):
             raise Fenced

@@ -62,11 +62,14 @@ class Notifier:
             self._sender = asyncio.create_task(self._send())
 
     def heard(self, payload: str) -> None:
-        """Another process has notified (called by the listener of the dedicated connection)."""
+        """A process has notified, perhaps we ourselves (called by the listener of the dedicated connection)."""
         origin, *topics = payload.split("\n")
-        if origin != self._origin:
-            for topic in topics:
-                self._ring_here(topic)
+        if origin == self._origin:
+            return
+        if not origin.startswith("@"):  # that of the release before does not say who it is
+            topics.append(origin)
+        for topic in topics:
+            self._ring_here(topic)
 
     async def listen(self) -> None:
         """Receive notifications of other processes, over an own connection. Runs until cancelled; reconnects."""

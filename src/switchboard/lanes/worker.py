@@ -274,7 +274,7 @@ class _Session:
         if task.cancelled() or task.exception() is not None:
             # The item is still ours in the database, but nothing works on it: only a new session releases it.
             self._lost.set()
-        elif was_full or item.tier == LATE or task.result():
+        elif was_full or item.tier == LATE or task.result():  # of late lanes only so many may run at once
             self._wake.set()
         elif self._look_again is None:
             self._look_again = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._wake.set)

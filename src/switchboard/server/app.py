@@ -22,6 +22,7 @@ from switchboard.app.messages.quarantine import MAX_RAW
 from switchboard.app.runtime import Switchboard
 from switchboard.domain.json_values import JsonObject
 from switchboard.server.connections import Connections, connection_limit
+from switchboard.server.fastpath.described import described
 from switchboard.server.fastpath.direct import Direct, Handler
 from switchboard.server.http import (
     accounts,
@@ -50,7 +51,6 @@ from switchboard.server.http import (
     teams,
     tokens,
 )
-from switchboard.server.http.described import described
 from switchboard.server.http.errors import install_errors, response_to
 from switchboard.server.http.gate import GateLimits, RequestGate
 from switchboard.server.http.hosts import Hosts, names_of

@@ -165,8 +165,8 @@ async def load_work(database: Database, items: Sequence[Item]) -> list[Work]:
         *await _loaded(database, "lanes.load_notices", notices),
     ]
     found = {(r["lane"], r["seq"]): r for r in rows}
-    if len(found) != len(items):
-        raise LookupError(f"{len(items) - len(found)} of {[(i.lane, i.seq) for i in items]} are nowhere")
+    if missing := [(i.lane, i.seq) for i in items if (i.lane, i.seq) not in found]:
+        raise LookupError(f"nowhere: {missing}")
     return [_work(found[i.lane, i.seq]) for i in items]
 
 

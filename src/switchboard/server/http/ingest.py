@@ -12,8 +12,8 @@ from switchboard.app.messages.intake import MAIL
 from switchboard.core.envelope.read import split_batch
 from switchboard.domain.errors import InvalidInput
 from switchboard.server.contracts.messages import AcceptedBody, BatchAnswer, FilesAnswer
+from switchboard.server.fastpath.described import DescribedRoute
 from switchboard.server.fastpath.direct import whole_body
-from switchboard.server.http.described import DescribedRoute
 from switchboard.server.http.errors import UnsupportedMediaType
 from switchboard.server.http.parameters import require_known
 from switchboard.server.http.services import answer, caller_of, operation, services_of

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
-from switchboard.server.http.described import DescribedRoute
+from switchboard.server.fastpath.described import DescribedRoute
 
 
 def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | None = None) -> APIRouter:

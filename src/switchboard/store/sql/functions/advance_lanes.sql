@@ -89,7 +89,7 @@ begin
             where l.key = i.lane and l.parked = 0
             returning l.key, case when l.state = 'running' then l.next_seq end;
     get diagnostics _advanced = row_count;
-    if _advanced = cardinality(_lane) then
+    if _advanced = cardinality(_lane) then  -- nothing is parked in any of them
         return;
     end if;
     for _one in

@@ -63,7 +63,7 @@ language sql stable rows 20 as $$
     select f.flow from sender s cross join lateral unnest(s.flows) as f (flow);
 $$;
 
--- Claimed lanes run, from now on; in the order given.
+-- Claimed lanes run, from now on; in the order given. It uses the plans of its caller.
 create or replace function start_lanes(_owner bigint, _lease interval, _lane uuid[])
 returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
 language plpgsql as $$
@@ -79,12 +79,54 @@ begin
         select s.key, s.kind, s.tier, s.next_seq, s.epoch, s.attempts, s.flow from started s order by s.n;
 end $$;
 
--- Claim: up to the given number of lanes of these kinds, for each pool and tier, in the order of their flows: of each its
--- oldest lane, and only if places are left, more of each. The places that a tier leaves over go to the others of its pool, in
--- the order given. served_*: what the caller has claimed before, per pool and tier the last flow of each endpoint, the most
--- recent last. _catch_up: see claim_late. A lane with a keeper is passed over by all others for a moment, unless the keeper has
--- died; it is not preferred to other lanes. To plan the statements costs more than to execute them, and always ends with the
--- same plan.
+-- Claim lanes of one pool and tier, in the order of their flows: of each its oldest lane, and only if places are left, more of
+-- each. _few: there is a place for all, so that it is nobody's turn.
+create or replace function claim_tier(
+    _owner bigint, _lease interval, _kinds text[], _pool text, _tier smallint, _places bigint, _few boolean, _served bigint[],
+    _anywhere bigint, _catch_up integer
+) returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
+language plpgsql rows 8 as $$
+#variable_conflict use_column
+declare
+    _picked uuid[];
+    _each integer := 1;
+begin
+    if _tier = 4 then
+        return query select * from claim_late(_owner, _lease, _kinds, _pool, _places::integer, _catch_up, _served, _anywhere);
+        return;
+    end if;
+    while _places > 0 loop
+        if _few then
+            _picked := array(
+                select l.key from lane l
+                where l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier and l.kind = any (_kinds)
+                order by l.flow, l.ready_at limit _places for no key update skip locked
+            );
+        else
+            _picked := array(
+                select p.key from flows_in_turn(_pool, _tier, _places::integer, _served, _anywhere) f
+                cross join lateral (
+                    select l.key from lane l
+                    where l.state = 'ready' and not l.delayed and l.pool = _pool and l.tier = _tier
+                      and l.flow = f.flow and l.kind = any (_kinds)
+                    order by l.ready_at limit _each for no key update skip locked
+                ) p
+                limit _places
+            );
+        end if;
+        exit when cardinality(_picked) = 0;
+        return query select * from start_lanes(_owner, _lease, _picked);
+        exit when _few;
+        _places := _places - cardinality(_picked);
+        _each := ceil(_places::float8 * _each / cardinality(_picked));
+    end loop;
+end $$;
+
+-- Claim: up to the given number of lanes of these kinds, for each pool and tier. The places that a tier leaves over go to the
+-- others of its pool, in the order given. served_*: what the caller has claimed before, per pool and tier the last flow of each
+-- endpoint, the most recent last. _catch_up: see claim_late. A lane with a keeper is passed over by all others for a moment,
+-- unless the keeper has died; it is not preferred to other lanes. To plan the statements costs more than to execute them, and
+-- always ends with the same plan.
 create or replace function claim_in_turn(
     _owner bigint, _lease interval, _kinds text[], _pool text[], _tier smallint[], _places integer[],
     served_pool text[], served_tier smallint[], served_flow bigint[], _catch_up integer default 4
@@ -99,11 +141,7 @@ declare
     _least bigint;
     _waiting bigint;
     _late boolean;
-    _picked uuid[];
-    _left integer;
-    _each integer;
-    _few boolean;
-    _before integer;
+    _left bigint;
     _claimed uuid[] := '{}';
     _got integer[] := array_fill(0, array[cardinality(_places)]);
     _kept uuid[];
@@ -123,17 +161,16 @@ begin
         ) r on true
         group by q.least;
     -- a worker that was declared dead while it was stopped must not go on under its old name
-    if not _alive then
+    if not _alive or not _due and _waiting = 0 then
         return;
     end if;
-    if not _due and _waiting = 0 then
-        return;
-    end if;
-    if not _due and not _late and _waiting <= _least then  -- there is a place for each, so it is nobody's turn
+    if not _due and not _late and _waiting <= _least then
+        -- There is a place for each. What has come since may be late, and is not for us: whoever made it ready tells us.
         return query
             select * from start_lanes(_owner, _lease, array(
                 select l.key from lane l
-                where l.state = 'ready' and not l.delayed and l.pool = any (_pool) and l.tier = any (_tier) and l.kind = any (_kinds)
+                where l.state = 'ready' and not l.delayed and l.pool = any (_pool) and l.tier = any (_tier) and l.tier <> 4
+                  and l.kind = any (_kinds)
                 order by l.tier, l.flow, l.ready_at limit _least for no key update skip locked
             ));
         return;
@@ -152,9 +189,9 @@ begin
         )
         select array_agg(d.key) into _kept from due d where d.keeper = _owner and d.ready_at > _offered and is_kept(d.kept_until);
     end if;
-    for _round in 1..2 loop
+    for _round in 1..2 loop  -- first each tier gets its own places, then those that are left
         for _one in
-            select q.n, q.pool, q.tier, q.places, w.lanes <= q.places as few, array(
+            select q.n, q.pool, q.tier, q.places, _round = 1 and w.lanes <= q.places as few, array(
                 select s.flow from unnest(served_pool, served_tier, served_flow) with ordinality as s (pool, tier, flow, n)
                 where s.pool = q.pool and s.tier = q.tier order by s.n
             ) || array(
@@ -173,48 +210,16 @@ begin
         loop
             _left := _one.places;
             if _round = 2 then
-                continue when _got[_one.n] < _one.places;  -- which was enough for all that waited there
+                continue when _got[_one.n] < _one.places;  -- more waits there than may run, or it is locked
                 _left := (select sum(q.places - q.got) from unnest(_pool, _places, _got) as q (pool, places, got) where q.pool = _one.pool);
             end if;
-            _before := cardinality(_claimed);
-            if _one.tier = 4 then
-                for key, kind, tier, seq, epoch, attempts, flow in
-                    select * from claim_late(_owner, _lease, _kinds, _one.pool, _left, _catch_up, _one.served, _anywhere)
-                loop
-                    _claimed := _claimed || key;
-                    return next;
-                end loop;
-                _left := 0;
-            end if;
-            _few := _round = 1 and _one.few;
-            _each := 1;
-            while _left > 0 loop
-                if _few then
-                    _picked := array(
-                        select l.key from lane l
-                        where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier and l.kind = any (_kinds)
-                        order by l.flow, l.ready_at limit _left for no key update skip locked
-                    );
-                else
-                    _picked := array(
-                        select p.key from flows_in_turn(_one.pool, _one.tier, _left, _one.served, _anywhere) f
-                        cross join lateral (
-                            select l.key from lane l
-                            where l.state = 'ready' and not l.delayed and l.pool = _one.pool and l.tier = _one.tier
-                              and l.flow = f.flow and l.kind = any (_kinds)
-                            order by l.ready_at limit _each for no key update skip locked
-                        ) p
-                        limit _left
-                    );
-                end if;
-                exit when cardinality(_picked) = 0;
-                return query select * from start_lanes(_owner, _lease, _picked);
-                _claimed := _claimed || _picked;
-                exit when _few;
-                _left := _left - cardinality(_picked);
-                _each := ceil(_left::float8 * _each / cardinality(_picked));
+            for key, kind, tier, seq, epoch, attempts, flow in
+                select * from claim_tier(_owner, _lease, _kinds, _one.pool, _one.tier, _left, _one.few, _one.served, _anywhere, _catch_up)
+            loop
+                _claimed := _claimed || key;
+                _got[_one.n] := _got[_one.n] + 1;
+                return next;
             end loop;
-            _got[_one.n] := _got[_one.n] + cardinality(_claimed) - _before;
         end loop;
         exit when cardinality(_claimed) >= (select sum(q.places) from unnest(_places) as q (places));
     end loop;

@@ -1,3 +1,5 @@
+-- In PL/pgSQL, where they look up something: of that the plan is kept, while functions in SQL were planned for each call.
+
 -- The first 128 bits of HMAC-SHA-256 of a conversation's name: a key that says nothing to anybody without the secret of this
 -- installation. store/keys.py computes the same, and the keys of events.
 create or replace function conversation_key(_name text) returns uuid

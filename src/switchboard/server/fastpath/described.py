@@ -1,7 +1,8 @@
 """Routes whose responses are described when somebody asks for the description.
 
-FastAPI makes a validator for every response of every operation, which took a sixth of the time to load the server; ours
-answer with what is already JSON, so only the OpenAPI document needs them. Next: `openapi.py`.
+FastAPI makes a validator for every response of every operation, which took a sixth of the time to load the server;
+ours answer with what is already JSON, so only the OpenAPI document needs them. The app has the routes themselves, not
+routers that include them.
 """
 
 from __future__ import annotations
