@@ -23,7 +23,8 @@ $$;
 create or replace function claim_late(
     _owner bigint, _lease interval, _kinds text[], _pool text, _places integer, _most integer, _served bigint[], _anywhere bigint
 ) returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
-language plpgsql rows 4 set plan_cache_mode = force_generic_plan as $$
+language plpgsql rows 4 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set jit = off as $$
 #variable_conflict use_column
 declare
     _top bigint := coalesce(_served[cardinality(_served)], _anywhere << 31) | 4294967295;

@@ -1,11 +1,12 @@
 -- What the turns of these items need to know. A function, so that it is not planned for each call: that took ten times as long
--- as to execute it.
+-- as to execute it. See settle_turns for the settings.
 create or replace function load_turns(_lane uuid[], _seq bigint[])
 returns table (
     lane uuid, seq bigint, request_id uuid, conversation text, system_id text, team_id text, segment smallint, text text,
     envelope text, received_at timestamptz, dead_letter jsonb, resumed boolean, stopped boolean
 )
-language plpgsql stable set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set jit = off as $$
 #variable_conflict use_column
 begin
     return query

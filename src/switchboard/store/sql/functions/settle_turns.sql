@@ -1,10 +1,13 @@
 -- Complete: the turn, its delivery or notice, its reply, its dead letter and the next item, or nothing at all (fenced).
 -- A reply goes to the conversation of the message, and nowhere else: it is looked up here, not given.
 -- pool is where the reply waits: null for a mailbox that is read over the API. To plan the statements for each call took as
--- long as to execute them; they look up by key, so that one plan is right for all.
+-- long as to execute them; they look up by key, so that one plan is right for all. It may be made while the tables are small, and
+-- is kept when they have grown: only indexes are read, one row after the other. What no index serves then seems to cost so much
+-- that it would be compiled, hence no jit.
 create or replace function settle_turns(_owner bigint, _given settlement[])
 returns table (lane uuid, ok boolean, next_seq bigint)
-language plpgsql set plan_cache_mode = force_generic_plan as $$
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set jit = off as $$
 #variable_conflict use_column
 declare
     _conversation uuid[];

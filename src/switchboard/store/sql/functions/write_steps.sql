@@ -1,7 +1,8 @@
 -- Steps of many items; a row for each that counted, by its place: what is missing is fenced. The rows of the lanes are locked
 -- against a rescue while their steps are written. A step that has ended stays as it is: an event may be decided meanwhile.
 create or replace function write_steps(_owner bigint, _given step_write[]) returns table (ord bigint)
-language plpgsql set plan_cache_mode = force_generic_plan as $$  -- see settle_turns
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set jit = off as $$  -- see settle_turns
 begin
     return query
         with held as materialized (
