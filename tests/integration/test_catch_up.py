@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from switchboard.core.policy import tiers
 from switchboard.domain.ledger import Item
 from switchboard.journey.turn import TurnLimits
 from switchboard.lanes.kinds import KINDS
+from switchboard.lanes.notifier import WORK
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.store import lanes
 from tests.hands import Hand, Scripted, a_hand, assert_balanced, at_work, message_of, rescue, settled
@@ -204,6 +206,20 @@ async def test_live_messages_go_first_and_make_their_conversation_live(database_
         for item in items:
             await hand.answer(item)
         assert await _texts(parts, hand, await hand.claim(0, 0, 9, 0)) == ["new"]
+
+
+async def test_a_live_message_where_all_that_waits_came_late_wakes_workers(database_url: str) -> None:
+    """Those who looked before passed over the conversation; whether its process knows the lanes makes no difference."""
+    async with lab(database_url) as parts, lab(database_url) as other:
+        for sender, process in (("ann", parts), ("bob", other)):
+            await write(parts, sender)
+            await parts.database.run("update lane set ready_at = ready_at - interval '1 minute'")
+            woken = list[str]()
+            with process.notifier.subscribe(WORK, partial(woken.append, sender)):
+                await write(process, sender)
+                assert not woken, "it came late as well"
+                await write(process, sender, late=False)
+                assert woken == [sender]
 
 
 async def _texts(parts: Lab, hand: Hand, items: list[Item]) -> list[str]:

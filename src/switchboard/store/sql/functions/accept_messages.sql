@@ -56,13 +56,14 @@ begin
                         from unnest(_conversation) with ordinality as m (conversation, ord) order by m.ord);
     end if;
 
-    -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen by them.
+    -- Workers pass over a lane that is locked, so one that became ready a moment ago may not have been seen by them. One
+    -- in which all came late may not run yet, and may if what comes now did not.
     if _asks is null and cardinality(_name) = 0 then
-        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second'),
+        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and (l.tier = 4 or l.ready_at > now() - interval '1 second')),
                count(*)
             into _idle, _locked
             from (
-                select l.key, l.state, l.ready_at from lane l where l.key = any (d_lane)
+                select l.key, l.state, l.tier, l.ready_at from lane l where l.key = any (d_lane)
                 order by l.key for no key update
             ) l;
         if _locked < (select count(distinct d.lane) from unnest(d_lane) as d (lane)) then
@@ -70,7 +71,7 @@ begin
             return;
         end if;
     else
-        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and l.ready_at > now() - interval '1 second')
+        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and (t.tier = 4 or l.ready_at > now() - interval '1 second'))
             into _idle
             from (
                 select array_agg(w.key) as key, array_agg(w.kind) as kind, array_agg(w.system_id) as system_id,
@@ -84,7 +85,8 @@ begin
                     from unnest(_route, _conversation) as r (lane, conversation) where _asks is not null
                 ) w
             ) w
-            cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l;
+            cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l
+            left join lane t on t.key = l.key;
     end if;
 
     with given as (
@@ -188,7 +190,10 @@ begin
             left join dedupe d on d.key = m.key
             where _asks is not null or not m.fresh;
     end if;
-    if exists (select from unnest(_idle) as i (key) join lane l using (key) where l.state = 'ready') then
+    if exists (
+        select from unnest(_idle) as i (key) join lane l using (key)
+        where l.state = 'ready' and (l.tier <> 4 or l.ready_at > now() - interval '1 second')
+    ) then
         return query select 0::bigint, null::uuid, true, false;
     end if;
 end $$;
