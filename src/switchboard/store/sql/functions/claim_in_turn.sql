@@ -166,7 +166,7 @@ begin
         return;
     end if;
     if not _due and not _late and _waiting <= _least then
-        -- There is a place for each. What has come since may be late, and is not for us: whoever made it ready tells us.
+        -- There is a place for each. What has come since may be late, and is left: a notification follows.
         return query
             select * from start_lanes(_owner, _lease, array(
                 select l.key from lane l
