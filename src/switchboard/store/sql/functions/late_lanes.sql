@@ -19,12 +19,12 @@ $$;
 
 -- Claim late lanes: up to _most of an endpoint run at once in a pool, of all workers together. In turn: round the endpoints, one lane of each, and of each endpoint its senders, from those after _served.
 -- Two that claim at once never count at once: the second passes over the endpoint of the first, and comes again. The lock
--- ends after the commit, and each statement sees what was committed before it, so the count is right.
+-- ends after the commit, and each statement sees what was committed before it, so the count is right. It uses the plans of its
+-- caller.
 create or replace function claim_late(
     _owner bigint, _lease interval, _kinds text[], _pool text, _places integer, _most integer, _served bigint[], _anywhere bigint
 ) returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
-language plpgsql rows 4 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$
+language plpgsql rows 4 as $$
 #variable_conflict use_column
 declare
     _top bigint := coalesce(_served[cardinality(_served)], _anywhere << 31) | 4294967295;
