@@ -42,7 +42,7 @@ from tests.clusters import copy_clusters
 
 _TEST: Final = "PYTEST_CURRENT_TEST"
 _PRELOADED: Final = [
-    *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.running"),
+    *(__name__, "tests.chaos.node", "tests.acceptance.model_node", "switchboard.cli.working"),
     # What is imported only when it is needed: a process that is killed would do so in each of its lives.
     *("switchboard.server.serve", "switchboard.app.models", "switchboard.agents.loop.toolbox", "anthropic", "openai"),
     *("switchboard.connectors.telegram.channel", "switchboard.connectors.email.channel"),

@@ -339,7 +339,7 @@ def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: s
 
 _LOOK_AT_THE_COLLECTOR = """
 import gc
-from switchboard.cli import running
+from switchboard.cli import working
 from switchboard.cli.main import main
 
 async def look(work, stop):
@@ -347,7 +347,7 @@ async def look(work, stop):
         part.close()
     print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 
-running._together = look
+working._together = look
 main()
 """
 
@@ -365,6 +365,13 @@ def test_garbage_is_collected_once_it_has_started_but_not_in_what_was_loaded(
         check=False,
     )
     assert (done.stdout, done.returncode) == ("True True\n", 0), done.stderr
+
+
+def test_what_works_with_the_database_is_not_imported_before_it_starts() -> None:
+    late = ("switchboard.app.wiring", "switchboard.cli.working", "fastapi")
+    look = f"import sys; from switchboard.cli import running; print([name for name in {late} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
 def test_the_port_is_in_use(home: Path) -> None:

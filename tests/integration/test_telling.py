@@ -14,7 +14,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from switchboard.app.dead_letters.telling import DeadLetterWebhook
-from switchboard.app.ops.engines import check_calls
+from switchboard.app.ops.calls import check_calls
 from switchboard.app.ops.maintenance import maintenance_tasks
 from switchboard.app.settings import DeadLetterSettings, Settings, WebhookSettings
 from switchboard.domain.errors import ConfigurationError

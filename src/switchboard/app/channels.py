@@ -1,6 +1,6 @@
 """The channels of this installation: ours, those of plug-ins, and those that the settings name.
 
-`wiring.py` asks once per process, and `ops/doctor.py`. A plug-in is a `Channel` that an installed package names as an
+`checked.py` asks once per process, and `ops/doctor.py`. A plug-in is a `Channel` that an installed package names as an
 entry point of the group `switchboard.channels`. Next: `core/channels/registry.py`.
 """
 

@@ -1,6 +1,6 @@
 """Workers and connectors beside this process: started, restarted when they end too soon, told to stop, waited for.
 
-Called by `cli/running.py`. A program enters; it runs until `stop` is set, and is then told by the end of its stdin,
+Called by `cli/working.py`. A program enters; it runs until `stop` is set, and is then told by the end of its stdin,
 which it also sees when this process is killed. Next: `cli/run.py`, in the other process.
 """
 

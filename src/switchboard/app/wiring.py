@@ -1,6 +1,6 @@
 """The composition root: settings in, running parts out, one straight way; things close in reverse order.
 
-`cli/running.py` calls it. No part looks for another by itself; what only the interfaces need is put together in
+`cli/working.py` calls it. No part looks for another by itself; what only the interfaces need is put together in
 `server/http/services.py`, from the `Switchboard` made here.
 """
 
@@ -15,12 +15,11 @@ from dataclasses import replace
 import structlog
 
 from switchboard.agents.callback import callbacks_from
-from switchboard.app.channels import known_channels
+from switchboard.app.checked import CheckedSettings, check_settings
 from switchboard.app.database import open_database
 from switchboard.app.dead_letters.replies import ReplyNotices
 from switchboard.app.ops.engines import (
     WORKSPACES,
-    check_calls,
     check_options,
     engine_context,
     load_engines,
@@ -31,7 +30,7 @@ from switchboard.app.ops.maintenance import maintenance_tasks, retention_tasks
 from switchboard.app.ops.results import erase_results
 from switchboard.app.process_models import ProcessModels, compacting
 from switchboard.app.processes import stay_registered
-from switchboard.app.rules.seed import read_seed, seed_teams
+from switchboard.app.rules.seed import seed_teams
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
 from switchboard.domain.errors import Unavailable
@@ -47,7 +46,6 @@ from switchboard.journey.strangers import Strangers
 from switchboard.journey.turn import TurnLeg, TurnLimits
 from switchboard.lanes.background import run_in_background
 from switchboard.lanes.kinds import NOTICE, ROUTE, SEND, TURN, WORK_POOL
-from switchboard.lanes.logs import hide_variables
 from switchboard.lanes.notifier import RULES, Notifier
 from switchboard.lanes.worker import MaintenanceTask, Worker, WorkerSettings
 from switchboard.ports.models import Models
@@ -68,14 +66,17 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
 
     Raises ConfigurationError before anything is written; `for_worker` also for what `make_worker` would refuse.
     """
-    hide_variables()
+    checked = check_settings(settings, for_worker=for_worker)
+    async with open_database(settings) as database, runtime_on(database, checked) as runtime:
+        yield runtime
+
+
+@asynccontextmanager
+async def runtime_on(database: Database, checked: CheckedSettings) -> AsyncIterator[Runtime]:
+    """The same on a database that is open."""
+    settings, channels, seed = checked.settings, checked.channels, checked.seed
     async with AsyncExitStack() as stack:
-        channels = known_channels(settings)
-        seed = read_seed(settings.teams_dir, channels, written=settings.teams)
-        if for_worker:
-            check_calls(settings)
-        database = await stack.enter_async_context(open_database(settings))
-        if for_worker and seed is not None:
+        if checked.for_worker and seed is not None:
             engines = load_engines(engine_context(settings, database, channels))
             check_options(engines, (m for team in seed.teams for m in team.members), seed.files)
         notifier = Notifier(database)

@@ -1,6 +1,6 @@
 """The event loop and the garbage collector of what runs for long.
 
-Called by `running.py`, and by `bench.py` for what in real life runs in a worker.
+Called by `running.py` and `working.py`, and by `bench.py` for what in real life runs in a worker.
 """
 
 from __future__ import annotations

@@ -25,9 +25,9 @@ from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.mcp_servers import McpServerCheck, looked_at
+from switchboard.app.ops.calls import check_webhooks
 from switchboard.app.ops.engines import (
     blamed,
-    check_webhooks,
     engine_context,
     load_engines,
     option_problems,

@@ -1,4 +1,4 @@
-"""What a worker looks at before it starts, and doctor without starting one: webhooks, engines, options of butlers.
+"""What a worker looks at before it starts, and doctor without starting one: engines, and options of butlers.
 
 Called by `app/wiring.py` and `doctor.py`. In: settings and members; out: engines, or what is wrong, with the fix.
 Nothing is called and nothing written. Next: the engines in `agents`.
@@ -13,8 +13,6 @@ from typing import Final
 
 import structlog
 
-from switchboard.agents.callback import callbacks_from
-from switchboard.app.dead_letters.telling import destination_of
 from switchboard.app.process_models import ProcessModels
 from switchboard.app.settings import ENGINES, Settings
 from switchboard.core.channels.registry import CHANNELS, Channels
@@ -39,22 +37,6 @@ log = structlog.get_logger(__name__)
 
 WORKSPACES: Final = "workspaces"
 """In `data_dir`."""
-
-
-def check_calls(settings: Settings) -> None:
-    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say."""
-    check_webhooks(settings)
-    if settings.classify.models:
-        from switchboard.app.classification.models import check_models
-
-        check_models(settings)
-
-
-def check_webhooks(settings: Settings) -> None:
-    """Raise ConfigurationError where one of the settings cannot be called from here: its URL, or its secret."""
-    callbacks_from(settings.callbacks)
-    if settings.dead_letters.tell is not None:
-        destination_of(settings.dead_letters.tell)
 
 
 def engine_context(

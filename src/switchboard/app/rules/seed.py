@@ -1,8 +1,8 @@
 """Teams from files: read, understood, checked, and entered into an empty or a grown database.
 
-Called by `app/wiring.py` at every start: `read_seed` before anything is written, then `seed_teams`. In: a directory of
-`*.json` in the form of `core/routing/teamfile.py`; out: rows in the database, or a ConfigurationError with file, line
-or path, and what would be right. Next: `store/teams.py`.
+Called at every start: `read_seed` by `app/checked.py` before anything is written, then `seed_teams` by `app/wiring.py`.
+In: a directory of `*.json` in the form of `core/routing/teamfile.py`; out: rows in the database, or a
+ConfigurationError with file, line or path, and what would be right. Next: `store/teams.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The accounts of `channels.d`, which come, change and go while `switchboard up` runs.
 
-`running.py` calls it. A directory enters; one supervised process per account runs, and is ended and started again when
+`working.py` calls it. A directory enters; one supervised process per account runs, and is ended and started again when
 the account's file or a file of its secrets changes. A file that is wrong changes nothing, and the log says why. Next:
 `app/supervisor.py`.
 """

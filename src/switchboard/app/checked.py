@@ -1,0 +1,36 @@
+"""What a start is given, found right before anything is written: settings, channels, team files, webhooks.
+
+Called by `cli/running.py`, which imports the rest while the database starts, so this module is light; and by
+`wiring.py`. In: settings; out: a `CheckedSettings`, or a ConfigurationError. Next: `database.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from switchboard.app.channels import known_channels
+from switchboard.app.ops.calls import check_calls
+from switchboard.app.rules.seed import Seed, read_seed
+from switchboard.app.settings import Settings
+from switchboard.core.channels.registry import Channels
+from switchboard.lanes.logs import hide_variables
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSettings:
+    """Settings, and what they name. `for_worker`: whether what a worker needs was looked at, too."""
+
+    settings: Settings
+    channels: Channels
+    seed: Seed | None
+    for_worker: bool
+
+
+def check_settings(settings: Settings, *, for_worker: bool) -> CheckedSettings:
+    """Read what the settings name. Raises ConfigurationError with everything that is wrong in one of them."""
+    hide_variables()
+    channels = known_channels(settings)
+    seed = read_seed(settings.teams_dir, channels, written=settings.teams)
+    if for_worker:
+        check_calls(settings)
+    return CheckedSettings(settings, channels, seed, for_worker)

@@ -1,0 +1,27 @@
+"""Whether webhooks and models can be called from here as the settings say. Nothing is called.
+
+Called by `app/checked.py` before a worker starts, and by `doctor.py`. In: settings; out: nothing, or a
+ConfigurationError with the fix. Next: `transport/signed_post.py`.
+"""
+
+from __future__ import annotations
+
+from switchboard.agents.callback import callbacks_from
+from switchboard.app.dead_letters.telling import destination_of
+from switchboard.app.settings import Settings
+
+
+def check_calls(settings: Settings) -> None:
+    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say."""
+    check_webhooks(settings)
+    if settings.classify.models:
+        from switchboard.app.classification.models import check_models
+
+        check_models(settings)
+
+
+def check_webhooks(settings: Settings) -> None:
+    """Raise ConfigurationError where one of the settings cannot be called from here: its URL, or its secret."""
+    callbacks_from(settings.callbacks)
+    if settings.dead_letters.tell is not None:
+        destination_of(settings.dead_letters.tell)

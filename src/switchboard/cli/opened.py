@@ -1,0 +1,22 @@
+"""What a process has once its database is open: `running.py` opens it, `working.py` works with it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+
+from switchboard.app.checked import CheckedSettings
+from switchboard.cli.parts import ProcessParts
+from switchboard.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedProcess:
+    """`listener`: where the server listens, if there is to be one. `stop` is set when the process shall end."""
+
+    checked: CheckedSettings
+    parts: ProcessParts
+    database: Database
+    listener: socket.socket | None
+    stop: asyncio.Event

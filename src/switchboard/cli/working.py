@@ -1,0 +1,141 @@
+"""The parts that run together in one process, and end together.
+
+Called by `running.py`, which imports it while the database starts. What is opened enters; the parts work until a signal
+or a failed part ends them. All is closed in reverse order. Next: `app/wiring.py`, which makes the parts, and
+`server/serve.py`, the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from shlex import quote
+from typing import Final
+
+from switchboard import __version__
+from switchboard.app.access import remember_address
+from switchboard.app.runtime import Switchboard
+from switchboard.app.settings import Settings
+from switchboard.app.settings_file import FILE_NAME
+from switchboard.app.supervisor import SupervisedProgram, supervise
+from switchboard.app.whereabouts import OPERATOR_FILE
+from switchboard.app.wiring import make_worker, open_switchboard, runtime_on
+from switchboard.cli.channels.watching import is_there, supervise_accounts
+from switchboard.cli.client import url_of
+from switchboard.cli.long_running import spare_the_collector
+from switchboard.cli.opened import OpenedProcess
+from switchboard.cli.output import out, print_json, program, wants_json
+from switchboard.cli.parts import ProcessParts
+from switchboard.lanes.worker import Worker
+
+RunServer = Callable[[Switchboard, socket.socket, asyncio.Event, Callable[[str, int], None]], Awaitable[None]]
+"""`server/serve.py`; `switchboard work` never imports it."""
+
+Work = Callable[[OpenedProcess, Awaitable[RunServer] | None], Awaitable[None]]
+"""`work`, which `running.py` imports late."""
+
+_MODULE: Final = "switchboard.cli.main"
+
+
+async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -> None:
+    """Work until a signal comes or a part fails, which is raised. `run_server` is awaited when all else is ready."""
+    parts, listener, stop = opened.parts, opened.listener, opened.stop
+    async with AsyncExitStack() as stack:
+        runtime = await stack.enter_async_context(runtime_on(opened.database, opened.checked))
+        # Before anything is set to work: a wrong option or a missing secret ends the start here.
+        worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None
+        all_work: list[Coroutine[object, object, None]] = []
+        if run_server is not None and listener is not None:
+            switchboard = await stack.enter_async_context(open_switchboard(runtime))
+            all_work.append(_serve(await run_server, switchboard, listener, stop))
+        if worker is not None:
+            all_work.append(_work(worker, stop, parts))
+        all_work += [supervise(_worker_program(n, parts), stop) for n in range(1, parts.extra_workers + 1)]
+        if listener is not None and parts.worker:
+            all_work.append(_connectors(runtime.settings, listener, stop))
+        spare_the_collector()  # the rules are there now
+        await _together(all_work, stop)
+
+
+async def _together(work: Sequence[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
+    """All parts until the first ends; the others are told to end as well. The first error is raised."""
+    tasks = [asyncio.create_task(part) for part in work]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    stop.set()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for outcome in ended:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _work(worker: Worker, stop: asyncio.Event, parts: ProcessParts) -> None:
+    """One worker until `stop`, then drained."""
+    working = asyncio.create_task(worker.run())
+    ready, stopped = asyncio.create_task(worker.ready.wait()), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([working, ready, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not parts.server and worker.ready.is_set():
+            _announce_worker(parts, worker.number)
+        await asyncio.wait([working, stopped], return_when=asyncio.FIRST_COMPLETED)
+        worker.stop()
+        await working
+    finally:
+        for task in (working, ready, stopped):
+            task.cancel()
+
+
+def _announce_worker(parts: ProcessParts, number: int) -> None:
+    if wants_json():
+        print_json({"working": True, "worker": number, "pid": os.getpid()})
+    else:
+        out().print(f"worker {number}{f' ({parts.name})' if parts.name else ''} is ready")
+
+
+async def _serve(run_server: RunServer, switchboard: Switchboard, listener: socket.socket, stop: asyncio.Event) -> None:
+    settings = switchboard.runtime.settings
+
+    def started(host: str, port: int) -> None:
+        url = url_of(host, port)
+        remember_address(settings.data_dir, url)
+        _announce_server(settings, url)
+
+    await run_server(switchboard, listener, stop, started)
+
+
+def _announce_server(settings: Settings, url: str) -> None:
+    token_file = settings.data_dir / OPERATOR_FILE
+    if wants_json():
+        print_json({"url": url, "token_file": str(token_file), "pid": os.getpid(), "version": __version__})
+        return
+    other = "" if url == url_of(settings.host, 8470) else f"SWITCHBOARD_URL={url} "
+    console = out()
+    console.print(f"Switchboard {__version__} listens on {url} (API: {url}/docs)", soft_wrap=True)
+    console.print(f"Operator's token: {token_file}", soft_wrap=True)
+    # Where the settings file counts, commands find the token only beside it.
+    into = f"cd {quote(str(Path.cwd()))} && " if Path(FILE_NAME).exists() else ""
+    console.print(f"Try it: {into}{other}{program()} chat", soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _worker_program(number: int, parts: ProcessParts) -> SupervisedProgram:
+    name = f"worker-{number}"
+    options = ["--while-stdin", "--name", name]
+    options += ["--concurrency", str(parts.concurrency)] if parts.concurrency else []
+    return SupervisedProgram([sys.executable, "-m", _MODULE, "work", *options], name)
+
+
+async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
+    """A process for each account; they are told where the server really listens."""
+    directory, place = settings.channels_dir, {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
+    command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin", "--"]  # a name may begin with a dash
+
+    def start(name: str, ended: asyncio.Event) -> Coroutine[object, object, None]:
+        file = directory / f"{name}.toml"
+        return supervise(SupervisedProgram([*command, name], name, place, lambda: is_there(file)), ended)
+
+    await supervise_accounts(directory, start, stop)
