@@ -37,7 +37,7 @@ begin
         end if;
         insert into conversation (conversation, name)
             select distinct on (m.conversation) m.conversation, m.name from unnest(_conversation, _name) as m (conversation, name)
-            where not exists (select from conversation c where c.conversation = m.conversation)
+            where m.conversation not in (select c.conversation from conversation c where c.conversation = any (_conversation))
             order by m.conversation
             on conflict do nothing;
     end if;
@@ -45,8 +45,9 @@ begin
     -- The caller may not have heard yet: where a message of one of these conversations waits all the same, nobody is asked,
     -- and what comes later waits behind it.
     if _asks is null and exists (select from routing r where r.state = 'pending') and exists (
-        select from unnest(_conversation) as m (conversation) join lane l on l.key = lane_key('route', null, m.conversation)
-        where l.last_seq > l.done_seq
+        select from lane l
+        where l.key = any (array(select lane_key('route', null, m.conversation) from unnest(_conversation) as m (conversation)))
+          and l.last_seq > l.done_seq
     ) then
         _asks := array_fill(false, array[cardinality(_conversation)]);
     end if;
@@ -71,7 +72,8 @@ begin
             return;
         end if;
     else
-        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready' and (t.tier = 4 or l.ready_at > now() - interval '1 second'))
+        select array_agg(l.key) filter (where l.state = 'idle' or l.state = 'ready'
+                   and ((select t.tier from lane t where t.key = l.key) = 4 or l.ready_at > now() - interval '1 second'))
             into _idle
             from (
                 select array_agg(w.key) as key, array_agg(w.kind) as kind, array_agg(w.system_id) as system_id,
@@ -85,8 +87,7 @@ begin
                     from unnest(_route, _conversation) as r (lane, conversation) where _asks is not null
                 ) w
             ) w
-            cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l
-            left join lane t on t.key = l.key;
+            cross join lock_lanes(w.key, w.kind, w.system_id, w.conversation, w.pool) l;
     end if;
 
     with given as (
@@ -134,7 +135,7 @@ begin
             from unnest(_route) with ordinality as m (lane, ord)
         ), waiting as (
             select g.lane, case when l.last_seq > l.done_seq then 1 else min(g.ord) filter (where g.fresh and g.asks) end as since
-            from given g join lane l on l.key = g.lane
+            from given g join lane l on l.key = any (array[g.lane])
             group by g.lane, l.last_seq, l.done_seq
         )
         select array_agg(g.fresh and g.ord < coalesce(w.since, g.ord + 1) order by g.ord) into _decided
@@ -184,15 +185,15 @@ begin
         return query
             select m.ord, d.request_id,
                    _asks is not null
-                   and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending'),
+                   and exists (select from routing r where r.request_id = d.request_id and r.state = 'pending' offset 0),
                    d.body <> m.body
             from unnest(_event, _content, _fresh) with ordinality as m (key, body, fresh, ord)
-            left join dedupe d on d.key = m.key
+            left join dedupe d on d.key = any (array[m.key])
             where _asks is not null or not m.fresh;
     end if;
     if exists (
-        select from unnest(_idle) as i (key) join lane l using (key)
-        where l.state = 'ready' and (l.tier <> 4 or l.ready_at > now() - interval '1 second')
+        select from lane l
+        where l.key = any (_idle) and l.state = 'ready' and (l.tier <> 4 or l.ready_at > now() - interval '1 second')
     ) then
         return query select 0::bigint, null::uuid, true, false;
     end if;

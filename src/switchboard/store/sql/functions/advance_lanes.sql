@@ -86,14 +86,15 @@ begin
             ready_at = clock_timestamp(),
             delayed = not i.hand_on and l.last_seq > i.seq and is_kept(l.kept_until)
             from unnest(_lane, _seq, _hand_on, _pause) as i (lane, seq, hand_on, pause)
-            where l.key = i.lane and l.parked = 0
+            where l.key = any (array[i.lane]) and l.parked = 0
             returning l.key, case when l.state = 'running' then l.next_seq end;
     get diagnostics _advanced = row_count;
     if _advanced = cardinality(_lane) then  -- nothing is parked in any of them
         return;
     end if;
     for _one in
-        select i.* from unnest(_lane, _seq, _pause) as i (lane, seq, pause) join lane l on l.key = i.lane where l.parked > 0
+        select i.* from unnest(_lane, _seq, _pause) as i (lane, seq, pause) join lane l on l.key = any (array[i.lane])
+        where l.parked > 0
     loop
         delete from parked p where p.lane = _one.lane and p.seq = _one.seq;
         perform leave_lane(_one.lane, _one.seq, _one.pause, case when found then -1 else 0 end);

@@ -73,10 +73,11 @@ begin
         with started as (
             update lane l set state = 'running', owner = _owner, lease_until = clock_timestamp() + _lease,
                               epoch = l.epoch + 1, attempts = l.attempts + 1
-                from unnest(_lane) with ordinality as i (key, n) where l.key = i.key
-                returning l.key, l.kind, l.tier, l.next_seq, l.epoch, l.attempts, l.flow, i.n
+                where l.key = any (_lane)
+                returning l.key, l.kind, l.tier, l.next_seq, l.epoch, l.attempts, l.flow
         )
-        select s.key, s.kind, s.tier, s.next_seq, s.epoch, s.attempts, s.flow from started s order by s.n;
+        select s.key, s.kind, s.tier, s.next_seq, s.epoch, s.attempts, s.flow from started s
+        order by array_position(_lane, s.key);
 end $$;
 
 -- Claim lanes of one pool and tier, in the order of their flows: of each its oldest lane, and only if places are left, more of
@@ -196,8 +197,8 @@ begin
                 select s.flow from unnest(served_pool, served_tier, served_flow) with ordinality as s (pool, tier, flow, n)
                 where s.pool = q.pool and s.tier = q.tier order by s.n
             ) || array(
-                select l.flow from unnest(_claimed) with ordinality as c (key, n) join lane l on l.key = c.key
-                where l.pool = q.pool and l.tier = q.tier order by c.n
+                select l.flow from lane l
+                where l.key = any (_claimed) and l.pool = q.pool and l.tier = q.tier order by array_position(_claimed, l.key)
             ) as served
             from unnest(_pool, _tier, _places) with ordinality as q (pool, tier, places, n)
             cross join lateral (

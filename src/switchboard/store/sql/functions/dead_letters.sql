@@ -35,8 +35,8 @@ begin
                    g.reason, g.lane, g.seq, g.system_id, g.handler, m.received_at, clock_timestamp(), t.lane, t.seq,
                    g.text, g.n
             from unnest(_given) g
-            join message_inbox m on m.request_id = g.request_id
-            left join message_raw w on w.request_id = g.request_id
+            join message_inbox m on m.request_id = any (array[g.request_id])
+            left join message_raw w on w.request_id = any (array[g.request_id])
             left join told t on t.id = g.id
     )
     insert into notice (lane, seq, dead_letter_id, request_id, team_id, system_id, created_at)

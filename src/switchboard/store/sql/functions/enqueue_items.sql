@@ -26,7 +26,7 @@ begin
                 select g.lane, count(*) as items, min(g.flow) filter (where g.nth = 1) as flow, min(g.tier) as tier, max(g.pool) as pool
                 from given g group by g.lane
             ) g
-            where l.key = g.lane
+            where l.key = any (array[g.lane])
             returning l.key, l.last_seq - g.items as before
     )
     select array_agg(m.before + g.nth order by g.ord) into _seq from given g join moved m on m.key = g.lane;

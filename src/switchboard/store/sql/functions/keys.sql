@@ -64,7 +64,7 @@ begin
         select distinct on (n.key) n.key, n.kind, n.system_id, n.conversation, n.pool,
                case when n.kind in ('send', 'mailbox') then 1 else 3 end
         from unnest(_key, _kind, _system_id, _conversation, _pool) as n (key, kind, system_id, conversation, pool)
-        where not exists (select from lane l where l.key = n.key) order by n.key
+        where n.key not in (select l.key from lane l where l.key = any (_key)) order by n.key
         on conflict do nothing;
     return query
         select l.key, l.state, l.ready_at from lane l where l.key = any (_key)

@@ -3,13 +3,15 @@
 -- pool is where the reply waits: null for a mailbox that is read over the API. To plan the statements for each call took as
 -- long as to execute them; they look up by key, so that one plan is right for all. It may be made while the tables are small, and
 -- is kept when they have grown: only indexes are read, one row after the other. What no index serves then seems to cost so much
--- that it would be compiled, hence no jit.
+-- that it would be compiled, hence no jit. And "= any (array[x])" in place of "= x", or "offset 0" where a row is only asked for:
+-- of a table with one row all of an index is read as cheaply as one key, and such a condition allows nothing but to look up a key.
 create or replace function settle_turns(_owner bigint, _given settlement[])
 returns table (lane uuid, ok boolean, next_seq bigint)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
     set jit = off as $$
 #variable_conflict use_column
 declare
+    _lane uuid[] := array(select i.lane from unnest(_given) i);
     _conversation uuid[];
     _flow bigint[];
     _send_lane uuid[];
@@ -29,10 +31,10 @@ begin
                      end order by i.ordinality),
            bool_or(l.kind = 'notice'), bool_or(i.dead_letter_id is not null), bool_or(i.files is not null)
         into _conversation, _flow, _send_lane, _notices, _dead, _files
-        from unnest(_given) with ordinality i left join lane l on l.key = i.lane;
+        from unnest(_given) with ordinality i left join lane l on l.key = any (array[i.lane]);
     perform lock_lanes(array_agg(w.key), array_agg(w.kind), array_agg(w.system_id), array_agg(w.conversation), array_agg(w.pool))
         from (
-            select l.key, l.kind, l.system_id, l.conversation, l.pool from unnest(_given) i join lane l on l.key = i.lane
+            select l.key, l.kind, l.system_id, l.conversation, l.pool from lane l where l.key = any (_lane)
             union all select _send_lane[i.ordinality], case when i.pool is null then 'mailbox' else 'send' end, null,
                              _conversation[i.ordinality], coalesce(i.pool, 'work')
             from unnest(_given) with ordinality i
@@ -45,7 +47,7 @@ begin
 
     select array_agg(l.key is not null order by i.ordinality) into _ok
         from unnest(_given) with ordinality i
-        left join lane l on l.key = i.lane and l.owner = _owner and l.epoch = i.epoch and l.state = 'running'
+        left join lane l on l.key = any (array[i.lane]) and l.owner = _owner and l.epoch = i.epoch and l.state = 'running'
                         and l.next_seq = i.seq;
 
     with settled as (
@@ -53,14 +55,14 @@ begin
             state = case when i.dead_letter_id is not null then 'dead' else i.outcome end,
             error_class = i.error_class, settled_at = clock_timestamp()
             from unnest(_given) with ordinality i
-            where _ok[i.ordinality] and d.lane = i.lane and d.seq = i.seq
+            where _ok[i.ordinality] and d.lane = any (array[i.lane]) and d.seq = i.seq
             returning i.ordinality as ord, d.request_id, d.system_id
     ), told as (
         update notice n set
             state = case when i.outcome in ('answered', 'declined') then 'delivered' else 'failed' end,
             error_class = i.error_class, settled_at = clock_timestamp()
             from unnest(_given) with ordinality i
-            where _notices and _ok[i.ordinality] and n.lane = i.lane and n.seq = i.seq
+            where _notices and _ok[i.ordinality] and n.lane = any (array[i.lane]) and n.seq = i.seq
             returning i.ordinality as ord, n.request_id
     ), attempted as (
         insert into attempt (request_id, lane, seq, epoch, outcome, error_class, error, engine, worker, started_at, finished_at,
@@ -86,7 +88,7 @@ begin
                    case when i.pool is null then clock_timestamp() end
             from unnest(_ended, _reply_seq, _request_id, _system) as e (ord, seq, request_id, system_id)
             join unnest(_given) with ordinality i on i.ordinality = e.ord
-            join message_inbox m on m.request_id = e.request_id;
+            join message_inbox m on m.request_id = any (array[e.request_id]);
         if _files then
             insert into outbox_blob (blob, outbox_id)
                 select decode(f ->> 'sha256', 'hex'), i.outbox_id
@@ -101,7 +103,7 @@ begin
                 (i.dead_letter_id, d.request_id, _conversation[i.ordinality], d.team_id, i.category, i.reason, i.handler, i.lane,
                  i.seq, d.system_id, d.text, d.n)::new_dead_letter))
             from unnest(_given) with ordinality i
-            join delivery d on d.lane = i.lane and d.seq = i.seq
+            join delivery d on d.lane = any (array[i.lane]) and d.seq = i.seq
             where _ok[i.ordinality] and i.dead_letter_id is not null;
     end if;
 

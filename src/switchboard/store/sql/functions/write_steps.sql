@@ -7,7 +7,7 @@ begin
     return query
         with held as materialized (
             select i.* from unnest(_given) with ordinality i
-            join lane l on l.key = i.lane and l.owner = _owner and l.epoch = i.epoch and l.state = 'running' and l.next_seq = i.seq
+            join lane l on l.key = any (array[i.lane]) and l.owner = _owner and l.epoch = i.epoch and l.state = 'running' and l.next_seq = i.seq
             order by l.key for share of l
         ), due as (
             -- A rescue locks workers before lanes. The holder of a lane must therefore never wait for a worker.
