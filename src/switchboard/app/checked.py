@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from switchboard.app.channels import known_channels
-from switchboard.app.ops.calls import check_calls
 from switchboard.app.rules.seed import Seed, read_seed
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import Channels
@@ -31,6 +30,12 @@ def check_settings(settings: Settings, *, for_worker: bool) -> CheckedSettings:
     hide_variables()
     channels = known_channels(settings)
     seed = read_seed(settings.teams_dir, channels, written=settings.teams)
-    if for_worker:
+    if for_worker and _calls_others(settings):
+        from switchboard.app.ops.calls import check_calls
+
         check_calls(settings)
     return CheckedSettings(settings, channels, seed, for_worker)
+
+
+def _calls_others(settings: Settings) -> bool:
+    return bool(settings.callbacks or settings.dead_letters.tell or settings.classify.models)

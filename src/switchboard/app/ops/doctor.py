@@ -25,7 +25,6 @@ from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.mcp_servers import McpServerCheck, looked_at
-from switchboard.app.ops.calls import check_webhooks
 from switchboard.app.ops.engines import (
     blamed,
     engine_context,
@@ -561,6 +560,8 @@ async def _calls(database: Database, settings: Settings) -> list[CheckResult]:
 
 
 def _webhook_problems(settings: Settings) -> list[str]:
+    from switchboard.app.ops.calls import check_webhooks
+
     try:
         check_webhooks(settings)
     except ConfigurationError as error:
