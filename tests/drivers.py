@@ -9,13 +9,14 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.connectors.email.manifest import MANIFEST as EMAIL
 from switchboard.connectors.email.settings import EmailAccountSettings, Server

@@ -16,11 +16,13 @@ import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from inspect import signature
 from time import perf_counter
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.history import LIMITS
@@ -76,8 +78,7 @@ __all__ = [
 _DONE: Final = frozenset({"ok", "accepted"})
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingContext:
+class RoutingContext(Struct, frozen=True):
     """What the current task is routing; `routing_context()` gives it to whatever runs within `process`."""
 
     request_id: str

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.read import read_envelope
@@ -464,7 +464,7 @@ async def test_a_full_backlog_refuses_with_a_time_to_come_again_and_takes_messag
 
 
 def by_connector(text: str = "x", **more: Any) -> Submission:
-    return structs.replace(submission(text, **more), by_operator=False)
+    return replace(submission(text, **more), by_operator=False)
 
 
 async def taken(parts: Lab, count: int, **more: Any) -> int:
@@ -489,9 +489,9 @@ async def test_a_sender_over_its_rate_is_refused_and_no_other(database_url: str)
 async def test_what_was_acknowledged_is_a_duplicate_also_where_there_is_no_room(database_url: str) -> None:
     """Its sender missed the answer: refusing it would make them send it for ever."""
     async with lab(database_url, sender_per_minute=3) as parts:
-        three = [structs.replace(submission(str(n)), by_operator=False) for n in range(3)]
+        three = [replace(submission(str(n)), by_operator=False) for n in range(3)]
         firsts = await parts.accept.accept_all(three)
-        again = await parts.accept.accept_all([*three, structs.replace(submission("new"), by_operator=False)])
+        again = await parts.accept.accept_all([*three, replace(submission("new"), by_operator=False)])
         assert [type(one) for one in again] == [*[Acceptance] * 3, SenderOverRate]
         assert [(a.request_id, a.duplicate) for a in again[:3] if isinstance(a, Acceptance)] == [
             (f.request_id, True) for f in firsts if isinstance(f, Acceptance)
@@ -501,9 +501,7 @@ async def test_what_was_acknowledged_is_a_duplicate_also_where_there_is_no_room(
 async def test_another_mail_with_a_known_id_needs_room_of_its_own(database_url: str) -> None:
     async with lab(database_url, sender_per_minute=1) as parts:
         mails = [
-            structs.replace(
-                submission(text, channel="email", sender="a@x.example", event="<1@x.example>"), by_operator=False
-            )
+            replace(submission(text, channel="email", sender="a@x.example", event="<1@x.example>"), by_operator=False)
             for text in ("first", "first", "second")
         ]
         [first], [same], [other] = [await parts.accept.accept_all([mail]) for mail in mails]
@@ -515,12 +513,12 @@ async def test_another_mail_with_a_known_id_needs_room_of_its_own(database_url: 
 
 async def test_what_stores_nothing_does_not_count_against_the_rate(database_url: str) -> None:
     async with lab(database_url, sender_per_minute=3) as parts:
-        pinned = [structs.replace(submission(str(n), pinned="System1/echo"), by_operator=False) for n in range(3)]
+        pinned = [replace(submission(str(n), pinned="System1/echo"), by_operator=False) for n in range(3)]
         assert {type(one) for one in await parts.accept.accept_all(pinned)} == {Forbidden}
-        one = structs.replace(submission("one"), by_operator=False)
+        one = replace(submission("one"), by_operator=False)
         for _ in range(4):
             assert await _is_stored(parts, one)
-        assert await _is_stored(parts, structs.replace(submission("two"), by_operator=False))
+        assert await _is_stored(parts, replace(submission("two"), by_operator=False))
 
 
 async def _is_stored(parts: Lab, one: Submission) -> bool:
@@ -565,7 +563,7 @@ async def test_what_is_good_of_a_batch_is_kept_and_the_rest_is_told_why(database
     async with lab(database_url, message_bytes=2000) as parts:
         wrong = submission("x", channel="telegram")
         wrong = Submission(
-            structs.replace(wrong.envelope, source=structs.replace(wrong.envelope.source, provider="pigeon")),
+            replace(wrong.envelope, source=replace(wrong.envelope.source, provider="pigeon")),
             wrong.raw,
         )
         outcomes = await parts.accept.accept_all([submission("good"), submission("x" * 3000), wrong, submission("too")])
@@ -576,7 +574,7 @@ async def test_what_is_good_of_a_batch_is_kept_and_the_rest_is_told_why(database
 @pytest.mark.parametrize("poison", ["a\x00b", "a\ud800b"])
 async def test_a_message_that_cannot_be_stored_costs_the_others_nothing(database_url: str, poison: str) -> None:
     async with lab(database_url) as parts:
-        bad = structs.replace(submission("bad"), media_type=poison)
+        bad = replace(submission("bad"), media_type=poison)
         first, refused, last = await parts.accept.accept_all([submission("good"), bad, submission("too")])
         assert (type(first), type(last)) == (Acceptance, Acceptance)
         assert not isinstance(refused, (Acceptance, Unavailable)), "waiting will not make it better"
@@ -586,8 +584,8 @@ async def test_a_message_that_cannot_be_stored_costs_the_others_nothing(database
 async def test_a_message_of_which_no_json_can_be_made_costs_the_others_nothing(database_url: str) -> None:
     async with lab(database_url) as parts:
         bad = submission("bad")
-        odd = structs.replace(bad.envelope.sender, display_name="a\ud800b")
-        bad = structs.replace(bad, envelope=structs.replace(bad.envelope, sender=odd))
+        odd = replace(bad.envelope.sender, display_name="a\ud800b")
+        bad = replace(bad, envelope=replace(bad.envelope, sender=odd))
         first, refused, last = await parts.accept.accept_all([submission("good"), bad, submission("too")])
         assert (type(first), type(refused), type(last)) == (Acceptance, SwitchboardError, Acceptance)
         assert await parts.count("select count(*) from message_inbox") == 2

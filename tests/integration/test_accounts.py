@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from switchboard.app.ops.maintenance import ACCOUNTS_STAY
 from switchboard.core.strangers import Contact

@@ -10,13 +10,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard.app.access import Principal

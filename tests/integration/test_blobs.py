@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +13,7 @@ from uuid import UUID
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from switchboard.app.access import Principal
 from switchboard.app.messages.blobs import BlobService

@@ -9,14 +9,14 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
 import msgspec
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from switchboard.app.messages.explain import explain
 from switchboard.app.runtime import Runtime
@@ -408,9 +408,9 @@ async def test_a_fenced_worker_decides_nothing(database_url: str) -> None:
         [item] = await hand.claim(pool="route")
         assert (item.kind, item.seq) == ("route", 1)
         stale = (
-            structs.replace(item, epoch=item.epoch - 1),
-            structs.replace(item, seq=2),
-            structs.replace(item, seq=0),
+            replace(item, epoch=item.epoch - 1),
+            replace(item, seq=2),
+            replace(item, seq=0),
         )
         for wrong in stale:
             assert not (await settle_route(parts.database, hand.worker, _routed(wrong))).ok

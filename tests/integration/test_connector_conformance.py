@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 from msgspec.structs import replace as with_fields
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE

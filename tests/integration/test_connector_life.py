@@ -7,8 +7,9 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec.structs import replace
 
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.kernel.runner import SILENT

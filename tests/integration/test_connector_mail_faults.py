@@ -8,10 +8,11 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.connectors.email import channel
 from switchboard.connectors.email.manifest import MANIFEST

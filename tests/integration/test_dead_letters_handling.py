@@ -347,7 +347,7 @@ async def test_many_are_done_one_by_one_and_what_fails_stays(database_url: str) 
 
 
 def _with(order: Bulk, **more: Any) -> Bulk:
-    values = {name: getattr(order, name) for name in Bulk.__slots__}
+    values = {name: getattr(order, name) for name in Bulk.__struct_fields__}
     return Bulk(**{**values, **more})
 
 

@@ -11,13 +11,14 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard import turns

@@ -54,7 +54,7 @@ def files(server: Opened) -> StoredFiles:
 
 
 async def stored(server: Opened, content: bytes, name: str, media_type: str = "text/plain") -> Attachment:
-    header = {**await server.token_for(replace(CONNECTOR, name=name)), "content-type": media_type}
+    header = {**await server.token_for(structs.replace(CONNECTOR, name=name)), "content-type": media_type}
     answer = await server.http.post("/v1/blobs", content=content, headers=header)
     ref = f"blob:{answer.json()['blob']}"
     return Attachment(media_type=media_type, filename=name, size_bytes=len(content), storage_ref=ref)

@@ -9,7 +9,6 @@ import socket
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from html import unescape
@@ -18,6 +17,7 @@ from uuid import UUID, uuid4
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 from pydantic import SecretStr
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.domain.ledger import Item, LaneKey
 from switchboard.domain.message import RequestId

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from switchboard.app.ops.doctor import check_database
@@ -340,13 +339,12 @@ async def test_a_worker_that_lost_its_lane_writes_nothing(database_url: str) -> 
         step = Step("x", "done", "effectful", new_uuid7(), 1)
         request_id = RequestId(new_uuid7())
         late_steps = [
-            StepWrite(late, request_id, step)
-            for late in (stale, structs.replace(stale, epoch=2), structs.replace(item, seq=2))
+            StepWrite(late, request_id, step) for late in (stale, replace(stale, epoch=2), replace(item, seq=2))
         ]
         assert await write_steps(parts.database, dead.worker, late_steps) == [False] * 3
         assert not await dead.fail(stale)
         dead_letter = NewDeadLetter(new_uuid7(), "poison", "no", SYSTEM4.system_id)
-        for late in (stale, structs.replace(stale, epoch=2), structs.replace(item, seq=2)):
+        for late in (stale, replace(stale, epoch=2), replace(item, seq=2)):
             assert not (await dead.answer(late, pool="work")).ok
             dead_end = Settlement(late, "failed", None, None, dead_letter=dead_letter)
             assert not (await lanes.settle(parts.database, dead.worker, [dead_end]))[0].ok
@@ -370,7 +368,7 @@ async def test_a_batch_settles_what_is_right_and_leaves_out_what_is_fenced(datab
         await fill(parts, 3)
         items = await hand.claim(0, 0, 9, 0)
         given = [Settlement(i, "answered", None, None, outbox_id=new_uuid7(), text="x") for i in items]
-        given[1] = structs.replace(given[1], item=structs.replace(items[1], epoch=items[1].epoch - 1))
+        given[1] = replace(given[1], item=replace(items[1], epoch=items[1].epoch - 1))
         assert [s.ok for s in await lanes.settle(parts.database, hand.worker, given)] == [True, False, True]
         assert await parts.count("select count(*) from outbox") == 2
         await assert_balanced(parts)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.domain.routing import Member, SystemId, Team
 from tests.hands import assert_balanced

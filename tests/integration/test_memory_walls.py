@@ -6,7 +6,6 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from pydantic import SecretStr
 
 from switchboard.app.ops.backup import back_up, restore

@@ -8,12 +8,12 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard.domain.errors import ConfigurationError, Unavailable

@@ -15,6 +15,7 @@ from uuid import UUID, uuid4
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
@@ -226,7 +227,7 @@ async def test_a_resumed_turn_does_not_notice_that_the_world_has_changed(tmp_pat
             with pytest.raises(Fenced):
                 await engine.run(turn, MemoryJournal(record, stop_at=3))
         prompt.write_text("Be rude.")
-        changed = replace(turn.member, options={**options, "zone": "Asia/Tokyo", "models": ["other"]})
+        changed = structs.replace(turn.member, options={**options, "zone": "Asia/Tokyo", "models": ["other"]})
         async with a_model_engine(
             llm, [Noting("look"), Noting("new")], specs=[spec("openai", llm.url, name) for name in ("m", "other")]
         ) as (engine, models):
@@ -309,7 +310,7 @@ async def test_a_defect_of_the_request_is_no_outage() -> None:
 async def test_while_one_model_is_away_a_defect_of_the_next_is_an_outage_too() -> None:
     statuses = {"first": Status(503), "second": Status(400, message="no such parameter")}
     async with ScriptedLlm(lambda request: Reply(fault=statuses[request.model])) as llm:
-        specs = [replace(spec("openai", llm.url, name), model=name) for name in statuses]
+        specs = [structs.replace(spec("openai", llm.url, name), model=name) for name in statuses]
         async with a_model_engine(llm, specs=specs) as (engine, _):
             for _ in range(7):  # until its breaker is open as well
                 with pytest.raises(Outage):
@@ -323,7 +324,7 @@ async def test_a_command_line_whose_own_tools_cannot_be_switched_off_does_no_tur
             engine.check(a_turn().member)
             assert isinstance(await engine.run(a_turn(), MemoryJournal()), Answer)
             assert [models.names, engine.models_of(a_turn().member)] == [("m",), ("m",)]
-            named = replace(a_turn().member, options={"models": ["cli"]})
+            named = structs.replace(a_turn().member, options={"models": ["cli"]})
             with pytest.raises(EngineFailure, match="there is no model cli with an API, or of kind claude-code"):
                 engine.check(named)
 
@@ -481,7 +482,7 @@ async def test_a_butler_of_any_name_has_a_workspace_of_its_own(tmp_path: Path, n
     replies = script(wants("list_files"), wants("write_file", path="x", content="y"), Reply(text="So."))
     async with ScriptedLlm(replies) as llm, a_model_engine(llm, build_tools(), workspaces=tmp_path) as (engine, _):
         turn = a_turn(MINE)
-        member = replace(turn.member, system_id=SystemId(f"System1/{name}"))
+        member = structs.replace(turn.member, system_id=SystemId(f"System1/{name}"))
         await engine.run(replace(turn, member=member), MemoryJournal())
         told = [said.text for said in llm.requests[-1].messages if said.role == "tool"]
     assert told == ["[no files]", "created x: 1 bytes"]
@@ -545,7 +546,7 @@ async def test_an_outage_is_no_attempt_and_keeps_the_order(database_url: str) ->
 
 
 async def test_a_long_outage_is_told_once_and_in_the_end_given_up(database_url: str) -> None:
-    policy = replace(AWAY, told=0.1, given_up=1.0)
+    policy = structs.replace(AWAY, told=0.1, given_up=1.0)
     async with (
         lab(database_url, [TEAM], RULES) as parts,
         ScriptedLlm(Sick(10_000, Status(503))) as llm,
@@ -553,7 +554,7 @@ async def test_a_long_outage_is_told_once_and_in_the_end_given_up(database_url: 
     ):
         [accepted] = await parts.accept.accept_all([submission("m", channel="api", sender="x", event="1")])
         assert not isinstance(accepted, Exception)
-        async with at_work(parts.worker({"model": engine}, limits=replace(LIMITS, outage=policy))):
+        async with at_work(parts.worker({"model": engine}, limits=structs.replace(LIMITS, outage=policy))):
             await eventually(lambda: settled(parts), within=60)
         assert await parts.replies_to(accepted.request_id) == [DELAYED]
         [dead] = await all_dead_letters(parts)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from switchboard.domain.errors import Conflict, NotFound

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.ledger import OutboxPart
@@ -85,7 +85,7 @@ async def test_a_reply_to_any_part_goes_to_the_butler_that_wrote_it(parts: Lab) 
 
 async def test_a_connector_pins_messages_only_to_butlers_that_wrote_in_the_conversation(parts: Lab) -> None:
     def pinned(event: str, thread: str, to: str = "System1/first") -> Submission:
-        return structs.replace(submission("hello", thread=thread, pinned=to, event=event), by_operator=False)
+        return replace(submission("hello", thread=thread, pinned=to, event=event), by_operator=False)
 
     assert await say(parts, update(1, 7)) == "System1/first"
     await send_the_reply(parts, "500")

@@ -7,11 +7,11 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.agents.trio.planner import ModelPlanner
 from switchboard.agents.trio.port import Planned, PlanQuestion

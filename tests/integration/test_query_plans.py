@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import conversation, dedupe_key
@@ -546,8 +547,8 @@ async def test_rules_are_written_by_index(watched: Watched) -> None:
 
     async def edit() -> None:
         _, found = await rules.list_rules(database, TeamId("team7"), limit=3)
-        changes = [RuleChange(one, replace(one, priority=one.priority + 1)) for one in found]
-        changes += [RuleChange(None, replace(found[0], rule_id=new_uuid7(), version=0))]
+        changes = [RuleChange(one, structs.replace(one, priority=one.priority + 1)) for one in found]
+        changes += [RuleChange(None, structs.replace(found[0], rule_id=new_uuid7(), version=0))]
         await rules.write(database, changes, by=rules.Authorship("x", "x"))
 
     for _ in range(8):

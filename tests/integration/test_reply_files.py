@@ -16,6 +16,7 @@ from uuid import UUID
 
 import httpx2
 import pytest
+from msgspec import structs
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.agents.command import CommandEngine
@@ -150,7 +151,7 @@ async def test_files_alone_are_an_answer(files: StoredFiles, script: str, output
     answer = await CommandEngine(files=files).run(turn, MemoryJournal())
     if isinstance(answer, Answer):
         assert [one.filename for one in answer.attachments] == ["a.txt"]
-        answer = replace(answer, attachments=())
+        answer = structs.replace(answer, attachments=())
     assert answer == expected
 
 
@@ -397,10 +398,10 @@ async def test_a_connector_gets_them_from_the_server(server: Opened, files: Stor
         async def connect(_: Identity) -> httpx2.AsyncClient:
             return http
 
-        quick = replace(TELEGRAM.capabilities, per_account_s=0.0, per_conversation_s=0.0)
+        quick = structs.replace(TELEGRAM.capabilities, per_account_s=0.0, per_conversation_s=0.0)
         settings = TELEGRAM.settings.model_validate({"api_url": api.url})
         account = Account("house", settings, {"token": TOKEN})
-        configured = Configured(replace(TELEGRAM, capabilities=quick), account, Handling(start="all"))
+        configured = Configured(structs.replace(TELEGRAM, capabilities=quick), account, Handling(start="all"))
         api.people.say("send me")
         stop = asyncio.Event()
         running = asyncio.create_task(Runner(configured, connect, asyncio.get_running_loop().time).run(stop))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.connectors.kernel import sending
 from switchboard.connectors.kernel.api import AccountPlace, Api

@@ -9,11 +9,12 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.classification.judge import is_ours
 from switchboard.domain.llm import FailureKind, ModelFailure, Reply, Request

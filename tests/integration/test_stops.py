@@ -16,6 +16,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.channels.registry import CHANNELS
@@ -76,7 +77,7 @@ async def test_a_turn_that_waits_for_its_model_ends_at_once(database_url: str, h
         lab(database_url, [TEAM], RULES) as other,
         ScriptedLlm(away) as llm,
         a_model_engine(llm) as (engine, _),
-        at_work(parts.worker({"model": engine}, limits=replace(LIMITS, outage=LONG))),
+        at_work(parts.worker({"model": engine}, limits=structs.replace(LIMITS, outage=LONG))),
     ):
         message = await other.accept.accept(submission("long", channel="api", sender="x", event="m"))
         await eventually(lambda: waits(parts))
@@ -151,7 +152,7 @@ class Site:
 
 @asynccontextmanager
 async def a_site(url: str, members: Sequence[Any] = (), *, classifier: Any = None) -> AsyncIterator[Site]:
-    team, gate = replace(TEAM, members=TEAM.members + tuple(members), classify=classifier is not None), Gate()
+    team, gate = structs.replace(TEAM, members=TEAM.members + tuple(members), classify=classifier is not None), Gate()
     async with (
         lab(url, [team], RULES, classifying=classifier is not None) as parts,
         lab(url, [team], RULES, classifying=classifier is not None) as other,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
@@ -189,7 +189,7 @@ async def test_a_long_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: P
     for scope, why in [
         (scope_of(tmp_path), "links are not followed"),
         (scope_of(tmp_path / "new", quota=10), "may hold 10 bytes"),
-        (structs.replace(scope_of(tmp_path), results=None), "nothing is kept there"),
+        (replace(scope_of(tmp_path), results=None), "nothing is kept there"),
     ]:
         shown = shorten("x" * 50_000, scope, "odd")
         assert "they could not be kept" in shown
@@ -198,7 +198,7 @@ async def test_a_long_result_that_cannot_be_kept_is_cut_all_the_same(tmp_path: P
 
 async def test_a_result_is_there_for_those_who_read_the_turn_and_for_nobody_else(tmp_path: Path) -> None:
     """Ann and Bob share the workspace of a butler, not what its tools have told them."""
-    ann, bob = (structs.replace(scope_of(tmp_path), results=tmp_path.with_name(name)) for name in ("ann", "bob"))
+    ann, bob = (replace(scope_of(tmp_path), results=tmp_path.with_name(name)) for name in ("ann", "bob"))
     shorten("word " * 5000 + "\nheron", ann, "odd")
     name = f"tool-results/{TURN}/odd-{KEY}.txt"
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
+from msgspec import structs
 
 from switchboard.agents.loop.asking import OUTSIDE, STRANGE
 from switchboard.agents.trio.port import PlanQuestion, Reviewed
@@ -172,7 +173,7 @@ class Fetch(Noting):
     @property
     def spec(self) -> ToolSpec:
         schema = {"type": "object", "properties": {"url": {"type": "string"}}, "required": ["url"]}
-        return replace(super().spec, parameters=schema)
+        return structs.replace(super().spec, parameters=schema)
 
 
 async def page(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:

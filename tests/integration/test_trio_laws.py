@@ -14,6 +14,7 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from switchboard.agents.trio.port import PlanQuestion, Reviewed
 from switchboard.core.planning.machine import Plan
@@ -84,14 +85,14 @@ def _only_tools_and_reviews(one: Case) -> Case:
     """
     steps = tuple(_plain(step) for step in one.pipeline.steps)
     reviews = [step.id for step in steps if step.action == "router_review"]
-    adds = {name: replace(added, steps=tuple(map(_tool, added.steps))) for name, added in one.adds.items()}
+    adds = {name: structs.replace(added, steps=tuple(map(_tool, added.steps))) for name, added in one.adds.items()}
     courses = dict(one.courses)
     for n, name in enumerate(reviews):  # fractions of a second whose sums are all different, and less than a half
         courses[name] = replace(courses[name], takes=courses[name].takes + 2.0 ** -(n + 2), state="done")
     halt = None if one.halt is None else one.halt[0] + 0.5
     return replace(
         one,
-        pipeline=replace(one.pipeline, steps=steps, token_budget=100_000),
+        pipeline=structs.replace(one.pipeline, steps=steps, token_budget=100_000),
         courses=courses,
         adds=adds if halt is None else {name: added for name, added in adds.items() if added.verdict != "give_up"},
         halt=None if halt is None else (halt, "cancelled"),

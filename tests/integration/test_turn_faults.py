@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.retry import OutagePolicy

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import astuple, replace
 
 from switchboard.domain.routing import Member, Rule, SystemId, Team
 from switchboard.journey.turn import TurnLimits

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from switchboard.app.ops.maintenance import Retention
 from switchboard.domain.errors import Conflict, NotFound

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from switchboard.domain.ledger import Item
 from switchboard.lanes.journal import StoredJournal
@@ -68,7 +68,7 @@ class World:
             assert settled.ok
             self.ended.append(item.seq)
             if settled.next_seq is not None:
-                self.running = hand, structs.replace(item, seq=settled.next_seq, attempts=1)
+                self.running = hand, replace(item, seq=settled.next_seq, attempts=1)
 
     async def fail(self) -> None:
         if held := self.let_go():

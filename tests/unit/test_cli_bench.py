@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard import bench
 from switchboard.bench import classify, fair, grow, propagation

@@ -1,41 +1,22 @@
-"""Dataclasses are the rule; Structs and pydantic models are where decision 0042 wants them."""
+"""Structs are the rule; frozen dataclasses and pydantic models are where decision 0042 wants them."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
+from unittest.mock import Mock
 
 import switchboard
+from switchboard.app.runtime import Runtime, Switchboard
+from switchboard.app.settings import Settings
+from switchboard.server.app import create_app
+from switchboard.server.contracts.gateway import gateway_schema
+from switchboard.server.http.schema_names import published_name
 
 SOURCE: Final = Path(switchboard.__file__).parent
-STRUCTS: Final = {
-    # JSON of others
-    "agents/callback.py",
-    "agents/delivery.py",
-    "transport/mcp_session.py",
-    "transport/mail_frames.py",
-    "core/envelope/fast.py",
-    "domain/envelope.py",
-    "server/fastpath/mcp_ingest.py",
-    "testing/scripted_llm/faults.py",
-    "testing/scripted_llm/script.py",
-    # created for every message, and for every turn
-    "app/messages/intake.py",
-    "domain/ledger.py",
-    "domain/message.py",
-    "domain/routing.py",
-    "journey/accept.py",
-    "lanes/batch.py",
-    "store/inbox.py",
-    "store/lanes.py",
-    # created for every step of a plan, or every call of a tool
-    "core/planning/machine.py",
-    "ports/engine.py",
-    "ports/tools.py",
-    "store/steps.py",
-}
 MODELS: Final = {
     "agents/delivery.py",
     "agents/model/options.py",
@@ -70,10 +51,41 @@ def classes(base: str) -> list[tuple[str, ast.ClassDef]]:
     return [(module, one) for module, one in all_classes() if any(ast.unparse(x).endswith(base) for x in one.bases)]
 
 
-def test_structs_and_models_are_where_they_belong() -> None:
-    assert {module for module, _ in classes("Struct")} == STRUCTS
+def frozen_dataclasses() -> Iterator[tuple[str, ast.ClassDef]]:
+    """Those with `@dataclass(frozen=True, ...)`."""
+    for module, one in all_classes():
+        if any("dataclass(frozen=True" in ast.unparse(decorator) for decorator in one.decorator_list):
+            yield module, one
+
+
+def published() -> set[str]:
+    """The names of the classes whose schema we publish, of what they inherit from and of what inherits from them."""
+    runtime = Runtime(Settings(), Mock(), Mock(), Mock())
+    openapi = create_app(Switchboard(runtime, Mock(), Mock(), Mock())).openapi()
+    names = {*openapi["components"]["schemas"], *gateway_schema()["$defs"]}
+    found = [one for _, one in all_classes() if one.name in names or published_name(one.name) in names]
+    names = {one.name for one in found} | {ast.unparse(base) for one in found for base in one.bases}
+    return names | {one.name for _, one in all_classes() if not names.isdisjoint(map(ast.unparse, one.bases))}
+
+
+def has_special_fields(one: ast.ClassDef) -> bool:
+    """Whether it has a field that is left out of its `repr` or of comparisons, or that is not given; no Struct can."""
+    return any(
+        isinstance(node, ast.keyword) and node.arg in {"repr", "compare", "init"}
+        for line in one.body
+        for node in ast.walk(line)
+    )
+
+
+def test_models_are_where_they_belong() -> None:
     assert {module for module, _ in classes("BaseModel")} == MODELS
     assert not [module for module, _ in classes("BaseModel") if module.startswith("domain/")]
+
+
+def test_frozen_dataclasses_are_published_or_have_special_fields() -> None:
+    names = published()
+    others = [one.name for _, one in frozen_dataclasses() if one.name not in names and not has_special_fields(one)]
+    assert others == ["RoutingResult"], "make the others Structs"
 
 
 def test_structs_are_frozen() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import compress, product
 from uuid import UUID
@@ -11,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.channels import email
 from switchboard.core.channels.registry import CHANNELS, Channels
@@ -445,7 +445,10 @@ def test_a_rule_of_a_team_that_is_not_there_is_an_error() -> None:
 DEAD: dict[str, tuple[list[Rule], dict[str, str]]] = {
     "no rules at all": ([], {"root": "becomes a dead letter: it has no rule that can fire"}),
     "all to its System4": (
-        [replace(RULE, targets=(FOUR,)), replace(RULE, rule_id=UUID(int=2), channel="*", filters={}, targets=(FOUR,))],
+        [
+            replace(RULE, targets=(FOUR,)),
+            replace(RULE, rule_id=UUID(int=2), channel="*", filters={}, targets=(FOUR,)),
+        ],
         {"root": "becomes a dead letter: all its rules lead to System4/root"},
     ),
     "one rule leads to a butler": ([replace(RULE, targets=(FOUR,)), replace(RULE, channel="cli")], {}),
@@ -515,7 +518,11 @@ def test_a_default_for_one_channel_hides_who_would_be_asked_next() -> None:
     (note,) = (one for one in lint((TEAM,), [RULE, default, last]) if one.code == "hiding_catch_all")
     assert (note.severity, note.rule_name) == ("note", "default")
     assert "neither a model nor a catch-all of team root" in note.message
-    for quiet in (replace(default, channel="*"), replace(default, targets=(A, B)), replace(default, active=False)):
+    for quiet in (
+        replace(default, channel="*"),
+        replace(default, targets=(A, B)),
+        replace(default, active=False),
+    ):
         assert "hiding_catch_all" not in dict(brief(lint((TEAM,), [RULE, quiet, last])))
 
 

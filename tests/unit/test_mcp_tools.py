@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.mcp_tools import (
     MOST_SCHEMAS,
@@ -47,7 +47,10 @@ def deep(levels: int) -> dict[str, Any]:
         (replace(LOOK, parameters={"type": "object", "anyOf": [{}]}), "begins with anyOf"),
         (replace(LOOK, parameters=deep(30)), "nested more than"),
         (replace(LOOK, parameters={"type": "object", "properties": {"a b": {}}}), "name that providers refuse"),
-        (replace(LOOK, parameters={"type": "object", "properties": {"a": {"$ref": "https://x"}}}), "another document"),
+        (
+            replace(LOOK, parameters={"type": "object", "properties": {"a": {"$ref": "https://x"}}}),
+            "another document",
+        ),
         (replace(LOOK, parameters={"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}}), None),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS
@@ -94,13 +95,13 @@ def test_a_notice_is_for_nobody_in_particular() -> None:
 def test_what_is_kept_for_readers_is_in_a_directory_that_no_others_have() -> None:
     first, second = RequestId(uuid4()), RequestId(uuid4())
     ann = Reader(SystemId("System1/a"), Conversation("telegram/bot/ann"), "telegram/bot/ann", private=True)
-    alike = [ann, replace(ann, conversation=Conversation("telegram/bot/other"))]
+    alike = [ann, structs.replace(ann, conversation=Conversation("telegram/bot/other"))]
     others = [
-        replace(ann, person="telegram/bot/bob"),
-        replace(ann, private=False),
-        replace(ann, private=False, conversation=Conversation("telegram/bot/other")),
-        replace(ann, person="group:telegram/bot/ann"),
-        replace(ann, authentic=False),
+        structs.replace(ann, person="telegram/bot/bob"),
+        structs.replace(ann, private=False),
+        structs.replace(ann, private=False, conversation=Conversation("telegram/bot/other")),
+        structs.replace(ann, person="group:telegram/bot/ann"),
+        structs.replace(ann, authentic=False),
     ]
     names = [directory_of(one, first) for one in (*alike, *others)]
     assert names[0] == names[1]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.check import MAX_PRIORITY, Problem, check_facts, check_rule, check_teams

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.routing.backtest import Case as Stored
 from switchboard.core.routing.backtest import Receivers, compare, receivers

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.index import RoutingIndex, rank

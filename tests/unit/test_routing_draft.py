@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.routing.draft import Edit, apply_patch, draft_of, new_rule, parse_draft, parse_facts, with_draft
 from switchboard.core.routing.rulefile import filters_from_json, filters_json

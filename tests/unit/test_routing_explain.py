@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.routing.decide import decide
 from switchboard.core.routing.explain import Beaten, Considered, FailedFilter, Survey, TieBreak, tie_break

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from random import Random
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.routing.backtest import Case, compare
 from switchboard.core.routing.decide import decide
@@ -155,7 +156,12 @@ class Life:
             return fresh
         fresh = replace(fresh, created_at=before.created_at)
         return self.random.choice(
-            (None, fresh, replace(before, active=not before.active), replace(before, priority=fresh.priority))
+            (
+                None,
+                fresh,
+                replace(before, active=not before.active),
+                replace(before, priority=fresh.priority),
+            )
         )
 
     def decisions(self, index: RoutingIndex) -> list[Decision]:
@@ -329,7 +335,10 @@ WRONG = {
     "another channel than it has": (remove(replace(HERE, channel="email")), "not in version 1"),
     "other values than it has": (remove(replace(HERE, filters={"sender": "b"})), "not in version 1"),
     "other filters than it has": (remove(replace(HERE, filters={"thread": "a"})), "not in version 1"),
-    "another age than it has": (remove(replace(BEHIND, created_at=NEW_YEAR + timedelta(1))), "not in version 1"),
+    "another age than it has": (
+        remove(replace(BEHIND, created_at=NEW_YEAR + timedelta(1))),
+        "not in version 1",
+    ),
     "another id behind the winner": (remove(replace(BEHIND, rule_id=UUID(int=7))), "not in version 1"),
     "a catch-all that is not here": (remove(rule(9, "*")), "not in version 1"),
     "removed twice": (remove(BEHIND, BEHIND), "not in version 1"),

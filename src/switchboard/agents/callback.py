@@ -7,10 +7,10 @@ which returns a receipt and never raises. Next: `store/outbox.py`, where the rec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.blobs import PREFIX
 from switchboard.core.storable import storable_text
@@ -56,8 +56,7 @@ def callbacks_from(settings: Sequence[CallbackLike], files: Files | None = None)
     return callbacks
 
 
-@dataclass(frozen=True, slots=True)
-class SignedCallback:
+class SignedCallback(Struct, frozen=True):
     """Posts `reply.v1`; the receiver recognises a repetition by its `Idempotency-Key`, the outbox id."""
 
     to: PostDestination

@@ -26,11 +26,12 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
+from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field, PositiveInt
 
 from switchboard.agents.delivery import (
@@ -86,8 +87,7 @@ def engine(context: EngineContext) -> Engine:
     return CommandEngine(death_guard(), user=user, files=files, sandbox=context.sandbox)
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """One run of a program: its key, the user that it runs as, and the directory of its turn."""
 
     key: UUID

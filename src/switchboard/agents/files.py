@@ -10,10 +10,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.blobs import UNKNOWN, safe_name, stored_blob
 from switchboard.core.reply_files import reply_name
@@ -40,8 +41,7 @@ async def upload_url(files: Files | None, turn: Turn) -> str:
     return "" if files is None or turn.dead_letter is not None else await files.upload_link(turn)
 
 
-@dataclass(frozen=True, slots=True)
-class TurnDirectory:
+class TurnDirectory(Struct, frozen=True):
     """`files` of `delivery.v1`, each with the `path` of a copy; what is left in `reply` goes with the answer."""
 
     files: Sequence[JsonObject]

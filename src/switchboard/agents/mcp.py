@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 from pydantic import Field, PositiveInt
 
 from switchboard.agents.delivery import (
@@ -147,8 +147,7 @@ def _token(options: McpOptions) -> bytes | None:
         raise _wrong(error.message.replace("secret_", "token_").replace("secret", "token")) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(Struct, frozen=True):
     """The files of the message, as links, and where those of the answer may be sent."""
 
     files: Sequence[JsonMapping] = ()

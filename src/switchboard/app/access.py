@@ -11,7 +11,6 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -21,6 +20,7 @@ from typing import Final, Literal
 from uuid import UUID
 
 import structlog
+from msgspec import Struct
 
 from switchboard.app.ownership import read_ours, require_ours, write_private
 from switchboard.app.whereabouts import ADDRESS_FILE, OPERATOR_FILE
@@ -132,8 +132,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
 """The roles that may act at all; connectors and agents only on what is theirs, and of agents a System3 alone edits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """Who calls: a connector is bound to channel and endpoint, an agent to its system_id, a session to a message."""
 
     role: AnyRole
@@ -144,8 +143,7 @@ class Principal:
     session: ClassificationSession | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """A token found not long ago: until when (monotonic s) the answer may be used again, and when it expires."""
 
     principal: Principal
@@ -153,8 +151,7 @@ class _Known:
     expires_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Issued:
+class Issued(Struct, frozen=True):
     """A new token and, this once, its secret."""
 
     token: Token

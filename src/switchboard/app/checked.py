@@ -6,7 +6,7 @@ Called by `cli/running.py`, which imports the rest while the database starts, so
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from switchboard.app.channels import known_channels
 from switchboard.app.rules.seed import Seed, read_seed
@@ -15,8 +15,7 @@ from switchboard.core.channels.registry import Channels
 from switchboard.lanes.logs import hide_variables
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedSettings:
+class CheckedSettings(Struct, frozen=True):
     """Settings, and what they name. `for_worker`: whether what a worker needs was looked at, too."""
 
     settings: Settings

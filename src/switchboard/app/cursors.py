@@ -9,11 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.domain.errors import InvalidInput
 
@@ -52,8 +52,7 @@ def uuid_cursor(cursor: str | None) -> UUID | None:
         raise bad_cursor() from None
 
 
-@dataclass(frozen=True, slots=True)
-class LongRows(Generic[_Row]):
+class LongRows(Struct, Generic[_Row], frozen=True):
     """A list whose rows may be long. `read` gives as many as it is told that come before an id, the newest first."""
 
     read: Callable[[UUID | None, int], Awaitable[Sequence[_Row]]]

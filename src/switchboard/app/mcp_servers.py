@@ -7,7 +7,8 @@ HTTP calls `McpServerService`, doctor `looked_at`. In: names of servers; out: th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from switchboard.app.access import Principal
 from switchboard.core.mcp_tools import pinned, size_of, tool_name, unusable
@@ -55,8 +56,7 @@ class McpServerService:
         return len(marks)
 
 
-@dataclass(frozen=True, slots=True)
-class McpServerCheck:
+class McpServerCheck(Struct, frozen=True):
     """A server as this machine finds it: how many `tools` it has, with how many bytes of schemas (`size`).
 
     `problem`: why it cannot be used; `waiting`: tools that must be accepted.

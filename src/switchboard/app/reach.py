@@ -6,7 +6,7 @@ leave out what is beyond it. Who may edit is decided in `rules/service.py`. Next
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from switchboard.app.access import Principal
 from switchboard.app.runtime import Runtime
@@ -14,8 +14,7 @@ from switchboard.core.routing.scope import readable
 from switchboard.domain.routing import SystemId, TeamId
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True):
     """Teams; None: all."""
 
     teams: frozenset[TeamId] | None = None

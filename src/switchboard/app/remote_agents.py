@@ -8,11 +8,12 @@ operators; out: how it is with a butler now. What changes is audited, a mere hea
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import httpx2
+from msgspec.structs import replace
 
 from switchboard.app.access import Access, Action, Principal
 from switchboard.app.runtime import Runtime

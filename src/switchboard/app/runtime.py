@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from switchboard.app.policies import Policies
 from switchboard.app.settings import Settings
 from switchboard.core.channels.registry import CHANNELS, Channels
@@ -36,8 +38,7 @@ class Runtime:
         object.__setattr__(self, "policies", Policies(self.settings))
 
 
-@dataclass(frozen=True, slots=True)
-class Switchboard:
+class Switchboard(Struct, frozen=True):
     """The runtime with the legs that the API and the MCP server call."""
 
     runtime: Runtime

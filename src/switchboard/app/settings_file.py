@@ -11,11 +11,11 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
@@ -41,8 +41,7 @@ _DIRECTORIES: Final = ("teams_dir", "channels_dir", "data_dir")
 """In the file they are relative to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsFile:
+class SettingsFile(Struct, frozen=True):
     """A file of settings, its text and its values; without a path there is none."""
 
     path: Path | None

@@ -9,17 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import structlog
+from msgspec import Struct, field
 
 from switchboard.tasks import wait_at_most
 
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SupervisedProgram:
+class SupervisedProgram(Struct, frozen=True):
     """What runs in the process, its name in the log, and its environment beside ours.
 
     `wanted`: whether there is to be another when one has ended.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
+from msgspec import Struct
 from pydantic import Field, ValidationError, create_model
 
 from switchboard.app.settings_file import NAMES, PREFIX, read_settings_file, unknown
@@ -36,8 +36,7 @@ def default_data_dir() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share") / "switchboard"
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Whereabouts(Struct, frozen=True):
     """Host and port of the server, and its directory."""
 
     host: str

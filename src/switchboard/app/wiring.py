@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from switchboard.agents.callback import callbacks_from
 from switchboard.app.checked import CheckedSettings, check_settings

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 import statistics
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import perf_counter
 from typing import Final
 from uuid import UUID
 
 import aiohttp
+from msgspec import Struct
 
 from switchboard.bench import lab
 from switchboard.core.routing.backtest import BacktestTally, Case
@@ -31,8 +31,7 @@ _ROOT: Final = TeamId("root")
 _ECHO: Final = SystemId("System1/echo")
 
 
-@dataclass(frozen=True, slots=True)
-class BacktestResult:
+class BacktestResult(Struct, frozen=True):
     """Messages per second, medians over the rounds; each message is decided twice, by the old and by the new rules."""
 
     one_rule: float

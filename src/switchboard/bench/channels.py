@@ -20,6 +20,7 @@ from time import perf_counter
 from typing import Any, Final
 
 import httpx2
+from msgspec import Struct
 
 from switchboard.bench import lab
 from switchboard.testing.bot_api import TOKEN, BotApi
@@ -37,8 +38,7 @@ _MAIL_PAUSE_S: Final = 0.5
 """pymap does not announce a mail that comes before the connector waits again."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelsWorkload:
+class ChannelsWorkload(Struct, frozen=True):
     """How many messages, one after the other; how many at once; how many mails, one after the other."""
 
     messages: int = 200
@@ -48,8 +48,7 @@ class ChannelsWorkload:
     """Whether to start without accounts, too, to compare."""
 
 
-@dataclass(frozen=True, slots=True)
-class Burst:
+class Burst(Struct, frozen=True):
     """What became of messages that were written at once; seconds until all were stored, and until all were answered."""
 
     messages: int
@@ -59,8 +58,7 @@ class Burst:
     out_of_order: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelsResult:
+class ChannelsResult(Struct, frozen=True):
     """Milliseconds from a message to its reply, at the platform; memory of connectors in 10^6 bytes, by account, before
     and after the burst.
 
@@ -237,8 +235,7 @@ async def _mail(place: Path, missing: str) -> AsyncIterator[_Mail | None]:
         await pymap.wait()
 
 
-@dataclass(frozen=True, slots=True)
-class _Postbox:
+class _Postbox(Struct, frozen=True):
     """What aiosmtpd hands mails to."""
 
     mail: _Mail

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +26,7 @@ from uuid import UUID
 import aiohttp
 import anthropic
 import openai
+from msgspec import Struct, field
 
 from switchboard.bench import lab
 from switchboard.core.classification.prompt import AskedMessage, route_tool, routing_prompt
@@ -66,8 +67,7 @@ where d.request_id = $1 and t.outcome = 'answered'
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ClassifyWorkload:
+class ClassifyWorkload(Struct, frozen=True):
     """How many messages of each API kind and of each command line; where their programs are, if not on PATH."""
 
     messages: int = 200
@@ -75,8 +75,7 @@ class ClassifyWorkload:
     programs: Mapping[CliKind, str] = field(default_factory=lambda: PROGRAMS)
 
 
-@dataclass(frozen=True, slots=True)
-class ClassifyResult:
+class ClassifyResult(Struct, frozen=True):
     """Milliseconds of one kind. Where `missing` says why, nothing was measured."""
 
     kind: Kind
@@ -89,8 +88,7 @@ class ClassifyResult:
     missing: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """What all measurements share: the directory, the database and the URL of the scripted model."""
 
     directory: Path

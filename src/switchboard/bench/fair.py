@@ -10,11 +10,11 @@ import asyncio
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 import aiohttp
+from msgspec import Struct
 
 from switchboard.bench import lab
 from switchboard.domain.json_values import JsonObject
@@ -43,8 +43,7 @@ Flood = Callable[[str, int], JsonObject]
 """The nth message of a flood that is known by its mark."""
 
 
-@dataclass(frozen=True, slots=True)
-class FairResult:
+class FairResult(Struct, frozen=True):
     """Milliseconds from acceptance to reply, per flood (the first is none) p50 and p99 of each round."""
 
     p50_ms: Mapping[str, list[float]]

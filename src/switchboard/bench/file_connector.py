@@ -11,9 +11,9 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 
 import httpx2
+from msgspec.structs import replace
 
 from switchboard.app.logs import set_up_logs
 from switchboard.bench import lab

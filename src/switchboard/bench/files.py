@@ -10,12 +10,12 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from dataclasses import dataclass
 from hashlib import sha256
 from time import perf_counter
 from typing import Final
 
 import httpx2
+from msgspec import Struct
 
 from switchboard.bench import lab
 from switchboard.bench.file_connector import ENDPOINT, TOKEN, pieces
@@ -26,8 +26,7 @@ _SMALL: Final = 1_000_000
 _WITHIN_S: Final = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class FileTransferResult:
+class FileTransferResult(Struct, frozen=True):
     """Of a file of `size_mb`; memory in 10^6 bytes, by how much the peak grew; None where the system does not tell."""
 
     size_mb: float

@@ -10,13 +10,14 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from statistics import median
 from time import perf_counter
 from typing import Any, Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.app.logs import set_up_logs
 from switchboard.app.messages.explain import explain
@@ -59,8 +60,7 @@ Say = Callable[[str], None]
 LookUp = Callable[[], Awaitable[object]]
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """Bytes per message of one table, its indexes apart."""
 
     table: str
@@ -73,8 +73,7 @@ class Size:
         return self.rows + self.indexes
 
 
-@dataclass(frozen=True, slots=True)
-class GrowthResult:
+class GrowthResult(Struct, frozen=True):
     """`few` and `many`: milliseconds by what was looked at, with a tenth of the messages and with all."""
 
     messages: int

@@ -11,9 +11,10 @@ import json
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.bench import lab
 from switchboard.bench.connection import Connection
@@ -50,8 +51,7 @@ _CALL: Final = json.dumps(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(Struct, frozen=True):
     """Messages (pgbench: rows) per second of one round."""
 
     pgbench: float
@@ -62,8 +62,7 @@ class Round:
     """Single POSTs to a FastAPI endpoint that stores nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class IngestResult:
+class IngestResult(Struct, frozen=True):
     """Medians over the rounds; ratios are medians of the ratios within each round."""
 
     rounds: tuple[Round, ...]

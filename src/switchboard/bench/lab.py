@@ -13,12 +13,12 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Final
 
 import aiohttp
+from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -36,8 +36,7 @@ _ECHO: Final[JsonMapping] = {
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyProcess:
+class ReadyProcess(Struct, frozen=True):
     """A process of ours that is ready: where it listens, what opens it, how long it took to be ready (s)."""
 
     url: str

@@ -13,13 +13,13 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from random import Random
 from secrets import token_urlsafe
 from time import perf_counter
 from typing import Final
 
 import aiohttp
+from msgspec import Struct
 
 from switchboard.bench import lab
 from switchboard.bench.classify import BareAsk, last_request, sdk
@@ -63,8 +63,7 @@ _SCRIPT: Final = {
 _WARMING: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTurnResult:
+class ModelTurnResult(Struct, frozen=True):
     """Milliseconds of each message, and of each request of the bare SDK.
 
     `delta_ms` and `bare_delta_ms`: from when the model begins to answer until the client has the first of its text,

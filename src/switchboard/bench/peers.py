@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from switchboard.core.routing.facts import alternatives
 from switchboard.domain.routing import Rule
@@ -24,8 +25,7 @@ _FACTS: Final = ("channel", "telegram_user_id", "telegram_chat_id", "email_sende
 """What the benchmark's rules match on: the columns of the decision table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """How to use it, and how many rules are worth the wait."""
 
     module: str

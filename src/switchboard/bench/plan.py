@@ -11,13 +11,14 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from secrets import token_urlsafe
 from statistics import median
 from time import perf_counter
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.agents.trio.engine import TrioEngine
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
@@ -57,8 +58,7 @@ _OPTIONS: Final = {
 _TTL_S: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
+class Both(Struct, frozen=True):
     """One figure, with the journal of the database and with one in memory."""
 
     journaled: float
@@ -69,8 +69,7 @@ class Both:
         return Both(self.journaled / base, self.in_memory / base)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanResult:
+class PlanResult(Struct, frozen=True):
     """Medians over the rounds. `ratio` of time to longest chain by the number of steps; microseconds for each step that
     does nothing; `crowd`: the ratio for `plans` of the smallest size at once, until the last of them has ended.
     """
@@ -81,8 +80,7 @@ class PlanResult:
     plans: int
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """A plan, and the seconds of its longest chain."""
 
     pipeline: Pipeline
@@ -138,8 +136,7 @@ async def measure(rounds: int = 5, plans: int = 100, sizes: Sequence[int] = SIZE
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
+class _Runner(Struct, frozen=True):
     """Runs plans as a worker of the database."""
 
     accept: AcceptLeg
@@ -205,8 +202,7 @@ class _Work:
         return ToolOutcome("done")
 
 
-@dataclass(frozen=True, slots=True)
-class _Planner:
+class _Planner(Struct, frozen=True):
     """A planner whose plan is given."""
 
     pipeline: Pipeline

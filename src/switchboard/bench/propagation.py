@@ -11,13 +11,15 @@ import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Final
 from uuid import UUID
 
 import aiohttp
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.bench import lab
 from switchboard.core.routing.decide import decide
@@ -43,8 +45,7 @@ from decision d
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PropagationResult:
+class PropagationResult(Struct, frozen=True):
     """`waits_ms`: from the commit of each edit to the first answer decided by it or a later one, per server, sorted."""
 
     edits: int
@@ -62,8 +63,7 @@ class PropagationResult:
         return lab.percentile(self.waits_ms, percent)
 
 
-@dataclass(frozen=True, slots=True)
-class PropagationWorkload:
+class PropagationWorkload(Struct, frozen=True):
     """How long and how fast. `ring`: the servers are told of each edit; else they must look by themselves."""
 
     seconds: float = 10.0
@@ -72,8 +72,7 @@ class PropagationWorkload:
     ring: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     server: int
     at: float
     request_id: UUID

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 from os import getpid
 from time import perf_counter, perf_counter_ns
 from typing import Final, Literal, ParamSpec, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.bench import lab, peers
 from switchboard.core.routing.decide import decide
@@ -50,8 +52,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One case at one size. Times are microseconds per decision, or per change; None where nothing was measured.
 
     `load_s` and `memory_mb` are those of the whole index, or of the whole engine; our time includes making the rules.
@@ -70,8 +71,7 @@ class Row:
     """Why it was not measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Loaded:
+class _Loaded(Struct, frozen=True):
     """What loading so many rules took."""
 
     rules: int

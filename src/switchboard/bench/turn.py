@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -16,6 +15,7 @@ from time import perf_counter
 from typing import Final
 
 import aiohttp
+from msgspec import Struct
 
 from switchboard.app.settings import Settings
 from switchboard.app.wiring import open_runtime, open_switchboard
@@ -32,8 +32,7 @@ where m.envelope #>> '{event,external_event_id}' like $1 order by 1
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TurnBenchResult:
+class TurnBenchResult(Struct, frozen=True):
     """Milliseconds from acceptance to the reply at `RATE` a second; jobs a second, enqueue to done, two workers."""
 
     p50_ms: float

@@ -9,10 +9,10 @@ import asyncio
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 import typer
+from msgspec.structs import asdict
 
 from switchboard.cli.long_running import fast_loop, spare_the_collector
 from switchboard.cli.output import FAILED, OK, done, errors, install_command, out, print_json, table, wants_json

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from msgspec.structs import asdict
 from rich.text import Text
 
 from switchboard.app.ops.doctor import CheckResult, Told, check_database, check_machine, check_sandbox

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal, TypeVar
 from uuid import UUID
 
 import typer
+from msgspec import Struct
 
 from switchboard.cli.client import Client, ask
 from switchboard.cli.output import Json, clean
@@ -28,8 +28,7 @@ _BEGINNING = re.compile(r"[0-9a-fA-F-]{4,36}")
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
+class _Words(Struct, frozen=True):
     """How a kind is called, and which commands list and show it."""
 
     name: str

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from types import FunctionType
 from typing import Annotated, Final
 
 import typer
+from msgspec import Struct
 from typer.core import TyperGroup
 from typer.main import get_command
 
@@ -25,8 +25,7 @@ from switchboard.cli.terminal import set_up_terminal, unwritten
 from switchboard.domain.errors import SwitchboardError
 
 
-@dataclass(frozen=True, slots=True)
-class CommandEntry:
+class CommandEntry(Struct, frozen=True):
     """A command: its name, `module:attribute` of its function or group in `cli`, and its line in the help."""
 
     name: str

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from switchboard.app.checked import CheckedSettings
 from switchboard.cli.parts import ProcessParts
 from switchboard.store.database import Database
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedProcess:
+class OpenedProcess(Struct, frozen=True):
     """`listener`: where the server listens, if there is to be one. `stop` is set when the process shall end."""
 
     checked: CheckedSettings

@@ -14,7 +14,6 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 from pathlib import Path
@@ -22,6 +21,7 @@ from shlex import quote
 from typing import Annotated, Final
 
 import typer
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
@@ -292,8 +292,7 @@ def table(
     return _Fitting(made, columns, cells, widths, wrap, room)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fitting:
+class _Fitting(Struct, frozen=True):
     """A table that goes on in a second line below each row where one line cannot hold it."""
 
     whole: Table

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
+from msgspec import Struct
 
 WhileStdin = Annotated[
     bool,
@@ -18,8 +18,7 @@ WhileStdin = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessParts:
+class ProcessParts(Struct, frozen=True):
     """What this process shall do."""
 
     server: bool = False

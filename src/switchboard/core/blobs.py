@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.errors import InvalidInput
@@ -61,16 +62,14 @@ _TEXT: Final = re.compile(
 _SIGNED: Final = frozenset(kind for _, _, kind, _ in _SIGNS)
 
 
-@dataclass(frozen=True, slots=True)
-class Sniffed:
+class Sniffed(Struct, frozen=True):
     """What a file is. `contradicted`: the claim that its bytes do not bear out."""
 
     media_type: str
     contradicted: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StoredBlob:
+class StoredBlob(Struct, frozen=True):
     """What is known of a blob besides its bytes."""
 
     size_bytes: int

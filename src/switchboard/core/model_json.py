@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from json import JSONDecoder
 from typing import Final, Literal, NoReturn
+
+from msgspec import Struct
 
 from switchboard.core.lenient import clean
 from switchboard.core.mending import NotJsonError, mended
@@ -28,16 +29,14 @@ _FENCE: Final = re.compile(r"\A```[\w+-]*[ \t]*\r?\n")
 _FENCE_END: Final = re.compile(r"\r?\n?[ \t]*```\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class FoundObject:
+class FoundObject(Struct, frozen=True):
     """The object. `rung`: as it stands, without thinking and fences, or with its punctuation mended."""
 
     value: JsonMapping
     rung: Rung
 
 
-@dataclass(frozen=True, slots=True)
-class NoObject:
+class NoObject(Struct, frozen=True):
     """Why an answer is no object, in a sentence for the model."""
 
     why: str

@@ -7,9 +7,8 @@ where this release cannot read them any more. Next: `core/routing/facts.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.envelope.read import read_envelope
@@ -19,8 +18,7 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
+class Original(Struct, frozen=True):
     """The bytes of a message; `envelope` is what the table keeps of it."""
 
     raw: bytes

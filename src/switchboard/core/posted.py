@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import replace
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.domain.errors import InvalidInput, TooLarge
 from switchboard.ports.connector import Posted

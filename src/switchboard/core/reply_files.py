@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.blobs import StoredBlob, stored_blob
 from switchboard.core.storable import storable_text
@@ -24,8 +25,7 @@ _FOREIGN: Final = "it is neither of this turn nor of its message, so it is not s
 _UNITS: Final = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB"))
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenFiles:
+class ChosenFiles(Struct, frozen=True):
     """The files of a reply, and a line for each that it cannot have."""
 
     files: tuple[ReplyFile, ...]

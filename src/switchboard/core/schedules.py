@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.ports.channel import SEVERAL
 
@@ -20,8 +21,7 @@ _WINDOW: Final = re.compile(rf"(?:({_DAY})(?:-({_DAY}))? +)?(\d\d):(\d\d)-(\d\d)
 _MINUTES: Final = 24 * 60
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """From one minute of the day up to another, on some days of the week (0 is Monday); it may end on the next day."""
 
     days: frozenset[int]
@@ -35,8 +35,7 @@ class Window:
         return (day in self.days and minute >= self.start) or ((day - 1) % 7 in self.days and minute < self.end)
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True):
     """Windows under one name, in local time of a time zone."""
 
     name: str

@@ -9,8 +9,9 @@ report once more than it was asked to.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 _BEGIN: Final = b"\x1e"
 _BETWEEN: Final = b"\x1f"
@@ -18,8 +19,7 @@ _LONGEST: Final = 20_000
 """Bytes of a report: a directory has at most 4,096, each quoted as up to four."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShellReport:
+class ShellReport(Struct, frozen=True):
     """How a command ended, and the directory that the shell is in then, quoted as the shell does."""
 
     status: int

@@ -5,8 +5,9 @@ Called by `journey/strangers.py` for endpoints with a policy. In: an envelope an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
@@ -22,8 +23,7 @@ _GROUPS: Final = frozenset({"group", "supergroup", "channel"})
 _START: Final = "/start "
 
 
-@dataclass(frozen=True, slots=True)
-class Contact:
+class Contact(Struct, frozen=True):
     """Who must be let in: a person or a whole group; `unverified`: whom a message names, but may not be from.
 
     `late`: nobody, but a conversation with messages that came too late to be answered; `identity` is its name.

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+
+class Candidate(Struct, frozen=True):
     """A live butler or a sub-team that the team may reach. `name` is what the model must answer."""
 
     name: str
@@ -19,8 +20,7 @@ class Candidate:
     capabilities: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Utterance:
+class Utterance(Struct, frozen=True):
     """One message of a conversation; `ours`: a butler wrote it. `cut`: the end of its text is left out."""
 
     at: datetime
@@ -30,8 +30,7 @@ class Utterance:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedPart:
+class RoutedPart(Struct, frozen=True):
     """A butler that the session named. `segment` None: the whole message."""
 
     butler: str
@@ -39,8 +38,7 @@ class RoutedPart:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FailedCall:
+class FailedCall(Struct, frozen=True):
     """A call that failed. `butler` is a candidate's name, or else what the model wrote.
 
     `segment` is the part meant for it, if the name was not a candidate's.
@@ -52,8 +50,7 @@ class FailedCall:
     segment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCall:
+class RecordedCall(Struct, frozen=True):
     """A call as our server saw it under the session's token; `ok` if it accepted the message for that butler."""
 
     butler: str
@@ -62,8 +59,7 @@ class RecordedCall:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(Struct, frozen=True):
     """What the session decided. Names are those of candidates, each at most once in `routed` and in `acked`.
 
     `inferred`: there was no call, `routed` is one butler read from the text, and the message has yet to be handed on.
@@ -86,7 +82,7 @@ class Classification:
 
 @dataclass(frozen=True, slots=True)
 class RoutingResult:
-    """The outcome for one message; its fields and their types are those of the seed data.
+    """The outcome for one message; its fields and their types are those of the seed data, and so is its kind.
 
     `target_butler` is the first butler that acknowledged, else the first that was routed to, else empty.
     `routed_targets` are all that were named, in order; each is in `acked_targets` or in `failed_targets`, or in neither

@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
+import msgspec
+from msgspec import Struct
+
 from switchboard.domain.json_values import JsonMapping
 
 FailureKind = Literal[
@@ -44,8 +47,7 @@ _NOT_RETRYABLE: Final = frozenset({"refused", "context_too_long", "auth", "defec
 # What is asked -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedTool:
+class OfferedTool(Struct, frozen=True):
     """A tool that the model may call; `parameters` is the JSON Schema of its arguments."""
 
     name: str
@@ -62,8 +64,7 @@ class ToolServer:
     name: str = "switchboard"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """One call as the model made it, and what came back if the session carried it out itself.
 
     `ok` is True or False by the result alone, None where no result was seen; `result` is any JSON value. `server` is
@@ -72,7 +73,7 @@ class ToolCall:
     """
 
     name: str
-    arguments: Mapping[str, object] = field(default_factory=dict)
+    arguments: Mapping[str, object] = msgspec.field(default_factory=dict)
     result: object = None
     ok: bool | None = None
     id: str | None = None
@@ -80,8 +81,7 @@ class ToolCall:
     malformed: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """The result of a call that the model made in the message before."""
 
     call_id: str
@@ -166,8 +166,7 @@ def _parts(message: ChatMessage) -> Iterator[str]:
 # What comes back -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens as the provider counted them, summed over the session; `cost_usd` None where it is not reported.
 
     `cache_read` and `cache_write` are parts of `input_tokens`. `estimated`: not reported; never too low, and no bill.
@@ -227,8 +226,7 @@ class Reply:
         return ChatMessage("assistant", self.text, self.calls, blocks=self.blocks, origin=self.origin)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelDelta:
+class ModelDelta(Struct, frozen=True):
     """A piece of a reply that is still being written: more of its text, or one more call, whole.
 
     `end` comes last: the reply without what the deltas before have already told. `reset`: all deltas so far are void,
@@ -283,8 +281,7 @@ class ModelFailure(Exception):
         self.reply = reply or Reply()
 
 
-@dataclass(frozen=True, slots=True)
-class ModelAttempt:
+class ModelAttempt(Struct, frozen=True):
     """What became of one model; `name` is that of the settings. `micros` are micro-dollars."""
 
     name: str
@@ -302,8 +299,7 @@ class ModelAttempt:
         return self.outcome not in _NOT_ASKED
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
+class Bill(Struct, frozen=True):
     """What one session came to. `asker` says what the model was asked for; `model` is that of the settings.
 
     `butler`: the system_id of the member whose work it was; "": nobody's.
@@ -317,8 +313,7 @@ class Bill:
     butler: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What came of a request: the reply (None: no model answered), and every attempt in its order."""
 
     reply: Reply | None

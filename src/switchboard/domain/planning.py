@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta
+import msgspec
+from msgspec import Meta, Struct
 
 from switchboard.domain.json_values import JsonMapping
 
@@ -51,8 +52,7 @@ class PipelineStep:
     ] = TOOL_CHARS
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """A plan: its steps form a directed acyclic graph, in which a step starts when all that it needs has ended."""
 
     steps: Annotated[tuple[PipelineStep, ...], Meta(min_length=1, description="In any order.")]
@@ -68,8 +68,7 @@ class Pipeline:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
-class RouteDecision:
+class RouteDecision(Struct, frozen=True):
     """What a router decides about a message: one action, or a plan of several steps."""
 
     action: Annotated[RouteAction, Meta(description="What is done with the message.")]
@@ -78,13 +77,12 @@ class RouteDecision:
     ] = ""
     args: Annotated[
         JsonMapping, Meta(description="Of `tool` and `specialist` as in a step; of `ask_user` the `question`.")
-    ] = field(default_factory=dict)
+    ] = msgspec.field(default_factory=dict)
     steps: Annotated[tuple[PipelineStep, ...], Meta(description="Of `pipeline`.")] = ()
     confidence: Annotated[float, Meta(ge=0, le=1, description="How sure the router is, from 0 to 1.")] = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(Struct, frozen=True):
     """What a router says of a plan's results. `steps` are to be added; those that are there never change."""
 
     verdict: Verdict

@@ -6,9 +6,10 @@ and responses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+from msgspec import Struct
 
 from switchboard.domain.routing import Member, SystemId
 
@@ -16,8 +17,7 @@ Liveness = Literal["unwatched", "active", "stale", "quarantined"]
 """`unwatched`: it never promised heartbeats, so its silence says nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAgent:
+class RemoteAgent(Struct, frozen=True):
     """A remote butler as it was last heard of. What it announced fills in what its team file leaves open.
 
     `why` says why it is quarantined, and `by` which operator did it: empty where silence did. `endpoint` was set at run

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NewType
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from switchboard.domain.json_values import JsonMapping
 
@@ -44,8 +44,7 @@ Or why the reply to it did not leave: it may have been sent, a program seems to 
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """An agent in a team. `engine` and `options` say what answers; a System1 with an engine is a butler."""
 
     system_id: SystemId
@@ -63,8 +62,7 @@ class Member:
         return self.system_id.partition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Team:
+class Team(Struct, frozen=True):
     """A node of the tree; exactly one team, the root, has no parent."""
 
     team_id: TeamId
@@ -75,8 +73,7 @@ class Team:
     """Whether a model may be asked where no rule of this team fires."""
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """Exactly one is set: an own System1 (or the own System4: an explicit dead letter), or a direct sub-team."""
 
     system_id: SystemId | None = None
@@ -88,8 +85,7 @@ FilterValue = str | tuple[str, ...]
 Filters = Mapping[str, FilterValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """A conversation of a channel that has moved: the thread that it had first, and the one that it has now."""
 
     channel: str
@@ -97,8 +93,7 @@ class Move:
     now: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Fires when the channel is equal (or `*`) and every filter is met; higher priority is looked at first."""
 
     rule_id: UUID
@@ -129,8 +124,7 @@ class Rule:
         return self.channel == "*" and not self.filters
 
 
-@dataclass(frozen=True, slots=True)
-class RuleDraft:
+class RuleDraft(Struct, frozen=True):
     """A rule as written; it gets its id, team and times when it is stored."""
 
     name: str
@@ -143,8 +137,7 @@ class RuleDraft:
     reply_to_automatic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RuleChange:
+class RuleChange(Struct, frozen=True):
     """What is done to one rule. `before` None: it is new; `after` None: it is removed. Both have one id and team."""
 
     before: Rule | None
@@ -171,8 +164,7 @@ class RuleSetVersion:
     teams: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
+class RuleSet(Struct, frozen=True):
     """Everything that decides: one immutable version of teams, members and rules."""
 
     version: int
@@ -220,8 +212,7 @@ class TrailStep(Struct, frozen=True, gc=False):
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True):
     """A butler that gets the message, and the team it was reached in."""
 
     system_id: SystemId
@@ -230,8 +221,7 @@ class Chosen:
     """Its part of the message's text; None: the whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unrouted:
+class Unrouted(Struct, frozen=True):
     """An undeliverable branch: the team whose dead letter it is, why, and who is notified (its System4)."""
 
     team_id: TeamId
@@ -255,8 +245,7 @@ class Decision(Struct, frozen=True, gc=False):
     """Which part of the text reached the teams below one whose model split it; all others have the whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undecided:
+class Undecided(Struct, frozen=True):
     """No rule of this team fired and a model may be asked: what `deciding` waits for an answer to.
 
     `segment` is the part of the message that reached this team; None: the whole.
@@ -266,16 +255,14 @@ class Undecided:
     segment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """One choice of a model: a candidate of the team, and its part of the text; None: the whole."""
 
     target: Target
     segment: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Classified:
+class Classified(Struct, frozen=True):
     """The answer to `Undecided`. `failed` says why the model could not choose; `detail` is worth recording."""
 
     routes: tuple[Route, ...] = ()

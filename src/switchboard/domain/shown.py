@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import LaneName, ReplyFile
 
@@ -79,8 +81,7 @@ class ShownStep:
     ended_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class ShownDecision:
+class ShownDecision(Struct, frozen=True):
     """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
 
     `facts` is what was known of the message; None if stored by an earlier release.

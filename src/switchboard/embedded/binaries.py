@@ -18,9 +18,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.metadata import version as version_of
 from pathlib import Path
+
+from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError
 
@@ -32,8 +33,7 @@ _ELSEWHERE = "install Switchboard in a directory readable by all users, such as 
 _FIRST_CLOSED = 'for d do [ ! -e "$d" ] || cd -- "$d" 2>/dev/null || { printf %s "$d"; exit 1; }; done'
 
 
-@dataclass(frozen=True, slots=True)
-class UnprivilegedUser:
+class UnprivilegedUser(Struct, frozen=True):
     """The unprivileged user for PostgreSQL when we are root, which it refuses to run as."""
 
     name: str
@@ -47,16 +47,14 @@ class UnprivilegedUser:
         os.setuid(self.uid)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOutcome:
+class CommandOutcome(Struct, frozen=True):
     """The result of a program: its exit code, and stdout and stderr as one text."""
 
     code: int
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Programs:
+class Programs(Struct, frozen=True):
     """The `bin` directory of one PostgreSQL; `major` is its major version, 14 or newer."""
 
     directory: Path

@@ -13,12 +13,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 import asyncpg
+from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.embedded.binaries import UnprivilegedUser
@@ -40,8 +40,7 @@ _NOT_NOW = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EmbeddedServer:
+class EmbeddedServer(Struct, frozen=True):
     """A server that answers. `url` is for asyncpg and libpq; `port` also names the socket file in `socket_dir`."""
 
     data_dir: Path
@@ -51,8 +50,7 @@ class EmbeddedServer:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterPlan:
+class ClusterPlan(Struct, frozen=True):
     """What the caller asked for, and the user of the server. Without TCP the port only names the socket file."""
 
     data_dir: Path
@@ -64,8 +62,7 @@ class ClusterPlan:
     account: UnprivilegedUser | None
 
 
-@dataclass(frozen=True, slots=True)
-class Postmaster:
+class Postmaster(Struct, frozen=True):
     """The contents of postmaster.pid; the server adds `port` and `socket_dir` a moment after `pid`."""
 
     pid: int

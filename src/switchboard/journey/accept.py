@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 import structlog
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.blobs import named_blobs, unknown_blob
 from switchboard.core.channels.registry import Channels
@@ -308,7 +309,7 @@ class AcceptLeg:
         except SwitchboardError as error:
             return error
         unknown = next((field for blob, field in named.items() if blob not in known), None)
-        return structs.replace(ask, blobs=tuple(named)) if unknown is None else unknown_blob(unknown)
+        return replace(ask, blobs=tuple(named)) if unknown is None else unknown_blob(unknown)
 
     def _ready(self, message: Message) -> Prepared | None:
         """Do as much as is possible before the current commit has ended."""
@@ -324,7 +325,7 @@ class AcceptLeg:
         if apart:
             # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
-            again = [structs.replace(asks[n], message=own, ready=None) for n, own in apart.items()]
+            again = [replace(asks[n], message=own, ready=None) for n, own in apart.items()]
             for n, answer in zip(apart, await self._put(again, authors), strict=True):
                 answers[n] = answer
         return answers
@@ -434,14 +435,14 @@ def _with_refusals(
 
 
 def _moved(ask: _Ask, to: Conversation) -> _Ask:
-    return structs.replace(ask, message=structs.replace(ask.message, conversation=to))
+    return replace(ask, message=replace(ask.message, conversation=to))
 
 
 def _apart(message: Message) -> Message | None:
     """The same message under a key of its own, if its channel wants that."""
     if message.content is None:
         return None
-    return structs.replace(message, dedupe_key=key_of_its_own(message.dedupe_key, message.content))
+    return replace(message, dedupe_key=key_of_its_own(message.dedupe_key, message.content))
 
 
 def _conversation(ask: _Ask) -> Conversation:

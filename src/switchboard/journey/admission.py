@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.policy.rates import RateLimiter
 from switchboard.domain.envelope import Envelope
@@ -24,8 +25,7 @@ _ROOM_OF_OTHERS: Final = 0.9
 _ROOM_OF_AN_ENDPOINT: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptLimits:
+class AcceptLimits(Struct, frozen=True):
     """The backlog above which new messages are refused, the maximum size of one, and when to retry (s).
 
     `sender_per_minute`: messages of one sender at one endpoint, unless an operator submits them; 0: no limit.

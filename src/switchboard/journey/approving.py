@@ -8,10 +8,10 @@ the turn waits for. Next: `core/turns/asking.py` for the words.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 import structlog
+from msgspec import Struct
 
 from switchboard.core.owners import decides_in_chat
 from switchboard.core.readers import directory_of
@@ -36,8 +36,7 @@ _STATES: Final[Mapping[str, State]] = {"approve": "approved", "refuse": "refused
 _FEW: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ApprovalDecision:
+class ApprovalDecision(Struct, frozen=True):
     """What somebody decides, who it is, and what they say: the answer, or why they refuse."""
 
     state: State

@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
+from msgspec import Struct, structs
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.classification.history import LIMITS, select_history
@@ -59,8 +60,7 @@ _NO_CANDIDATE: Final = "there is nobody to choose from: no butler is alive and w
 _NOT_RECORDED: Final = "it tells of a call that our server has no record of"
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """To which of the `candidates` of a team does this message, or the part that reached the team, go?
 
     A candidate is named by its system_id or team_id; `targets`, if given, run parallel to the candidates.
@@ -162,8 +162,7 @@ AskModels = Callable[[RoutingTask], Awaitable[Report]]
 """Runs one session. If no model answered, that is an outcome, not an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOutcome:
+class SessionOutcome(Struct, frozen=True):
     """The outcome of a session. `carried_out`: the butlers to which the session itself has handed the message."""
 
     classification: Classification
@@ -186,7 +185,7 @@ async def history_of(database: Database, question: Question, strategy: Strategy)
     limits = LIMITS[strategy]
     if not question.conversation or strategy == "none":
         return ()
-    limits = replace(limits, max_tokens=min(limits.max_tokens or HISTORY_TOKENS, HISTORY_TOKENS))
+    limits = structs.replace(limits, max_tokens=min(limits.max_tokens or HISTORY_TOKENS, HISTORY_TOKENS))
     received = uuid7_time(question.request_id)
     said = await store.history(database, question.conversation, question.request_id, limits, received)
     return select_history(said, limits, received)
@@ -206,7 +205,7 @@ async def by_session(
     try:
         report = await _asked(ask, task)
         if report.reply is not None and not report.reply.by_program:
-            report = replace(report, reply=await _carried_out(database, session, report.reply))
+            report = structs.replace(report, reply=await _carried_out(database, session, report.reply))
     finally:
         await store.end_session(database, session.session_id)
     return await _judged(database, session, report)
@@ -214,7 +213,7 @@ async def by_session(
 
 async def concluded(database: Database, question: Question, answer: SessionOutcome, began: float) -> SessionOutcome:
     """The answer, with segments in the message's own words, and a log row per attempt. `began`: perf_counter."""
-    answer = replace(answer, classification=word_by_word(answer.classification, question.text))
+    answer = structs.replace(answer, classification=word_by_word(answer.classification, question.text))
     ms = round((perf_counter() - began) * 1000)
     names = tuple(candidate.name for candidate in question.candidates)
     row = ClassificationRow(
@@ -317,7 +316,7 @@ async def _carried_out(database: Database, session: ClassificationSession, reply
             result = await take(database, session, call.arguments)
         except SwitchboardError as error:
             result = {"status": "refused", "error": str(error)}
-        calls.append(replace(call, result=result, ok=result["status"] in _DONE, server=None))
+        calls.append(structs.replace(call, result=result, ok=result["status"] in _DONE, server=None))
     return replace(reply, calls=tuple(calls))
 
 
@@ -329,7 +328,7 @@ async def _judged(database: Database, session: ClassificationSession, report: Re
     if reply.by_program:
         found = reconcile(found, recorded)
         if failure is not None and not found.routed and not found.failed:
-            found = replace(found, error=failure.message)  # there was no session that could have broken off
+            found = structs.replace(found, error=failure.message)  # there was no session that could have broken off
         return SessionOutcome(found, report, session.session_id)
     # If the reply names a butler with a good result and our record does not, the session has served it by itself.
     served = frozenset(found.acked) - {one.butler for one in recorded}

@@ -7,7 +7,9 @@ Next: `ask.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.routing.index import RoutingIndex
@@ -31,8 +33,7 @@ def candidate_of(target: Target, teams: Sequence[Team], remote_agents: Remotes) 
     return Candidate(member.system_id, *self_description(member, remote_agents.get(member.system_id)))
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Struct, frozen=True):
     """The candidates of one version. A model decides at `start`, whatever its rules say; below it, the rules do."""
 
     start: TeamId

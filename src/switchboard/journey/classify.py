@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 import structlog
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.classification.prompt import AskedMessage
 from switchboard.core.envelope.stored import stored_envelope
@@ -47,8 +47,7 @@ _FAILED: Final = "classification"
 _NOT_ASKED: Final = "not_asked"
 
 
-@dataclass(frozen=True, slots=True)
-class RouteLimits:
+class RouteLimits(Struct, frozen=True):
     """`attempts` of one message, lost workers included; seconds of `timeout` for one team; backoff in seconds.
 
     `patience`: the seconds after its arrival during which a message waits for models that ask for a pause. After that
@@ -72,8 +71,7 @@ class _NotYetError(Exception):
         self.kind = kind
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
+class _Case(Struct, frozen=True):
     """A claimed item and its message. `item.attempts` count; in `pauses` further ones no model was asked."""
 
     item: Item
@@ -102,7 +100,7 @@ class RouteLeg:
         started = datetime.now(UTC)
         waiting = await store.load_route(self._database, item)
         pauses = await self._pauses(item, waiting)
-        item = structs.replace(item, attempts=item.attempts - pauses)
+        item = replace(item, attempts=item.attempts - pauses)
         if not self._rule_book.queued:
             # Another process asks models, and this one does not know yet: its own rules might choose nobody.
             await self._rule_book.refresh()
@@ -148,7 +146,7 @@ class RouteLeg:
             raise Fenced
         self._notifier.notify(WORK)
         self._notifier.notify(settled_topic(waiting.request_id))
-        return None if settled.next_seq is None else structs.replace(item, seq=settled.next_seq, attempts=1)
+        return None if settled.next_seq is None else replace(item, seq=settled.next_seq, attempts=1)
 
     async def _decide(self, case: _Case, claim: Claim) -> Decision:
         """Walk down the current rules, from the top after every answer: they may have changed during the wait.
@@ -226,7 +224,7 @@ class RouteLeg:
         )
 
     async def _retry(self, case: _Case, claim: Claim, reason: _NotYetError, started: datetime) -> None:
-        made = structs.replace(case.item, attempts=case.item.attempts + case.pauses)  # as the lane counts them
+        made = replace(case.item, attempts=case.item.attempts + case.pauses)  # as the lane counts them
         failed = Settlement(made, "failed", None, started, error_class=reason.kind, error=str(reason))
         if not await lanes.retry(self._database, claim.worker, failed, reason.retry_in):
             raise Fenced

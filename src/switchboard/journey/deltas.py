@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.originals import Original, whole_envelope
@@ -147,8 +148,7 @@ class SendLeg:
             return Receipt("retryable", error=storable_text(f"{type(error).__name__}: {error}")[:2000])
 
 
-@dataclass(frozen=True, slots=True)
-class PullRequest:
+class PullRequest(Struct, frozen=True):
     """What a connector asks for. `idempotent`: its platform takes an idempotency key, so a send may be repeated.
 
     `account_lease`: that of the account, if an instance has leased it.

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Final
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.policy.liveness import LivenessPolicy
@@ -38,8 +39,7 @@ _WORTH: Final = 4
 """Reading and applying a change takes about this many times as long as loading a rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """What is in force. Only what decisions need is kept, not the rules themselves: those are in `store/rules.py`.
 
     The index, and with it the version, changes in place; to decide several messages by the same version, await nothing

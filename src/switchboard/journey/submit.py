@@ -7,11 +7,11 @@ with its decision and its deliveries. Why in this order: docs/decisions/0058. Ne
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from uuid import UUID
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.classification.judge import resolve
@@ -38,8 +38,7 @@ Answers = Callable[[Question], Awaitable[SessionOutcome]]
 """Answers a question and records what it cost."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecidedSubmission:
+class DecidedSubmission(Struct, frozen=True):
     """A message and the question about it, whose answer is what was chosen for the first team."""
 
     message: Message
@@ -101,7 +100,7 @@ class SubmitLeg:
                 return _duplicate(holder)
             # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
             own_key = key_of_its_own(message.dedupe_key, message.content)
-            return await self.once(structs.replace(message, dedupe_key=own_key), process)
+            return await self.once(replace(message, dedupe_key=own_key), process)
         kept = False
         try:
             result = await process(message)

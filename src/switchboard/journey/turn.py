@@ -11,13 +11,13 @@ import asyncio
 import dataclasses
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Protocol
 
 import structlog
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.blobs import stored_blob
 from switchboard.core.owners import decides_in_chat
@@ -69,8 +69,7 @@ log = structlog.get_logger(__name__)
 DELAYED: Final = "This takes longer than usual: what I work with cannot be reached at the moment. I will answer then."
 
 
-@dataclass(frozen=True, slots=True)
-class TurnLimits:
+class TurnLimits(Struct, frozen=True):
     """`attempts` of one delivery, lost workers included; seconds of `timeout` for one attempt; backoff in seconds.
 
     `files`: the most that one reply has.
@@ -80,7 +79,7 @@ class TurnLimits:
     timeout: float = 300.0
     backoff_base: float = 1.0
     backoff_cap: float = 300.0
-    outage: OutagePolicy = OutagePolicy()  # noqa: RUF009 - a frozen value
+    outage: OutagePolicy = OutagePolicy()
     files: int = 10
 
 
@@ -160,11 +159,11 @@ class TurnLeg:
     async def _save(self, settlement: Settlement, claim: Claim) -> Item | None:
         """Write the end of a turn; returns the next item of the lane if this worker keeps the lane."""
         point("before_complete")
-        settled = await self._settled(structs.replace(settlement, hand_on=claim.keeps()), claim.worker)
+        settled = await self._settled(replace(settlement, hand_on=claim.keeps()), claim.worker)
         point("after_complete")
         if not settled.ok:
             raise Fenced
-        return None if settled.next_seq is None else structs.replace(settlement.item, seq=settled.next_seq, attempts=1)
+        return None if settled.next_seq is None else replace(settlement.item, seq=settled.next_seq, attempts=1)
 
     async def _settled(self, settlement: Settlement, worker: int) -> store.SettlementOutcome:
         if settlement.handed_on is not None:
@@ -217,7 +216,7 @@ class TurnLeg:
             async with journal, asyncio.timeout(self._patience(member)):
                 return await self._ran(item, work, turn, engine, journal)
         except OutcomeUnknown as error:
-            return self._dead_letter(structs.replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
+            return self._dead_letter(replace(draft, outcome="unknown"), work, "outcome_unknown", str(error))
         except TimeoutError:
             slow = EngineFailure("the turn took too long", error_class="timeout")
             return self._failed(_counted(draft, journal), work, slow)
@@ -261,31 +260,29 @@ class TurnLeg:
     async def _finished(self, begun: Settlement, work: Work, member: Member, result: TurnResult) -> Settlement:
         said = await self._said(turn_of(work, member, 1), result.entries) if result.entries else None
         warning = storable_text(result.warning)[:2000] or None
-        draft = structs.replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said, error=warning)
+        draft = replace(begun, stop_reason=result.stop_reason, usage=result.usage, said=said, error=warning)
         if isinstance(result, Refusal):
-            return self._dead_letter(structs.replace(draft, outcome="refused"), work, "refused", result.reason)
+            return self._dead_letter(replace(draft, outcome="refused"), work, "refused", result.reason)
         if isinstance(result, HandedOn):
             return await self._handed_on(draft, work, member, result)
         if isinstance(result, NoReply):
-            return structs.replace(draft, outcome="declined", error=storable_text(result.reason) or None)
+            return replace(draft, outcome="declined", error=storable_text(result.reason) or None)
         if work.dead_letter is not None:
-            return structs.replace(draft, outcome="answered")  # a notice has nobody to reply to
+            return replace(draft, outcome="answered")  # a notice has nobody to reply to
         files = await self._files(work, result)
         text = storable_text("\n".join(filter(None, (result.text, *files.lines))))
         allowed = member.options.get("reply_to_automatic") is True
         if sign := await self._replies.withheld(work, allowed=allowed):
             reason = f"no reply is made to automatic messages ({sign}); it would have been: {text}"
-            return structs.replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
+            return replace(draft, outcome="declined", error=storable_text(reason)[:2000], said=None)
         pool = self._replies.pool(work)
-        return structs.replace(
-            draft, outcome="answered", outbox_id=new_uuid7(), text=text, files=files.files, pool=pool
-        )
+        return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, files=files.files, pool=pool)
 
     async def _handed_on(self, draft: Settlement, work: Work, member: Member, result: HandedOn) -> Settlement:
         """The message goes on with the write that ends this turn. If nobody takes it, it is a dead letter here."""
         to = storable_text(result.to)[:200]
         if work.dead_letter is not None:
-            return structs.replace(draft, outcome="refused", error="a dead letter is sent on by rerouting it")
+            return replace(draft, outcome="refused", error="a dead letter is sent on by rerouting it")
         known = await store.facts_of(self._database, draft.item)
         found = decided(self._rule_book.rules, member, to, storable_text(result.reason)[:1000], known)
         if found is None:
@@ -295,7 +292,7 @@ class TurnLeg:
             lost = found.unrouted[0]
             return self._dead_letter(draft, work, lost.category, f"handed on to {to}: {lost.reason}")
         error = "; ".join(filter(None, (f"handed on to {to}", draft.error)))[:2000]
-        return structs.replace(draft, outcome="declined", error_class="handed_on", error=error, handed_on=found)
+        return replace(draft, outcome="declined", error_class="handed_on", error=error, handed_on=found)
 
     async def _files(self, work: Work, answer: Answer) -> ChosenFiles:
         """Those that the answer may have: a hash that a butler has learned somewhere opens nothing."""
@@ -313,16 +310,14 @@ class TurnLeg:
         """The lane waits, for its order counts; what others suffer as well is no attempt of this message."""
         policy = self._limits.outage
         elapsed = max(0.0, (datetime.now(UTC) - error.since).total_seconds())
-        failed = structs.replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
+        failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
         if elapsed >= policy.given_up:
             reason = f"given up after {elapsed / 3600:.1f} h: {error}"
             return self._dead_letter(failed, work, "retry_exhausted", reason)
         if elapsed >= policy.told and work.dead_letter is None and not await self._replies.withheld(work):
             await self._tell_of_delay(draft.item, work, claim)
         pause = outage_pause(policy, elapsed, error.retry_after, jitter=random.random())
-        return structs.replace(
-            failed, item=structs.replace(draft.item, attempts=draft.item.attempts - 1), retry_in=pause
-        )
+        return replace(failed, item=replace(draft.item, attempts=draft.item.attempts - 1), retry_in=pause)
 
     async def _tell_of_delay(self, item: Item, work: Work, claim: Claim) -> None:
         pool = self._replies.pool(work)
@@ -340,7 +335,7 @@ class TurnLeg:
             self._announce_reply(pool)
 
     def _failed(self, draft: Settlement, work: Work, error: EngineFailure) -> Settlement:
-        failed = structs.replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
+        failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
         if not error.retryable:
             return self._dead_letter(failed, work, "target_unavailable", str(error))
         # Silence is only a suspicion, so a butler quarantined for it was still asked once, and now we know.
@@ -356,14 +351,14 @@ class TurnLeg:
     def _dead_letter(self, draft: Settlement, work: Work, category: DeadLetterCategory, reason: str) -> Settlement:
         """The end of a delivery that could not be carried out; a notice gets no dead letter of its own."""
         clean = storable_text(reason)[:2000]
-        ended = structs.replace(draft, error=draft.error or clean, error_class=draft.error_class or category)
+        ended = replace(draft, error=draft.error or clean, error_class=draft.error_class or category)
         if work.dead_letter is not None:
-            return structs.replace(ended, outcome="refused" if draft.outcome == "failed" else draft.outcome)
+            return replace(ended, outcome="refused" if draft.outcome == "failed" else draft.outcome)
         rules = self._rule_book.rules
         handler = rules.index.handler(work.team_id)
         member = rules.members.get(work.system_id)
         pause = member is not None and member.options.get("on_dead") == "pause"
-        return structs.replace(ended, dead_letter=NewDeadLetter(new_uuid7(), category, clean, handler), pause=pause)
+        return replace(ended, dead_letter=NewDeadLetter(new_uuid7(), category, clean, handler), pause=pause)
 
     async def _retry(self, settlement: Settlement, work: Work, claim: Claim) -> None:
         limits, attempt = self._limits, settlement.item.attempts
@@ -395,7 +390,7 @@ class TurnLeg:
 
 def _counted(draft: Settlement, journal: StoredJournal) -> Settlement:
     """The end of an attempt that has got on is that of a first one: the next begins further on."""
-    return structs.replace(draft, item=structs.replace(draft.item, attempts=1)) if journal.progressed else draft
+    return replace(draft, item=replace(draft.item, attempts=1)) if journal.progressed else draft
 
 
 def _nobody(work: Work, member: Member | None, remote_agent: RemoteAgent | None) -> str:

@@ -8,15 +8,15 @@ and are always idle. Next: `worker.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from switchboard.domain.ledger import Item
 from switchboard.lanes.journal import StepLog
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """Kinds that share slots: how many items run at the same time in one worker, unless the settings say otherwise."""
 
     name: str
@@ -28,8 +28,7 @@ ROUTE_POOL: Final = Pool("route", 16)
 """Models are slow, and must not take the slots of everything else."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneKind:
+class LaneKind(Struct, frozen=True):
     """One kind of lane. Lanes of replies may lie in another pool, where a connector fetches them."""
 
     name: str
@@ -43,8 +42,7 @@ ROUTE: Final = LaneKind("route", ROUTE_POOL)
 KINDS: Final[Mapping[str, LaneKind]] = {kind.name: kind for kind in (TURN, NOTICE, SEND, ROUTE)}
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """The claim under which an item is processed, by this worker.
 
     `keeps` is asked when the item has ended: whether the worker wants the next one of the lane as well.

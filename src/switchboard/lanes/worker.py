@@ -14,12 +14,12 @@ import socket
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
 import asyncpg
 import structlog
+from msgspec import Struct, field
 
 from switchboard import __version__
 from switchboard.core.policy.tiers import LATE
@@ -51,8 +51,7 @@ _PAUSE_AFTER_DEFECT: Final = 1.0
 """Seconds before an item is retried after an unexpected error."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
+class WorkerSettings(Struct, frozen=True):
     """Seconds, except `pools`: how many items of a pool run at a time, if it differs from `kinds.py`."""
 
     pools: Mapping[str, int] = field(default_factory=dict)
@@ -66,8 +65,7 @@ class WorkerSettings:
     """Whether an advisory lock shows that we are alive; never behind a pooler. Without it only the TTL counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class MaintenanceTask:
+class MaintenanceTask(Struct, frozen=True):
     """A task that one of all workers runs every `every` seconds."""
 
     name: str

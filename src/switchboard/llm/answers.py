@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, shown, string
 from switchboard.core.replies import call_of
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
@@ -88,7 +90,7 @@ def _identified(reply: Reply, request: Request) -> Reply:
     for n, call in enumerate(reply.calls):
         taken = call.id is None or call.id in {one.id for one in calls}
         ours = (f"call_{len(request.messages)}_{m}" for m in itertools.count(n))
-        calls.append(replace(call, id=next(one for one in ours if one not in given)) if taken else call)
+        calls.append(structs.replace(call, id=next(one for one in ours if one not in given)) if taken else call)
         given.add(calls[-1].id)
     if tuple(calls) == reply.calls:
         return reply
@@ -108,7 +110,7 @@ def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
 
 def _untried(call: ToolCall) -> ToolCall:
     """A pending call, whatever status the provider reports."""
-    return replace(call, ok=None, result=None)
+    return structs.replace(call, ok=None, result=None)
 
 
 def _chat(document: Document) -> tuple[Reply, str]:

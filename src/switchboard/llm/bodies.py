@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from switchboard.core.lenient import string
 from switchboard.core.turns.images import MOST_IMAGE_BYTES
 from switchboard.domain.json_values import JsonObject
@@ -92,7 +94,7 @@ def _harmless(value: object) -> object:
 
 
 def _for_grammars(request: Request) -> Request:
-    tools = (replace(tool, parameters=for_grammars(tool.parameters)) for tool in request.tools)
+    tools = (structs.replace(tool, parameters=for_grammars(tool.parameters)) for tool in request.tools)
     return replace(request, tools=tuple(tools))
 
 

@@ -15,12 +15,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx2
+from msgspec import Struct
 
 from switchboard.core.lenient import block_text, items, json_value, mapping, shown
 from switchboard.core.replies import is_call_of
@@ -59,8 +60,7 @@ _CAUSES: Final[tuple[tuple[FailureKind, re.Pattern[str]], ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CliSession:
+class CliSession(Struct, frozen=True):
     """One model through one command line. `guard` precedes the program's name; `http` asks our MCP server."""
 
     spec: ModelSpec

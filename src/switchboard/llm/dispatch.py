@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct, structs
+
 from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Ticket, admit, wait_left
 from switchboard.core.policy.breaker import settle as settle_breaker
 from switchboard.core.policy.budget import ZERO, Amount, BudgetAccount, BudgetRefusal, Cap, Share, amount, reserve
@@ -56,8 +58,7 @@ Context = Callable[[ModelSpec], Awaitable[int]]
 """How many tokens a model can read, question and answer together."""
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchLimits:
+class DispatchLimits(Struct, frozen=True):
     """The maximum cost of a day, and the seconds to wait for a busy model if there is another.
 
     `sender_tokens`: the most that turns may use in a day for one sender, 0: no limit.
@@ -68,8 +69,7 @@ class DispatchLimits:
     sender_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTerms:
+class RequestTerms(Struct, frozen=True):
     """The conditions of a request, set by the caller.
 
     `asker` names the purpose in the usage log, `butler` whose work it is. `models`: which are asked, in this order;
@@ -150,7 +150,7 @@ class _Run:
 
         def listen(delta: ModelDelta) -> None:
             self.told = True
-            on_delta(delta if delta.end is None else replace(delta, end=_with_cost(model, delta.end)))
+            on_delta(delta if delta.end is None else structs.replace(delta, end=_with_cost(model, delta.end)))
 
         return listen
 
@@ -331,7 +331,7 @@ class Dispatcher:
         finally:
             if probing:
                 model.probed.set()
-        run.attempts.append(replace(attempt, ms=round((self._clock() - began) * 1000)))
+        run.attempts.append(structs.replace(attempt, ms=round((self._clock() - began) * 1000)))
         return _bill(run, model, attempt.usage, failed=attempt.outcome != "answered")
 
     async def _ticket(self, run: _Run, model: _Model) -> Ticket | None:
@@ -363,7 +363,7 @@ class Dispatcher:
             if failure.retry_after is not None:
                 model.pause_ends = max(model.pause_ends, self._clock() + failure.retry_after)
             attempt = _priced(model, failure.reply.usage, failure.kind, failure.message)
-            return replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
+            return structs.replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
         self._settled(model, ticket, ok=True)
         run.best = _with_cost(model, reply)
         wrong = await run.wrong(reply)
@@ -410,7 +410,7 @@ def _awaits_probe(run: _Run, model: _Model) -> bool:
 def _withdrawn(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
     """The breaker after a call that says nothing about the model; if it was the probe, another may be sent."""
     if breaker.state == "half_open" and breaker.generation == ticket:
-        return replace(breaker, until=now)
+        return structs.replace(breaker, until=now)
     return breaker
 
 
@@ -446,5 +446,5 @@ def _with_cost(model: _Model, reply: Reply) -> Reply:
     """Under its name in the settings, as the operator knows it; with the cost by their prices, if any."""
     usage = reply.usage
     if model.spec.price is not None:
-        usage = replace(usage, cost_usd=_micros(model, usage) / 1e6)
+        usage = structs.replace(usage, cost_usd=_micros(model, usage) / 1e6)
     return replace(reply, usage=usage, model=model.spec.name)

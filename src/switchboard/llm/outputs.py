@@ -10,8 +10,10 @@ Their exit codes are of no use here: a session without its MCP server, or with i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.core.lenient import block_text, count, items, json_value, mapping, money, string, told
 from switchboard.domain.llm import NO_USAGE, Reply, ToolCall, Usage

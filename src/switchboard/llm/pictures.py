@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGE_BYTES, MOST_IMAGES
 from switchboard.domain.llm import Image
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Struct, frozen=True):
     """An image that can be sent; `data` is base64."""
 
     media_type: str

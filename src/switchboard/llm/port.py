@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, Protocol
 
+from msgspec import structs
+
 from switchboard.core.tokens import asked_tokens, estimate_tokens
 from switchboard.domain.llm import ModelDelta, OnDelta, Reply, Request
 
@@ -41,7 +43,9 @@ def with_usage(reply: Reply, request: Request) -> Reply:
     if used.output_tokens or (used.input_tokens and not said):
         return reply
     asked = used.input_tokens or asked_tokens(request)
-    return replace(reply, usage=replace(used, input_tokens=asked, output_tokens=estimate_tokens(said), estimated=True))
+    return replace(
+        reply, usage=structs.replace(used, input_tokens=asked, output_tokens=estimate_tokens(said), estimated=True)
+    )
 
 
 def tell(reply: Reply, on_delta: OnDelta | None, *, text: bool = True) -> None:

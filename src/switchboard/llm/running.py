@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, structs
 
 from switchboard.domain.llm import CarryOut, ModelDelta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm.cli import NO_SERVER, CliSession, broke_off, cause, environment, lay_out, passed_on, program_of
@@ -35,8 +37,7 @@ _ENDS: Final = {"max_tokens": "length", "refusal": "refused", "error_max_turns":
 """What the programs call the ends that are not plain ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunnerSession:
+class RunnerSession(Struct, frozen=True):
     """One model through a command line that can do turns."""
 
     asked: CliSession
@@ -74,7 +75,7 @@ class RunnerSession:
             await run.end()
         reply = run.judged(request)
         if asked.login is not None:  # the program says what it would have cost; a login has a subscription
-            reply = replace(reply, usage=replace(reply.usage, cost_usd=None))
+            reply = replace(reply, usage=structs.replace(reply.usage, cost_usd=None))
         run.tell(reply.text)
         tell(reply, on_delta, text=False)
         return reply

@@ -13,10 +13,11 @@ import random
 from bisect import insort
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, Protocol
 from uuid import UUID, uuid4
+
+from msgspec import Struct, field
 
 from switchboard.llm.spec import ModelSpec
 
@@ -31,8 +32,7 @@ def rank_of(asker: str) -> int:
     return _RANKS.get(asker, _LAST)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRequest:
+class SlotRequest(Struct, frozen=True):
     """A slot that somebody waits for: one of `most` with the name `slot`, to ask `model`. `ticket`: this wait."""
 
     model: str
@@ -42,15 +42,13 @@ class SlotRequest:
     ticket: UUID = field(default_factory=uuid4)
 
 
-@dataclass(frozen=True, slots=True)
-class SlotLease:
+class SlotLease(Struct, frozen=True):
     """A slot that was taken. It holds until it is freed or expires."""
 
     ticket: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class NoSlot:
+class NoSlot(Struct, frozen=True):
     """Why there is no slot: the others have all; or its provider wants a pause of `paused` seconds, or refuses our key.
 
     `refused` is what it said about the key; "": nothing.

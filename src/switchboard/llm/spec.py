@@ -5,9 +5,10 @@ Made by `app/settings.py`, read by `build.py` and `dispatch.py`. No SDK is impor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args
+
+from msgspec import Struct
 
 from switchboard.core.policy.budget import Price
 from switchboard.llm.port import ApiKind, CliKind, Kind
@@ -36,8 +37,7 @@ Passed = Literal[
 """What may be passed on to a program: network access and trusted certificates, but none of our secrets."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
+class ModelSpec(Struct, frozen=True):
     """One model and how it is reached. Seconds; prices in dollars per million tokens, None where nothing is paid.
 
     `base_url` None: the provider's own. The key comes from the variable `api_key_env` or from `api_key_file`; without

@@ -7,16 +7,16 @@ for one process, and for tests.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date
 from typing import Protocol
+
+from msgspec import Struct
 
 from switchboard.core.policy.budget import Amount, BudgetAccount, BudgetRefusal, Cap, Share, on, reserve, settle
 from switchboard.domain.llm import Bill
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(Struct, frozen=True):
     """What was reserved for one session; `key` identifies the stored reservation."""
 
     amount: Amount

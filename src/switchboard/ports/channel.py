@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from switchboard.domain.envelope import ChatType, Envelope
 from switchboard.ports.raw import INTEGER
@@ -21,8 +23,7 @@ SendFailure = Literal["braked", "blocked"]
 """Why no replies at all go to a conversation: a program seems to answer there, or nothing can be sent there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """The platform's answer to one attempt."""
 
     outcome: SendOutcome
@@ -40,8 +41,7 @@ SEVERAL: Final = "\n"
 """Between the values of a fact that has several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """What all values of a fact look like: `pattern` matches them whole. `what` follows "it is …" in an error."""
 
     pattern: re.Pattern[str]
@@ -64,8 +64,7 @@ Implies = Mapping[str, tuple[str, ...]]
 Strategy = Literal["realtime", "email", "none"]
 
 
-@dataclass(frozen=True, slots=True)
-class Correspondence:
+class Correspondence(Struct, frozen=True):
     """Who wrote a message, to whom, and in which threads: first the one it is said to belong to, last its own."""
 
     author: str
@@ -110,8 +109,7 @@ def _nobody_else(_: object) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
+class Channel(Struct, frozen=True, kw_only=True):
     """One channel; whatever is not given has a default that suits a channel about which nothing else is known."""
 
     name: str

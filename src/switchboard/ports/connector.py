@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal, Protocol, runtime_checkable
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from switchboard.domain.envelope import Envelope
@@ -31,8 +32,7 @@ OnUncertain = Literal["ask", "resend_marked", "drop"]
 Why = Literal["markup", "target", "blocked", "gone", "other"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class Capabilities(Struct, frozen=True, kw_only=True):
     """What a platform can do. Limits are those of the platform, not a little below them."""
 
     text_limit: int
@@ -72,8 +72,7 @@ class Capabilities:
     """What becomes of a part that may have been sent, unless the account says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     """A secret that an account needs. `what` says in words where to get it."""
 
     name: str
@@ -92,8 +91,7 @@ class Account:
     """Where the platform can post events for the account; None: `public_url` is not set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Who we are on the platform. `endpoint` is the platform's own id of the account, which never changes."""
 
     endpoint: str
@@ -111,8 +109,7 @@ class FileIn:
     """The event, if the file is in it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inbound:
+class Inbound(Struct, frozen=True, kw_only=True):
     """One event of the platform, in its order. What the kernel needs to know of it is beside the envelope."""
 
     envelope: Envelope
@@ -130,8 +127,7 @@ class Inbound:
     """The conversation goes on elsewhere: the thread that it was, and the one that it is now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Struct, frozen=True):
     """An event that could not be made into an envelope: it goes to quarantine, and the next one goes on.
 
     `raw` is as of an `Inbound`.
@@ -142,8 +138,7 @@ class Unreadable:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """What a round trip brought, oldest first. `cursor`: where to go on once all of it is settled; None: unchanged."""
 
     events: tuple[Inbound | Unreadable, ...]
@@ -152,8 +147,7 @@ class Batch:
     """Why the platform may be unable to give us more, though it answers: the account is degraded until one without."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """One part of a reply: a text, a file, or a file with a text."""
 
     address: JsonObject
@@ -177,8 +171,7 @@ class Part:
         return SEND_S + sum(one.size_bytes for one in self.files) / _SLOWEST
 
 
-@dataclass(frozen=True, slots=True)
-class FileOut:
+class FileOut(Struct, frozen=True):
     """A file to send; `read` streams its bytes from the beginning each time it is called.
 
     What it raises, a session lets through without sending the part: the kernel knows what becomes of it.
@@ -190,23 +183,20 @@ class FileOut:
     read: Callable[[], AsyncIterator[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Struct, frozen=True):
     """The platform has it, under this id."""
 
     platform_message_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(Struct, frozen=True):
     """The platform has certainly not taken it, and may do so after these seconds. It uses up no attempt."""
 
     seconds: float
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """The platform will never take it as it is.
 
     `markup`: perhaps as plain text; `target`: perhaps not as an answer; `blocked`: nothing can be sent there; `gone`: a
@@ -217,8 +207,7 @@ class Refused:
     because: Why = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Uncertain:
+class Uncertain(Struct, frozen=True):
     """It was written, and no answer arrived."""
 
     reason: str
@@ -286,8 +275,7 @@ class Session(Protocol):
         return
 
 
-@dataclass(frozen=True, slots=True)
-class Posted:
+class Posted(Struct, frozen=True):
     """What was posted to `/hooks/{account}`; names of headers are in lower case."""
 
     body: bytes
@@ -312,8 +300,7 @@ class TakesPosted(Protocol):
         """As `Session.receive`, which is not called then. What was posted goes first; `confirm` settles it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(Struct, frozen=True):
     """How a platform posts its events to the server. The functions are pure and raise nothing; times have a zone."""
 
     endpoint: str
@@ -324,8 +311,7 @@ class Hook:
     """The event, once it is verified. None: the server keeps it as it came, for the session (`TakesPosted`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(Struct, frozen=True, kw_only=True):
     """What a connector package declares; importing it imports no SDK."""
 
     name: str

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from switchboard.domain.envelope import Attachment, Envelope
@@ -59,8 +60,7 @@ NOT_DONE: Final = object()
 # What goes in -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(Struct, frozen=True):
     """A piece of a reply while it is being written: the text so far is `text_so_far[:offset] + text`.
 
     `step`: the number of the request to a model that writes it, from 1. `tool`: the name of a tool that is called now;
@@ -123,8 +123,7 @@ class Turn:
 # What may be used ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Costed:
+class Costed(Struct, frozen=True):
     """What `act` may return instead of its bare result, so that the journal knows what it cost (micro-dollars)."""
 
     result: Any
@@ -133,8 +132,7 @@ class Costed:
     cost: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True):
     """What people decide while a step waits: whether a tool may be called, or the answer to a question.
 
     The decision is `{"decision": "approved" | "refused" | "answered", "by", "text", "digest"}`.
@@ -150,8 +148,7 @@ class Ask:
     """Who sees it in chat: `directory_of` in `core/readers.py`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """What an earlier message of the conversation waits for."""
 
     approval_id: UUID
@@ -162,8 +159,7 @@ class Pending:
     """The beginning of the text of that message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """The result of waiting: the given value, or that the time was over."""
 
     value: Any
@@ -308,8 +304,7 @@ class Readers(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class EngineContext:
+class EngineContext(Struct, frozen=True):
     """What an engine may use of the installation besides its turn; passed to its entry point."""
 
     memos: Memos
@@ -328,7 +323,7 @@ class EngineContext:
     """What was learned; None: nothing is."""
     files: Files | None = None
     """What came with messages, and goes with answers; None: nothing is stored."""
-    sandbox: SandboxRules = field(default_factory=SandboxRules)
+    sandbox: SandboxRules = msgspec.field(default_factory=SandboxRules)
     """What the commands of a turn may take."""
     toolset: Toolset | None = None
     """Tools beside those of the engine; None: there are none."""
@@ -336,15 +331,14 @@ class EngineContext:
     """What people are asked; None: nobody can be asked."""
     closing: AsyncExitStack | None = None
     """Closed when no turn comes any more, with what engines keep running; None: that ends with this process."""
-    roles: Mapping[str, str] = field(default_factory=dict)
+    roles: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The models that play `main`, `router` and `specialist` in plans, as far as the settings say."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUsage:
+class ModelUsage(Struct, frozen=True):
     """What one model was used for in a turn. `input_tokens` include those read from its cache and written into it."""
 
     model: str
@@ -355,8 +349,7 @@ class ModelUsage:
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Result:
+class _Result(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason = "end"
     usage: tuple[ModelUsage, ...] = ()
     warning: str = ""
@@ -365,8 +358,7 @@ class _Result:
     """What the turn adds to the history, saved together with its reply; the positions are given then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(_Result):
+class Answer(_Result, frozen=True):
     """The butler replies."""
 
     text: str
@@ -374,22 +366,19 @@ class Answer(_Result):
     """What `Files.keep` has returned, and attachments of the message; of any other the reply gives the name alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoReply(_Result):
+class NoReply(_Result, frozen=True):
     """The butler has handled the message, and no reply is needed."""
 
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal(_Result):
+class Refusal(_Result, frozen=True):
     """The butler declines; the message becomes a dead letter."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOn(_Result):
+class HandedOn(_Result, frozen=True):
     """One of `Turn.below` is to answer: the message goes there, by a further decision. `reason`: why."""
 
     to: str

@@ -5,10 +5,11 @@ The store implements `Facts` over one function of PostgreSQL, `visible`. Next: `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
@@ -17,8 +18,7 @@ MAX_FACT: Final = 300
 """Characters of a fact."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """For whom a turn reads, as the message says that it answers: `core/readers.py` makes it, never an argument."""
 
     system_id: SystemId
@@ -31,8 +31,7 @@ class Reader:
     """Whether it is sure who wrote it; else nothing is read, and nothing is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """What `author` said about `subject`, in at most 300 characters."""
 
     fact_id: UUID

@@ -6,16 +6,16 @@ them back to later turns. Next: `engine.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
+
+from msgspec import Struct
 
 MAX_CALL: Final = 1000
 """Characters of the arguments, and of the result, of a call that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryCall:
+class EntryCall(Struct, frozen=True):
     """A call of a tool, with its result: without them models learn to claim what they did not do."""
 
     id: str
@@ -26,8 +26,7 @@ class EntryCall:
     ok: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One message of either side."""
 
     role: Literal["user", "assistant"]

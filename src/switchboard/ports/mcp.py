@@ -7,14 +7,14 @@ tool that is another than was accepted is not offered, and its server is not cal
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTool:
+class ListedTool(Struct, frozen=True):
     """A tool as its server lists it. What else servers say of their tools, as that they are harmless, is not read."""
 
     name: str
@@ -23,8 +23,7 @@ class ListedTool:
     """The JSON Schema of its arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class PinnedTool:
+class PinnedTool(Struct, frozen=True):
     """A tool as it was accepted; `mark` is the hash of all that a model is told of it."""
 
     tool: ListedTool

@@ -7,17 +7,17 @@ whose memos may be shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import SystemId
 
 
-@dataclass(frozen=True, slots=True)
-class Memo:
+class Memo(Struct, frozen=True):
     """A note of one butler. `person` wrote it (empty: it is shown to nobody); `private`: nobody else read it."""
 
     memo_id: UUID
@@ -29,8 +29,7 @@ class Memo:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundMemo:
+class FoundMemo(Struct, frozen=True):
     """An earlier memo: its first 1000 characters."""
 
     memo_id: UUID

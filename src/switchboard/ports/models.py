@@ -7,9 +7,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.domain.llm import ModelDelta, Report, Request
 
@@ -17,8 +18,7 @@ NO_CONTEXT = 8192
 """The context size in tokens that is assumed where none is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Habits:
+class Habits(Struct, frozen=True):
     """What the settings say of a model. `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thinks
     before it answers, and so needs more tokens.
     """
@@ -30,8 +30,7 @@ class Habits:
 USUAL: Final = Habits()
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(Struct, frozen=True):
     """Whom to ask. `models` in this order; `shorter` gives the request within a number of tokens, or as short as it
     can be; `on_delta` is told the reply while it is written. `on_share_of`: the message whose sender's
     share of the day it counts towards; None: nobody's. `ready` is awaited before each request leaves, beside what is

@@ -7,15 +7,15 @@ modules yet; only the manifest is settled. Next: `engine.py`, whose effects thes
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from switchboard.ports.engine import Effect
 from switchboard.ports.tools import Risk
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleTool:
+class ModuleTool(Struct, frozen=True):
     """A typed async function; its schema and its help are made from its signature and its docstring."""
 
     name: str
@@ -25,8 +25,7 @@ class ModuleTool:
     risk: Risk = "low"
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleManifest:
+class ModuleManifest(Struct, frozen=True):
     """The description of a module that is not opened yet. Raises `ValueError` for tools that are not named after it."""
 
     name: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class SandboxRules:
+
+class SandboxRules(Struct, frozen=True):
     """What commands in a sandbox may take together."""
 
     memory: int = 2 * 1024**3

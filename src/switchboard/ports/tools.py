@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, runtime_checkable
 from uuid import UUID
@@ -30,8 +29,7 @@ SHOWN: Final = 16_000
 """Characters of a result that a model sees, unless its tool says otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
+class ToolSpec(Struct, frozen=True):
     """What a model is told of a tool, and what the loop has to know of it."""
 
     name: str
@@ -53,8 +51,7 @@ QUOTA: Final = 2 * 1024**3
 """Bytes on disk that a workspace may take, unless its butler has an option `workspace_quota`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """Which process had something of a conversation before, and which has it now, by the numbers of workers."""
 
     before: int | None

@@ -10,10 +10,11 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
+
+from msgspec import Struct
 
 _WANTED: Final[tuple[str, ...]] = ("pids", "memory", "cpu")
 """The first is needed. With the last, all processes of a command get as much of a processor as one process of ours."""
@@ -25,16 +26,14 @@ _PAUSE_S: Final = 0.005
 _EVENTS: Final = re.compile(r"^(oom_kill|max) (\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLimits:
+class CommandLimits(Struct, frozen=True):
     """What all processes of a command may take together: bytes of memory; processes, threads count."""
 
     memory: int
     processes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Parents:
+class Parents(Struct, frozen=True):
     """Where groups can be made: a directory for each controller, in version 2 the same one for all."""
 
     directories: Mapping[str, Path]
@@ -151,8 +150,7 @@ def _unified_parents(mount: _Mount, own: Path) -> Iterator[Parents]:
     return (Parents(dict.fromkeys(enabled, one), 2) for one in above if (enabled := _enabled(one)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Mount:
+class _Mount(Struct, frozen=True):
     """A hierarchy: which part of it is shown where."""
 
     kind: str

@@ -8,9 +8,10 @@ chose is always the value of an option that takes one, and the command stands be
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.ports.sandbox import SandboxRules
 
@@ -70,8 +71,7 @@ _SHARED_PART: Final = 4
 """Of the memory that files may take, a fourth is for /dev/shm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """What there is outside: `linked` are links with their targets, `bound` is shown as it is."""
 
     bwrap: str
@@ -83,8 +83,7 @@ class Machine:
     proc_directories: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptors:
+class Descriptors(Struct, frozen=True):
     """Open files for bwrap: the filter of system calls, each of `FILES`, where it tells the process inside, where this
     process waits for a byte before it starts the command, and the same once more, where this waits for a line.
     """
@@ -101,8 +100,7 @@ class Descriptors:
         return (self.syscalls, *self.files.values(), self.told, self.released, self.let_go)
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Struct, frozen=True):
     """What one command gets: a workspace, an absolute path that may take `disk` bytes; the rest as the rules say."""
 
     workspace: Path
@@ -110,8 +108,7 @@ class Room:
     disk: int
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
+class Inside(Struct, frozen=True):
     """What runs: its arguments, where it begins, and where it finds the workspace.
 
     `shown` is the absolute path of a directory that it finds where it is, to read only; empty: none.

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.sandbox.cgroups import CommandLimits, ControlGroup, Parents
 
@@ -18,8 +19,7 @@ _LESS_IMPORTANT: Final = 5
 """Added to the niceness of commands."""
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(Struct, frozen=True):
     """What all processes of a command may take together, and bytes of the workspace on disk."""
 
     totals: CommandLimits

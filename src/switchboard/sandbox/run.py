@@ -15,9 +15,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Final
+
+from msgspec import Struct, structs
 
 from switchboard.ports.sandbox import SandboxRules
 from switchboard.sandbox import syscalls
@@ -62,8 +64,7 @@ class NoSandbox(Exception):
     """Why a command cannot be run."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandExit:
+class CommandExit(Struct, frozen=True):
     """How a command ended: `killed` says why it was, or is empty; `status` is that of a shell."""
 
     output: bytes
@@ -122,12 +123,12 @@ class Sandbox:
         inside = Inside(program.argv, shown or place, place, shown)
         env = {**ENVIRONMENT, "HOME": place, **program.env}
         ended, why = await self._run(replace(program, env=env), inside, room)
-        return replace(ended, errors=f"killed: {why}") if why and ended.status else ended
+        return structs.replace(ended, errors=f"killed: {why}") if why and ended.status else ended
 
     def _room(self, workspace: Path, disk: int) -> Room:
         """With real directories; made if it is not there. Raises `NoSandbox` for one with something to be hidden."""
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return Room(self._real(workspace), replace(self._rules, hidden=self._hidden()), disk)
+        return Room(self._real(workspace), structs.replace(self._rules, hidden=self._hidden()), disk)
 
     def _real(self, directory: Path) -> Path:
         real = directory.resolve(strict=True)
@@ -149,7 +150,7 @@ class Sandbox:
         flaw = _ROOT_NOT_COUNTED
         with tempfile.TemporaryDirectory() as empty:
             room = self._room(Path(empty), 1024**2)
-            room = replace(room, rules=replace(room.rules, processes=_PROBE_PROCESSES))
+            room = structs.replace(room, rules=structs.replace(room.rules, processes=_PROBE_PROCESSES))
             for self._parents in (*find_parents(), *(() if _is_root() else (None,))):
                 if not (flaw := await self._flaw(room)):
                     break
@@ -219,16 +220,14 @@ class Sandbox:
         return _Ready(arguments(self._machine, room, numbers, inside), numbers.numbers, ours, watchdog)
 
 
-@dataclass(frozen=True, slots=True)
-class TerminalDescriptors:
+class TerminalDescriptors(Struct, frozen=True):
     """The descriptors of the terminal and of what else is inherited."""
 
     descriptor: int
     keep: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(Struct, frozen=True):
     """How bwrap is started: arguments, descriptors, our end of what it tells, and who watches it."""
 
     argv: tuple[str, ...]
@@ -281,12 +280,12 @@ def _command(command: str, deadline: float | None) -> Program:
 def _done(ended: ProgramExit, why: str) -> CommandExit:
     done = CommandExit(ended.output, ended.status)
     if why:
-        return replace(done, killed=why)
+        return structs.replace(done, killed=why)
     if ended.late:
-        return replace(done, killed="its time was up")
+        return structs.replace(done, killed="its time was up")
     if ended.too_much:
-        return replace(done, killed=f"it wrote more than {MOST_OUTPUT} bytes")
-    return replace(done, killed=ended.errors.strip()) if ended.errors.startswith("bwrap: ") else done
+        return structs.replace(done, killed=f"it wrote more than {MOST_OUTPUT} bytes")
+    return structs.replace(done, killed=ended.errors.strip()) if ended.errors.startswith("bwrap: ") else done
 
 
 def _machine(bwrap: str) -> Machine:

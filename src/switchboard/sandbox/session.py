@@ -15,9 +15,11 @@ import secrets
 import shlex
 import termios
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.shell import ShellReport, Spoken, prompt
 from switchboard.sandbox.enclosure import Inside
@@ -48,8 +50,7 @@ _AGAIN_S: Final = 0.25
 """After so long the shell is asked again whether it listens: Ctrl-C may have wiped out the question."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShellAnswer:
+class ShellAnswer(Struct, frozen=True):
     """What came of a command: its output, and how it ended; None: the shell has ended with it, as `why` says."""
 
     output: bytes
@@ -57,8 +58,7 @@ class ShellAnswer:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ends:
+class _Ends(Struct, frozen=True):
     """Ours of the terminal, and of the pipe of commands."""
 
     master: int

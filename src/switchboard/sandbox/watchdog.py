@@ -19,9 +19,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.sandbox.cgroups import CommandLimits, ControlGroup, Parents
 from switchboard.sandbox.enclosure import RELEASE
@@ -49,8 +50,7 @@ class _Excess(Exception):
     """What was too much."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchdogPipes:
+class WatchdogPipes(Struct, frozen=True):
     """To and from bwrap: the descriptor in which it says what its process is, and the one that lets this go on."""
 
     told: int

@@ -8,9 +8,10 @@ transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.storable import storable_json, storable_text
 from switchboard.domain.ledger import Item
@@ -76,8 +77,7 @@ async def tell(database: Database, worker: int, item: Item, told: Sequence[UUID]
     return bool(await database.value(query("approvals.tell"), *fence, list(told), new_uuid7(), text, pool))
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(Struct, frozen=True):
     """How many wait for people, and since how many seconds the oldest one does."""
 
     approvals: int
@@ -89,8 +89,7 @@ async def count(database: Database) -> Open:
     return row_as(Open, await database.row(query("approvals.count"))) or Open(0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredApprovals:
+class StoredApprovals(Struct, frozen=True):
     """`Approvals` in PostgreSQL."""
 
     database: Database

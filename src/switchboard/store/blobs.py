@@ -7,25 +7,24 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.blobs import StoredBlob
 from switchboard.domain.message import RequestId
 from switchboard.store.database import Database, arrays, part_as, query, row_as
 
 
-@dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Struct, frozen=True):
     """Whether somebody stores this blob for the first time, and as what: as they said then."""
 
     first: bool
     media_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class BlobUsage:
+class BlobUsage(Struct, frozen=True):
     """Bytes: uploaded by an endpoint within a day, kept of it, and of everybody; copies count as often as they came."""
 
     today: int

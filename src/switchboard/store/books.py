@@ -9,12 +9,13 @@ Next: an operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, seconds
 
@@ -41,8 +42,7 @@ _PAST_DAYS_PER_MINUTE: Final = 8
 _ONE_DAY: Final = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Balance:
+class Balance(Struct, frozen=True):
     """What was accepted, and what became of it; the states add up to `accepted`, or something is lost."""
 
     accepted: int = 0
@@ -61,11 +61,10 @@ class Balance:
         return self.accepted - became - self.held - self.history
 
     def __add__(self, other: Balance) -> Balance:
-        return Balance(*(getattr(self, name) + getattr(other, name) for name in Balance.__slots__))
+        return Balance(*(getattr(self, name) + getattr(other, name) for name in Balance.__struct_fields__))
 
 
-@dataclass(frozen=True, slots=True)
-class Books:
+class Books(Struct, frozen=True):
     """Per message, per target (message x butler, or dead letter), and every contradiction found."""
 
     messages: Balance
@@ -82,8 +81,7 @@ class Books:
         return Books(self.messages + other.messages, self.targets + other.targets, problems)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptBooks:
+class KeptBooks(Struct, frozen=True):
     """What a worker wrote down last: the balance of all days, and what of all that is open contradicted itself."""
 
     books: Books
@@ -96,8 +94,7 @@ class KeptBooks:
         return self.age > PATIENCE_S
 
 
-@dataclass(frozen=True, slots=True)
-class Outcomes:
+class Outcomes(Struct, frozen=True):
     """Decided messages: brought to butlers by rules, or by a model, and those that became a dead letter."""
 
     routed: int = 0
@@ -105,16 +102,14 @@ class Outcomes:
     dead: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class DayBooks:
+class DayBooks(Struct, frozen=True):
     """The books of one day (UTC)."""
 
     day: date
     books: Books
 
 
-@dataclass(frozen=True, slots=True)
-class Checkup:
+class Checkup(Struct, frozen=True):
     """The last 24 hours and all that is open; a past day, where there is one; days known not to balance."""
 
     recent: Books
@@ -122,8 +117,7 @@ class Checkup:
     unbalanced: tuple[date, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Range:
+class _Range(Struct, frozen=True):
     """What was accepted between two moments, as request_ids, both included."""
 
     lowest: UUID
@@ -243,7 +237,7 @@ async def _found(connection: PoolConnectionProxy[Row], names: tuple[str, ...], *
 
 async def _write(database: Database, day: date, books: Books, *, audited: bool) -> None:
     for kind, balance in (("messages", books.messages), ("targets", books.targets)):
-        counts = (getattr(balance, name) for name in Balance.__slots__)
+        counts = (getattr(balance, name) for name in Balance.__struct_fields__)
         await database.run(query("books.write"), day, kind, *counts, audited)
 
 

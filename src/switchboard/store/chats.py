@@ -6,10 +6,11 @@ Called by `app/messages/chat.py`; reads only. Next: `store/stopping.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.message import Conversation
@@ -20,8 +21,7 @@ from switchboard.store.database import Database, each_as, part_as, query, rows_a
 _LAST: Final = UUID(int=2**128 - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenMessage:
+class WrittenMessage(Struct, frozen=True):
     """A message. `key`: what it was sent with, so that its sender knows it again."""
 
     request_id: UUID
@@ -31,8 +31,7 @@ class WrittenMessage:
     state: str
 
 
-@dataclass(frozen=True, slots=True)
-class EndedTurn:
+class EndedTurn(Struct, frozen=True):
     """How the latest turn of a butler for a message ended: its state, and what its last attempt tells."""
 
     system_id: str

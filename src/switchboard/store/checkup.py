@@ -5,13 +5,12 @@ Called by `app/ops/doctor.py` and `app/ops/backup.py`; reads only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from switchboard.store.database import Database, query, rows_as
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerFacts(Struct, frozen=True):
     """The server as it runs; the three settings as PostgreSQL writes them."""
 
     major: int
@@ -21,8 +20,7 @@ class ServerFacts:
     full_page_writes: str
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaFacts:
+class SchemaFacts(Struct, frozen=True):
     """How many tables there are in our schema, and the number of the newest migration (0: none)."""
 
     tables: int

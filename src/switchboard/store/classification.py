@@ -8,13 +8,14 @@ Every query names its schema and carries JSON as text, so that the pool may be a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 import asyncpg
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.classification.history import HistoryLimits
 from switchboard.core.policy.budget import Amount, BudgetRefusal, Cap, Share
@@ -46,8 +47,7 @@ _TAKEN_OVER_AFTER: Final = timedelta(minutes=10)
 _candidates: Final = msgspec.json.Decoder(tuple[Candidate, ...]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class ClassificationSession:
+class ClassificationSession(Struct, frozen=True):
     """An open session: what it is bound to, and its candidates."""
 
     session_id: UUID
@@ -58,8 +58,7 @@ class ClassificationSession:
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class NewSession:
+class NewSession(Struct, frozen=True):
     """What a session is opened for."""
 
     conversation: str
@@ -69,8 +68,7 @@ class NewSession:
     lifetime: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class SessionCall:
+class SessionCall(Struct, frozen=True):
     """A call of `route_to_butler` as received, with the outcome. `butler` is the name as written if unknown."""
 
     butler: str
@@ -80,8 +78,7 @@ class SessionCall:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(Struct, frozen=True):
     """The amount reserved in the spending of a day, until it is settled."""
 
     reservation_id: UUID

@@ -7,9 +7,10 @@ log is written by `store/classification.py`. Next: `queries/classification_log.s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.storable import storable_or_none, to_storable_json
 from switchboard.domain.routing import Decision
@@ -18,8 +19,7 @@ from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.dead_letters import branch_columns
 
 
-@dataclass(frozen=True, slots=True)
-class ClassificationFilter:
+class ClassificationFilter(Struct, frozen=True):
     """Which attempts; None does not count. `butler` is the one that the model named."""
 
     teams: Sequence[str] | None = None
@@ -28,8 +28,7 @@ class ClassificationFilter:
     corrected: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LogScope:
+class LogScope(Struct, frozen=True):
     """Whose messages may be read: all, or those with a dead letter in one of the teams, as seen by `team`."""
 
     everything: bool
@@ -37,8 +36,7 @@ class LogScope:
     team: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Correction:
+class Correction(Struct, frozen=True):
     """Where a message should have gone, with author and reason; in the log of `teams` (None: of all that asked).
 
     Delivered is the part that reached the team `of`; None: the whole.
@@ -52,16 +50,14 @@ class Correction:
     of: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
+class Sending(Struct, frozen=True):
     """The further decision that brings the message where it should have gone."""
 
     decision: Decision
     tier: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedOutcome:
+class LoggedOutcome(Struct, frozen=True):
     """`decided` False: it waits for a model, and nothing has changed. `noted`: the log said something else before.
 
     `n` is the new decision, None where the butler has the message already or was not to get it.
@@ -72,8 +68,7 @@ class LoggedOutcome:
     n: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectedMessage:
+class CorrectedMessage(Struct, frozen=True):
     """A message that went wrong, as the rules saw it, and where it should have gone."""
 
     request_id: UUID

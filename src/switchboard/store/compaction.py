@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.turns.compaction import Compacted, CompactionEntry, audience
 from switchboard.core.turns.window import STRIDE, WINDOW
@@ -26,8 +27,7 @@ RESTORABLE: Final = timedelta(days=30)
 """For so long compacted entries stay, and can be restored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """What is to be compacted, as it was read. `mark` changes with it; `before` is (person, private) of `summary`."""
 
     lane: LaneKey

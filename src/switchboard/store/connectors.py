@@ -6,8 +6,9 @@ Called by `app/messages/connectors.py` (heartbeat) and `app/messages/views.py` (
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.domain.errors import TooManyInstances
 from switchboard.domain.shown import Connector, ConnectorState
@@ -20,8 +21,7 @@ INSTANCES: Final = 16
 """Processes of one account that may report at a time, beside the one that serves it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """What a connector reports: `connector.heartbeat.v1`. `lag_s`: how far it is behind the platform, in seconds."""
 
     channel: str

@@ -8,12 +8,12 @@ They are created by `write_dead_letters` in SQL. Each writing function is one tr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.policy.tiers import TIERS
 from switchboard.core.storable import storable_text, to_storable_json
@@ -28,8 +28,7 @@ from switchboard.store.inbox import unpack_raw
 Status = Literal["pending", "handled"]
 
 
-@dataclass(frozen=True, slots=True)
-class Remains:
+class Remains(Struct, frozen=True):
     """What a dead letter keeps of its message: the envelope without `payload.raw`, and the bytes as they arrived.
 
     `seen`: the part of the text that reached the reader's team; None: the whole, and the reader may see the bytes.
@@ -40,8 +39,7 @@ class Remains:
     seen: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterFilter:
+class DeadLetterFilter(Struct, frozen=True):
     """Which dead letters; what is None does not count. They died in [since, until)."""
 
     teams: Sequence[str] | None = None
@@ -63,8 +61,7 @@ class DeadLetterFilter:
 ALL_DEAD_LETTERS: Final = DeadLetterFilter()
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterCase:
+class DeadLetterCase(Struct, frozen=True):
     """What is needed to decide a dead letter's message again. `facts` is None if an old release kept none.
 
     `kept`: the message itself is. `taken`: the butlers that have what died of it, or were done with it. `reply`: the
@@ -86,16 +83,14 @@ class DeadLetterCase:
     taken: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterHandling:
+class DeadLetterHandling(Struct, frozen=True):
     """Who handles a dead letter, and why: a system or the name of an operator's token, and a sentence."""
 
     by: str
     resolution: str
 
 
-@dataclass(frozen=True, slots=True)
-class HandlingOutcome:
+class HandlingOutcome(Struct, frozen=True):
     """The outcome of a reroute. `handled`: it was handled before, by decision `n` or, if that is None, by hand.
 
     `taken`: the receivers have the message already, or were done with it; nothing has changed.
@@ -105,8 +100,7 @@ class HandlingOutcome:
     n: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class UntoldMessage:
+class UntoldMessage(Struct, frozen=True):
     """A message whose sender does not know yet that nobody could take it; the bytes are those that arrived."""
 
     request_id: UUID
@@ -118,8 +112,7 @@ class UntoldMessage:
     received_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterReport:
+class DeadLetterReport(Struct, frozen=True):
     """A dead letter for the log and the webhook: without anything that the sender wrote.
 
     `reason` is only the kind of the failure where a butler or a model gave the reason, which may quote the message.

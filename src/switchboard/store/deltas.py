@@ -13,6 +13,8 @@ from datetime import timedelta
 from typing import Literal, NamedTuple
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import SystemId
 from switchboard.ports.engine import Delta
@@ -34,8 +36,7 @@ class Position(NamedTuple):
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyPiece:
+class ReplyPiece(Struct, frozen=True):
     """A piece as it was read: the first `kept` characters of what its butler has written stay, `text` follows them."""
 
     system_id: str
@@ -61,8 +62,7 @@ class Asked:
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class MessageStanding:
+class MessageStanding(Struct, frozen=True):
     """A message: its state, how many replies, and what butlers wait for.
 
     `waiting`: for another attempt: (engine, class of error). `asked`: for people.

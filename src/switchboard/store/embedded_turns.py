@@ -5,7 +5,7 @@ Called by `turns/agent.py` over the pool of that program. Next: `store/lanes.py`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from switchboard.domain.ledger import Item, LaneKey, ReplyFile
 from switchboard.domain.message import RequestId
@@ -14,8 +14,7 @@ from switchboard.ports.engine import ModelUsage
 from switchboard.store.database import Database, each_as, query, row_as
 
 
-@dataclass(frozen=True, slots=True)
-class FoundDelivery:
+class FoundDelivery(Struct, frozen=True):
     """The delivery of a message to a butler, and the error of its latest attempt.
 
     `delayed`: what comes next in its lane, this message or one before it, is to be tried again later.

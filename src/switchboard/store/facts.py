@@ -7,8 +7,9 @@ that reads the table `fact` by itself finds nothing: its rows are under forced r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.storable import to_storable_json
 from switchboard.domain.ledger import LaneKey
@@ -21,8 +22,7 @@ from switchboard.store.history import StoredReaders
 from switchboard.store.ids import new_uuid7
 
 
-@dataclass(frozen=True, slots=True)
-class StoredFacts:
+class StoredFacts(Struct, frozen=True):
     """`Facts` in PostgreSQL."""
 
     database: Database
@@ -43,8 +43,7 @@ class StoredFacts:
         return bool(await self.database.value(sql, fact_id, who.system_id, who.person, who.authentic, False))
 
 
-@dataclass(frozen=True, slots=True)
-class NewFact:
+class NewFact(Struct, frozen=True):
     """A fact before it is kept. `positions`: of the entries that it cites; `private`: its author was alone with us."""
 
     author: str

@@ -8,12 +8,12 @@ engines. Who may read what is decided by `visible_entries` in `sql/functions/ent
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct, field
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.readers import reader_of
@@ -32,8 +32,7 @@ _SUMMARY: Final = "What was said before, in short"
 _MOST_FACTS: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryAddition:
+class HistoryAddition(Struct, frozen=True):
     """What a turn adds to the history; `at`: when its message came in."""
 
     reader: Reader
@@ -41,8 +40,7 @@ class HistoryAddition:
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredReaders:
+class StoredReaders(Struct, frozen=True):
     """Finds out for whom a turn reads, by what rules saw of its message."""
 
     database: Database
@@ -66,8 +64,7 @@ class StoredReaders:
         return self._latest[request_id]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredHistory:
+class StoredHistory(Struct, frozen=True):
     """`History` in PostgreSQL."""
 
     database: Database

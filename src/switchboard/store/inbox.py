@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
 from secrets import token_hex
@@ -56,8 +55,7 @@ class Acceptance(Struct, frozen=True, gc=False):
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ToClassify:
+class ToClassify(Struct, frozen=True):
     """What stands in for the decision about a message for which a model must be asked: what to decide it by then."""
 
     facts: Mapping[str, str]
@@ -83,8 +81,7 @@ class Prepared(Struct, frozen=True, gc=False):
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(Struct, frozen=True):
     """A message as the interfaces show it. `went_to`: the butlers that it was delivered to, in that order."""
 
     request_id: RequestId

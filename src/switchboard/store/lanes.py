@@ -7,13 +7,13 @@ Next: `store/outbox.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
 
 import asyncpg
-from msgspec import Struct, structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.storable import to_storable_json
@@ -58,8 +58,7 @@ class Work(Struct, frozen=True):
     """The text of the whole message where this butler gets a part of it; else None."""
 
 
-@dataclass(frozen=True, slots=True)
-class NewDeadLetter:
+class NewDeadLetter(Struct, frozen=True):
     """The end of a delivery that could not be carried out."""
 
     dead_letter_id: UUID
@@ -192,9 +191,9 @@ def _work(r: Row) -> Work:
     )
     if r["text"] is None:
         return work
-    part = structs.replace(envelope.payload, normalized_text=r["text"])
-    cut = structs.replace(envelope, payload=part)
-    return structs.replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
+    part = replace(envelope.payload, normalized_text=r["text"])
+    cut = replace(envelope, payload=part)
+    return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)
 
 
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[SettlementOutcome]:

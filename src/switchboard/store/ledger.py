@@ -7,17 +7,18 @@ Next: `store/dead_letters.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.shown import Attempt, ShownDecision, ShownDelivery, ShownState, ShownStep
 from switchboard.store.database import Database, Row, query, rows_as
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryTally:
+class DeliveryTally(Struct, frozen=True):
     """What became of the deliveries of one system."""
 
     answered: int = 0

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.storable import storable_text, to_storable_json
 from switchboard.domain.json_values import JsonMapping
@@ -22,8 +22,7 @@ from switchboard.store.database import Database, decoded, query, rows_as
 _MOST_WHY: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPins:
+class StoredPins(Struct, frozen=True):
     """`Pins` in PostgreSQL."""
 
     database: Database
@@ -53,8 +52,7 @@ async def list_servers(database: Database) -> list[ShownMcpServer]:
     return rows_as(ShownMcpServer, await database.rows(query("mcp_tools.servers")))
 
 
-@dataclass(frozen=True, slots=True)
-class KeptTool:
+class KeptTool(Struct, frozen=True):
     """A tool of a server, as it was accepted and as it was seen last; null: never, or not at the moment."""
 
     tool: str

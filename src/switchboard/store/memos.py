@@ -6,14 +6,13 @@ which decides whose memos may be shown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from switchboard.ports.memos import FoundMemo, Memo
 from switchboard.store.database import Database, query, rows_as
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMemos:
+class StoredMemos(Struct, frozen=True):
     """`Memos` in PostgreSQL."""
 
     database: Database

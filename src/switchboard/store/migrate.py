@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -18,6 +17,7 @@ from typing import Final
 import asyncpg
 import structlog
 from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
 
 from switchboard import __version__
 from switchboard.domain.errors import ConfigurationError
@@ -40,8 +40,7 @@ _OTHERS_OBJECTS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """One file `NNNN_name.sql` of a component; others than ours will bring their own tables."""
 
     component: str

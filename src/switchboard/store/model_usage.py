@@ -13,6 +13,8 @@ from datetime import date, datetime, timedelta
 from typing import Final, Literal
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.core.policy.budget import SenderCaps
 from switchboard.core.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7
@@ -45,16 +47,14 @@ class UsageRow(UsageTotals):
     key: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class UsagePeriod:
+class UsagePeriod(Struct, frozen=True):
     """From (inclusive) until (exclusive)."""
 
     since: datetime
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Day:
+class Day(Struct, frozen=True):
     """The spending of a day: spent, reserved by running sessions, and how often its cap prevented asking a model.
 
     `newcomer_tokens`: for senders who had asked no model before; `senders_refused`: by limits per sender.
@@ -70,8 +70,7 @@ class Day:
     held_newcomer_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedKey:
+class RefusedKey(Struct, frozen=True):
     """A model whose provider has refused a key since then."""
 
     model: str
@@ -79,8 +78,7 @@ class RefusedKey:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cooldown:
+class Cooldown(Struct, frozen=True):
     """A model that is in cooldown in some process until then."""
 
     model: str
@@ -135,8 +133,7 @@ async def spending_of(database: Database, day: date) -> Day:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ModelDay:
+class ModelDay(Struct, frozen=True):
     """What a model was used for on a day, for all who asked. `tokens_in` include those of its cache."""
 
     model: str
@@ -157,8 +154,7 @@ async def models_of(database: Database, day: date) -> list[ModelDay]:
 # Limits per sender ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SenderAdmission:
+class SenderAdmission(Struct, frozen=True):
     """Whether a model may be asked for a message. `flow` None: its sender is unknown.
 
     `reached`: the limit that forbids it, by its name in the settings; `wait_s`: when to try again, None: unknown.
@@ -223,8 +219,7 @@ async def cooldowns(database: Database) -> list[Cooldown]:
     return rows_as(Cooldown, await database.rows(query("model_usage.cooldowns")))
 
 
-@dataclass(frozen=True, slots=True)
-class SlotFound:
+class SlotFound(Struct, frozen=True):
     """What became of asking for a slot: why there is none is `paused_s`, seconds of a pause, or `refused`, its key."""
 
     taken: bool
@@ -232,8 +227,7 @@ class SlotFound:
     refused: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SlotWanted:
+class SlotWanted(Struct, frozen=True):
     """One of `most` slots of this name to ask a model, for `ttl` seconds. A smaller `rank` stands nearer to the head.
 
     `key_hash` is that of the key, `fresh`: of a new process.

@@ -5,11 +5,12 @@ Called by `journey/reply.py`; rows come from the turn's settlement (`store/lanes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.storable import storable_or_none
 from switchboard.domain.errors import NotFound
@@ -35,8 +36,7 @@ class OpenReplies(NamedTuple):
     oldest_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingReplies:
+class WaitingReplies(Struct, frozen=True):
     """How many replies wait for the connector of an endpoint, and since when."""
 
     channel: str
@@ -45,8 +45,7 @@ class WaitingReplies:
     since: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class UntoldReply:
+class UntoldReply(Struct, frozen=True):
     """A reply that was not sent, or may not have been, and the team of its butler; None: none knows it any more."""
 
     outbox_id: UUID

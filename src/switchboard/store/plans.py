@@ -6,18 +6,19 @@ Called by `app/messages/planned.py`. Next: `core/planning/records.py`, what the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.domain.shown import PlanState
 from switchboard.ports.engine import StepState
 from switchboard.store.database import Database, from_json, query, rows_as
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRow:
+class PlanRow(Struct, frozen=True):
     """A turn that has decided on what is done. `routed` is the JSON of its step; `steps` of it have ended."""
 
     request_id: UUID
@@ -34,8 +35,7 @@ class PlanRow:
     ended_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStepRow:
+class PlanStepRow(Struct, frozen=True):
     """A step of such a turn, whatever it is."""
 
     lane: UUID

@@ -6,16 +6,16 @@ Called by `app/messages/posted.py`. Next: `store/accounts.py`, whose lease says 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
+
+from msgspec import Struct
 
 from switchboard.store.accounts import require_lease
 from switchboard.store.database import Database, query
 from switchboard.store.inbox import pack_raw, unpack_raw
 
 
-@dataclass(frozen=True, slots=True)
-class PostedEvent:
+class PostedEvent(Struct, frozen=True):
     """An event as it was posted. A later one of the same account has a higher number."""
 
     posted_id: int

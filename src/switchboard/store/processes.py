@@ -8,9 +8,10 @@ server, `lanes.py` the others; the doctor and the metrics list workers and serve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.store.database import Database, query, rows_as, seconds
@@ -19,8 +20,7 @@ from switchboard.store.migrate import known_schema
 Role = Literal["worker", "server", "program"]
 
 
-@dataclass(frozen=True, slots=True)
-class NewProcess:
+class NewProcess(Struct, frozen=True):
     """Who registers: where it runs, its release, the kinds of lanes that it knows. It beats within `ttl` seconds."""
 
     role: Role
@@ -31,8 +31,7 @@ class NewProcess:
     ttl: float
 
 
-@dataclass(frozen=True, slots=True)
-class RunningProcess:
+class RunningProcess(Struct, frozen=True):
     """A registered process; `alive` while its beat is younger than its ttl."""
 
     process_id: int

@@ -10,6 +10,8 @@ from datetime import datetime
 from hashlib import sha256
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.core.storable import storable_text
 from switchboard.store.database import Database, query, row_as, rows_as
 from switchboard.store.ids import new_uuid7
@@ -37,8 +39,7 @@ class QuarantinedWhole(Quarantined):
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class BadEvent:
+class BadEvent(Struct, frozen=True):
     """An event that a connector puts into quarantine."""
 
     channel: str
@@ -56,8 +57,7 @@ class Put:
     duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantineFilter:
+class QuarantineFilter(Struct, frozen=True):
     """Which events to list; None: all."""
 
     channel: str | None = None

@@ -8,8 +8,10 @@ a start, which brings members up to the team files, leaves these columns as they
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.policy.liveness import LivenessPolicy, liveness
 from switchboard.domain.errors import Unavailable
@@ -26,8 +28,7 @@ LISTENING_GAP_S: Final = 30.0
 """If no server recorded that it listens for this long, there was none to receive heartbeats."""
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
+class Announcement(Struct, frozen=True):
     """What a butler announces in a heartbeat; None: as before."""
 
     description: str | None = None
@@ -37,8 +38,7 @@ class Announcement:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Struct, frozen=True):
     """A member and what was set for it at run time."""
 
     member: Member
@@ -58,16 +58,14 @@ class Registered:
         return self.announced.get("description"), self.announced.get("capabilities"), self.endpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
+class Beat(Struct, frozen=True):
     """A butler at a heartbeat, and whether it counted as alive. None: it is no longer a remote butler."""
 
     registered: Registered
     liveness: Liveness | None
 
 
-@dataclass(frozen=True, slots=True)
-class TooSoon:
+class TooSoon(Struct, frozen=True):
     """It announced something else a moment ago, and nothing was stored; it may again after this many seconds."""
 
     wait: float
@@ -168,8 +166,7 @@ async def move(database: Database, system_id: SystemId, endpoint: str | None) ->
     await database.run(query("remote_agents.move"), system_id, endpoint, False)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRemoteAgents:
+class StoredRemoteAgents(Struct, frozen=True):
     """Remote butlers as engines see them."""
 
     database: Database

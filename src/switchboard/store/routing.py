@@ -7,10 +7,11 @@ is one transaction. Next: the deliveries it makes are items of `turn:` lanes, se
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.storable import storable_or_none, storable_text, to_storable_json
 from switchboard.domain.ledger import Item
@@ -24,8 +25,7 @@ from switchboard.store.lanes import SettlementOutcome
 _MAX_REASON: Final = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingMessage:
+class WaitingMessage(Struct, frozen=True):
     """A message whose turn to be decided has come. `envelope` is JSON: what cannot be read is decided all the same."""
 
     request_id: RequestId
@@ -38,8 +38,7 @@ class WaitingMessage:
     """Whether an earlier attempt may have left steps in the journal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(Struct, frozen=True):
     """The end of an item: what was decided. `tier` is that of the message; `hand_on`: the next item is wanted, too."""
 
     item: Item

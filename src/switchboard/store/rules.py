@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.routing.rulefile import filters_from_json, rule_from_json, rule_json, target_from_json
 from switchboard.domain.errors import Conflict, NotFound
@@ -32,8 +33,7 @@ _TOLD_AT_ONCE: Final = 500
 """A follower that is behind by more gets the changes in pieces: applying so many at once would hold up messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Authorship:
+class Authorship(Struct, frozen=True):
     """Who makes a version, such as `control (System3/root)`, and why: both go into the history."""
 
     author: str
@@ -47,16 +47,14 @@ class MovedOn(Conflict):
         super().__init__(f"the rules have moved on to version {version}; you saw {seen}, look at them again")
 
 
-@dataclass(frozen=True, slots=True)
-class Many:
+class Many(Struct, frozen=True):
     """So many changes, of the rules of these teams, that they are to be read in pieces: see `open_changes`."""
 
     changes: int
     teams: frozenset[TeamId]
 
 
-@dataclass(frozen=True, slots=True)
-class Since:
+class Since(Struct, frozen=True):
     """What happened after a known version. `changes` are in the order in which they were made.
 
     `teams_changed`: teams or members may have changed too, so that everything must be reloaded; then `changes` is

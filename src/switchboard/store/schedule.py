@@ -7,15 +7,15 @@ dies is due again after its interval.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from switchboard.core.storable import storable_or_none
 from switchboard.store.database import Database, query, rows_as, seconds
 
 
-@dataclass(frozen=True, slots=True)
-class FailedTask:
+class FailedTask(Struct, frozen=True):
     """A task whose last run failed."""
 
     name: str

@@ -11,10 +11,11 @@ import errno
 import tempfile
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Final, Protocol
+
+from msgspec import Struct
 
 from switchboard.core.blobs import HEAD_BYTES, Sniffed, StoredBlob, sniff
 from switchboard.domain.errors import BlobQuota, TooLarge
@@ -26,8 +27,7 @@ PIECE_BYTES: Final = 262_144
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True):
     """How many bytes a file may have, and the setting that says so."""
 
     size_bytes: int
@@ -39,8 +39,7 @@ class Limit:
             raise TooLarge(f"a file may have {self.size_bytes} bytes ({self.setting}); nothing was stored")
 
 
-@dataclass(frozen=True, slots=True)
-class Spooled:
+class Spooled(Struct, frozen=True):
     """A whole file, and what it is. `kind`: its media type by its bytes alone."""
 
     file: IO[bytes]

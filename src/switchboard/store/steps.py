@@ -6,7 +6,6 @@ Called by `lanes/journal.py` and `lanes/waiting.py`; each function is one transa
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
@@ -45,8 +44,7 @@ class StepWrite(Struct, frozen=True):
     step: Step
 
 
-@dataclass(frozen=True, slots=True)
-class DecidedEvent:
+class DecidedEvent(Struct, frozen=True):
     """An event that was decided. `result`: what the first decision made the result of its step; None: too late."""
 
     result: JsonObject | None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.storable import storable_or_none, storable_text
 from switchboard.core.strangers import Contact
@@ -26,8 +27,7 @@ HELD_PER_SENDER = 20
 HELD_PER_ACCOUNT = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class StrangerOutcome:
+class StrangerOutcome(Struct, frozen=True):
     """What became of a message: `request_id` is null where nothing was stored; `told`: its sender gets a notice."""
 
     outcome: Literal["let_in", "known", "held", "code", "denied", "sender_full", "account_full"]
@@ -36,8 +36,7 @@ class StrangerOutcome:
     told: bool
 
 
-@dataclass(frozen=True, slots=True)
-class StrangerNotice:
+class StrangerNotice(Struct, frozen=True):
     """What a stranger is told, and where it waits to be sent."""
 
     text: str
@@ -85,8 +84,7 @@ async def hold(
     return held
 
 
-@dataclass(frozen=True, slots=True)
-class HeldBy:
+class HeldBy(Struct, frozen=True):
     """For whose sake a message is held, or was."""
 
     contact_id: UUID
@@ -115,8 +113,7 @@ async def list_contacts(
     return rows_as(ShownContact, await database.rows(query("strangers.contacts"), *values))
 
 
-@dataclass(frozen=True, slots=True)
-class ContactOutcome:
+class ContactOutcome(Struct, frozen=True):
     """How many messages were released or forgotten, and whether the contact was in another state before."""
 
     messages: int

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleSet, Team, TeamId
 from switchboard.ports.channel import Implies
@@ -15,8 +16,7 @@ from switchboard.store.database import Database, Row, decoded, part_as, query
 from switchboard.store.rules import Authorship, RuleConnection, enter, in_pieces, new_version, rules_in
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRules:
+class StoredRules(Struct, frozen=True):
     """One version: its teams, and its rules in pieces as they come out of the database. To be read once."""
 
     version: int
@@ -50,8 +50,7 @@ async def load_with_rules_of(database: Database, team_ids: Collection[TeamId]) -
         return RuleSet(version, await _teams(connection), tuple(rules))
 
 
-@dataclass(frozen=True, slots=True)
-class Overview:
+class Overview(Struct, frozen=True):
     """The teams of one version; per team the first of its rules in evaluation order, and how many it has."""
 
     version: int
@@ -60,8 +59,7 @@ class Overview:
     counts: Mapping[TeamId, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TeamFilter:
+class TeamFilter(Struct, frozen=True):
     """Which teams: that one, or the first `limit` whose ids come after `after`."""
 
     team_id: TeamId | None = None

@@ -21,6 +21,7 @@ from unittest import SkipTest
 from uuid import UUID, uuid4, uuid5
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.storable import storable_json, storable_text
 from switchboard.domain.envelope import MAX_TEXT, Envelope, Event, Payload, Sender, Source
@@ -243,8 +244,7 @@ def _always(_: str, __: TurnResult) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """An engine and what the checks must know of it. Options are those of the team file.
 
     `slow`, `failing`, `declining`, `wrong`: options with which a turn takes seconds, raises `EngineFailure`, returns
@@ -253,7 +253,7 @@ class Subject:
     """
 
     engine: Engine
-    options: Options = field(default_factory=dict)
+    options: Options = msgspec.field(default_factory=dict)
     slow: Options | None = None
     failing: Options | None = None
     declining: Options | None = None

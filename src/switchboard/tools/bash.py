@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.core.visible import escaped
 from switchboard.domain.errors import Unavailable

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.visible import visible
 from switchboard.domain.json_values import JsonMapping
@@ -88,8 +89,7 @@ Work = Callable[[JsonMapping, ToolScope, StopSignal], str]
 """What a tool does with arguments that fit, in a thread. Raises OSError, `ToolRefusal`."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileTool:
+class FileTool(Struct, frozen=True):
     """A tool whose work is done on files."""
 
     spec: ToolSpec

@@ -8,11 +8,12 @@ ones, or nothing.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
+
+from msgspec import Struct
 
 from switchboard.core.turns.images import INBOX, MOST_FILE_BYTES, MOST_IMAGE_BYTES, FrozenImage, is_image_name
 from switchboard.domain.llm import Image
@@ -23,8 +24,7 @@ QUOTA: Final = 256 * 1024**2
 """Bytes on disk that the images of one reader may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFiles:
+class KeptFiles(Struct, frozen=True):
     """The files that stay: of images those written since `recent`, and since `oldest` those with these names.
 
     The times are seconds since 1970.

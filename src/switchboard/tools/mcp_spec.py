@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
@@ -22,8 +24,7 @@ ALL: Final = "*"
 _SHORTEST_SECRET: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredTool:
+class DeclaredTool(Struct, frozen=True):
     """What the operator says of a tool, whatever its server says. `name`: another one; `off`: it is never offered."""
 
     effect: Effect = "effectful"

@@ -8,8 +8,9 @@ for the tools.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.domain import llm
 from switchboard.ports.sandbox import SandboxRules
@@ -26,8 +27,7 @@ from switchboard.tools.web_fetch import WebFetch
 _DEFAULTS: Final = SandboxRules()
 
 
-@dataclass(frozen=True, slots=True)
-class Grants:
+class Grants(Struct, frozen=True):
     """The names of the tools that each audience may use; None: all but those of high risk."""
 
     owners: frozenset[str] | None = None

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from msgspec import Struct
+
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.tools import ToolScope, ToolSpec
 from switchboard.tools.files import FileTool, ResultLines, shown_name
@@ -66,8 +68,7 @@ SEARCH_FILES: Final = ToolSpec(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True):
     text: str
     regex: bool
     ignore_case: bool

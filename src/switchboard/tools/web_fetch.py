@@ -17,11 +17,11 @@ of the network may be connected to.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 import httpx2
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.domain.json_values import JsonMapping
@@ -62,8 +62,7 @@ WEB_FETCH: Final = ToolSpec(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class WebOptions:
+class WebOptions(Struct, frozen=True):
     """How it fetches; `seconds` for all of it."""
 
     seconds: float = 30.0

@@ -16,11 +16,12 @@ import os
 import stat
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.turns.images import INBOX
 from switchboard.ports.tools import QUOTA, ToolScope
@@ -66,8 +67,7 @@ class ToolRefusal(Exception):
     """A sentence for the model: what is wrong, and what would be right."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryEntry:
+class DirectoryEntry(Struct, frozen=True):
     """One entry of a directory. `path` is relative to the workspace; `at` is open until the next entry is asked for."""
 
     path: str
@@ -84,8 +84,7 @@ class DirectoryEntry:
         return stat.S_ISREG(self.status.st_mode)
 
 
-@dataclass(frozen=True, slots=True)
-class FileToWrite:
+class FileToWrite(Struct, frozen=True):
     """A file to write: its content, whole, of at most `most` bytes, and the key of the step that writes it."""
 
     parts: Sequence[str]

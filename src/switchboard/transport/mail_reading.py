@@ -12,13 +12,13 @@ import contextlib
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Final, cast
 
 import msgspec
 import structlog
+from msgspec import Struct
 
 from switchboard.core.mail.envelope import Mail, envelope_of_head
 from switchboard.domain.envelope import Envelope
@@ -32,8 +32,7 @@ _PROGRAM: Final = "switchboard.transport.mail_process"
 _START_S: Final = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class MailLimits:
+class MailLimits(Struct, frozen=True):
     """Of one mail: processor seconds, and seconds by the clock; of a process: bytes. And how many processes."""
 
     cpu_s: int = 10

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from switchboard.domain.ledger import FailureClass
 
 
@@ -23,8 +25,7 @@ class Remote:
     max_response: int = 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(Struct, frozen=True):
     """What the tool returned. `failed`: it is marked as an error."""
 
     structured: object
@@ -49,8 +50,7 @@ class CallFailed(Exception):
         self.reached = reached
 
 
-@dataclass(frozen=True, slots=True)
-class McpToolResult:
+class McpToolResult(Struct, frozen=True):
     """What the tool of a program has returned. Not `ok`: the server says that it failed."""
 
     text: str

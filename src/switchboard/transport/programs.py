@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
+from msgspec import Struct
+
 from switchboard.tasks import wait_at_most
 
 _DRAIN_S: Final = 1.0
@@ -33,8 +35,7 @@ _TAIL: Final = 4000
 _PIECE: Final = 262_144
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramUser:
+class ProgramUser(Struct, frozen=True):
     """The user that a program runs as, with the groups that a login would give it."""
 
     uid: int
@@ -82,8 +83,7 @@ class Program:
     stop: Callable[[], None] | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramExit:
+class ProgramExit(Struct, frozen=True):
     """How it ended: `status` is negative for a signal; `errors` is the end of standard error."""
 
     output: bytes

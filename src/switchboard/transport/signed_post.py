@@ -29,6 +29,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 import httpx2
+from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError
 
@@ -90,8 +91,7 @@ class Webhook(Protocol):
     def allow_private(self) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
-class PostResult:
+class PostResult(Struct, frozen=True):
     """What the other side answered. `cut`: only the first 1 MiB is kept. `retry_after` in seconds, at most an hour."""
 
     status: int

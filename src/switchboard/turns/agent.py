@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,8 @@ from uuid import uuid4
 
 import msgspec
 import structlog
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.core.envelope.read import parse_envelope
@@ -67,8 +67,7 @@ _COMPACTING: Final = 2
 """Sessions that are compacted at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentParts:
+class AgentParts(Struct, frozen=True):
     """What turns are run with."""
 
     database: Database
@@ -218,7 +217,7 @@ class ButlerAgent:
 
     async def _leave(self, item: Item, claim: Claim) -> None:
         """The caller has gone: the item is free again, and this was no attempt."""
-        await self._put_back(structs.replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
+        await self._put_back(replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
 
     async def _run(self, item: Item, claim: Claim) -> None:
         """Run the turn of an item. Whatever ends it before its time, the lane is free again."""

@@ -8,8 +8,9 @@ and hands on those of that context, or its own around them: what they return is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from switchboard.core.turns.window import WINDOW
 from switchboard.domain.errors import SwitchboardError
@@ -25,8 +26,7 @@ class ProviderError(SwitchboardError):
     code = "provider_error"
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessedMessage:
+class ProcessedMessage(Struct, frozen=True):
     """The answer, the model that gave it, what it cost in tokens, why it ended, and the files that go with it."""
 
     content: str
@@ -37,8 +37,7 @@ class ProcessedMessage:
     files: tuple[ReplyFile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(Struct, frozen=True):
     """What one call of `process_message` brings. A session belongs to its channel."""
 
     session_key: str

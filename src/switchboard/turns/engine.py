@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import structlog
+from msgspec import Struct
 
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.domain.errors import SwitchboardError, Unavailable
@@ -28,8 +29,7 @@ _T = TypeVar("_T")
 _OnDelta = Callable[[Delta], None]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EngineCall:
+class EngineCall(Struct, frozen=True, eq=False):
     """A call that waits for its answer; no two are equal."""
 
     ctx: MessageContext
@@ -91,8 +91,7 @@ class SessionEngine(ModelEngine):
         return names
 
 
-@dataclass(frozen=True, slots=True)
-class SessionHistory:
+class SessionHistory(Struct, frozen=True):
     """`History` that asks the memory of the context of the call."""
 
     calls: Calls

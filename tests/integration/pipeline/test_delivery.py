@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.domain.errors import InvalidInput

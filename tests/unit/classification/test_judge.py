@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from switchboard.core.classification.judge import SERVER, infer, is_ours, parse_calls, reconcile, resolve
 from switchboard.core.classification.prompt import ROUTE_TOOL
@@ -412,7 +413,9 @@ def test_what_the_server_took_counts_although_the_transcript_broke_off() -> None
 
 
 def test_the_segment_that_the_server_was_given_is_the_one() -> None:
-    claimed = judge(replace(call(segment="claimed"), arguments={"butler": "health", "segment": "x", "reason": "r"}))
+    claimed = judge(
+        structs.replace(call(segment="claimed"), arguments={"butler": "health", "segment": "x", "reason": "r"})
+    )
     recorded = [RecordedCall("health", False, "refused"), RecordedCall("health", True, "taken")]
     assert reconcile(claimed, recorded).routed == (RoutedPart("health", "taken", "r"),)
 

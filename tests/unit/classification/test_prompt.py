@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import unicodedata
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.classification.history import utterance_record
 from switchboard.core.classification.prompt import (

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from switchboard.core.planning.check import pipeline_faults, steps_faults
 from switchboard.core.planning.form import MOST_TOOLS, NOTE, offered, reduced_schema, review_tool, route_tool
@@ -114,12 +115,12 @@ def test_what_holds_a_url_or_a_path(name: str, place: str | None) -> None:
     ],
 )
 def test_urls_and_paths_of_others_are_found_wherever_they_are(args: JsonObject) -> None:
-    menu = replace(MENU, tools=(FrozenTool("any", "", {"type": "object"}),))
+    menu = structs.replace(MENU, tools=(FrozenTool("any", "", {"type": "object"}),))
     assert len(steps_faults((step("s1", target="any", **args),), menu, 32)) == 1
 
 
 def test_urls_of_the_person_may_stand_in_a_sentence() -> None:
-    menu = replace(MENU, more_urls=("https://docs.example/",), more_paths=("b.md",))
+    menu = structs.replace(MENU, more_urls=("https://docs.example/",), more_paths=("b.md",))
     steps = (step("s1", target="web_search", query=f"what is {ARXIV}? (and https://docs.example/)."),)
     assert not steps_faults(steps, menu, 32)
 
@@ -139,7 +140,7 @@ def test_the_form_is_made_for_the_message() -> None:
         "properties": {"url": {"type": "string", "enum": [ARXIV, CRATE]}},
         "required": ["url"],
     }
-    assert "web_fetch" not in json.dumps(route_tool(replace(MENU, urls=(), paths=())).parameters)
+    assert "web_fetch" not in json.dumps(route_tool(structs.replace(MENU, urls=(), paths=())).parameters)
 
 
 def test_what_cannot_be_used_is_not_offered() -> None:
@@ -234,7 +235,7 @@ def test_forms_fit_our_own_tools() -> None:
 
 
 def test_reviews_and_tool_loops_only_read_what_the_person_named() -> None:
-    menu = replace(MENU, more_urls=("https://docs.example/",), more_paths=("b.md",)).after_outside()
+    menu = structs.replace(MENU, more_urls=("https://docs.example/",), more_paths=("b.md",)).after_outside()
     assert [one.name for one in menu.tools] == ["web_fetch", "read_file", "web_search", "now"]
     assert (menu.all_urls, menu.all_paths, menu.subagents) == ((ARXIV, CRATE), ("notes/a.md",), {})
     assert "docs.example" not in json.dumps(review_tool(menu).parameters)
@@ -254,12 +255,12 @@ def test_reviews_and_tool_loops_only_read_what_the_person_named() -> None:
     ],
 )
 def test_what_reads_and_what_acts(one: PipelineStep, reads: bool, acts: bool) -> None:
-    guard = replace(MENU, own=frozenset({"now"})).guard
+    guard = structs.replace(MENU, own=frozenset({"now"})).guard
     assert (guard.reads(one), guard.acts(one)) == (reads, acts)
 
 
 def test_a_tool_whose_calls_have_an_order_changes_something() -> None:
-    ordered = replace(NOW, ordered=True)
+    ordered = structs.replace(NOW, ordered=True)
     assert guard_of((ordered, FETCH, DELETE, SEND)).readers == {"web_fetch"}
 
 

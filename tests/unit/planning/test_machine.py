@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.limits import PlanLimits
@@ -131,7 +132,12 @@ TWO_SENDING = (step("s1"), step("s2", "s1", target="send"), step("s3", "s1", tar
         ),
         pytest.param(
             REVIEWED,
-            [done("s1"), done("s2"), done("s3"), done("s4", 10, Review("extend", (replace(RESEARCH[0], id="n1"),)))],
+            [
+                done("s1"),
+                done("s2"),
+                done("s3"),
+                done("s4", 10, Review("extend", (replace(RESEARCH[0], id="n1"),))),
+            ],
             [["start s1", "start s2"], [], ["start s3 1500"], ["start s4 800"], ["finish"]],
             id="an extension of what is there already is complete",
         ),
@@ -187,7 +193,7 @@ TWO_SENDING = (step("s1"), step("s2", "s1", target="send"), step("s3", "s1", tar
     ],
 )
 def test_courses(steps: tuple[PipelineStep, ...], events: Sequence[PlanEvent], expected: list[list[str]]) -> None:
-    guard = replace(GUARD, own=frozenset({"send"}))
+    guard = structs.replace(GUARD, own=frozenset({"send"}))
     plan, commands = begin(Pipeline(steps), PlanLimits(), guard)
     found = [shown(commands)]
     for event in events:

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from switchboard.core.cut import cut
 from switchboard.core.planning.check import pipeline_faults
@@ -331,14 +332,18 @@ def shape(found: Pipeline | None) -> list[str]:
             FETCHING,
             ["tool web_fetch", "tool web_fetch", "specialist synthesize s1 s2"],
         ),
-        ("Schreib einen Bericht", replace(FETCHING, urls=(CRATE,)), ["tool web_fetch", "specialist synthesize s1"]),
-        ("What is this?", replace(FETCHING, urls=(CRATE,)), ["tool web_fetch", "specialist synthesize s1"]),
+        (
+            "Schreib einen Bericht",
+            structs.replace(FETCHING, urls=(CRATE,)),
+            ["tool web_fetch", "specialist synthesize s1"],
+        ),
+        ("What is this?", structs.replace(FETCHING, urls=(CRATE,)), ["tool web_fetch", "specialist synthesize s1"]),
         ("What are these?", FETCHING, []),
-        ("Research RLM", replace(FETCHING, urls=()), []),
-        ("Research RLM", replace(FETCHING, tools=()), []),
+        ("Research RLM", structs.replace(FETCHING, urls=()), []),
+        ("Research RLM", structs.replace(FETCHING, tools=()), []),
         (
             "Please fix the bug in a.py and run the tests",
-            replace(FETCHING, urls=()),
+            structs.replace(FETCHING, urls=()),
             [
                 "specialist_with_tools synthesize",
                 "tool execute_command s1",
@@ -367,7 +372,7 @@ def test_the_numbers_are_those_of_the_seed() -> None:
 
 @given(st.text(max_size=100), st.booleans())
 def test_what_a_person_wrote_reaches_no_tool(text: str, urls: bool) -> None:
-    menu = replace(FETCHING, urls=(ARXIV,) if urls else ())
+    menu = structs.replace(FETCHING, urls=(ARXIV,) if urls else ())
     for words in (text, f"build {text}; $(reboot)", f"report {text}"):
         found = templates(words, menu, LIMITS, BUILDS)
         for one in (found.plain, found.matching):
@@ -376,12 +381,12 @@ def test_what_a_person_wrote_reaches_no_tool(text: str, urls: bool) -> None:
 
 
 def test_without_settings_nothing_is_built() -> None:
-    assert templates("fix the bug", replace(FETCHING, urls=()), LIMITS).matching is None
+    assert templates("fix the bug", structs.replace(FETCHING, urls=()), LIMITS).matching is None
 
 
 def test_more_urls_than_a_plan_has_steps() -> None:
     urls = tuple(f"https://x.example/{n}" for n in range(40))
-    menu = replace(FETCHING, urls=urls)
+    menu = structs.replace(FETCHING, urls=urls)
     found = templates("compare", menu, LIMITS).matching
     assert found is not None
     assert (len(found.steps), left_out(menu, LIMITS)) == (32, urls[31:])

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from switchboard.core.turns.compaction import CompactionEntry, own_words, words_of
 from switchboard.core.turns.images import EXTENSIONS, FrozenImage, images_among, marked, reference
@@ -53,7 +53,7 @@ def test_each_attachment_has_a_line() -> None:
         f"[image {reference(CAT).filename}]",
         "[attachment bill [image x].pdf, application/pdf, 12 bytes; its content is not available]",
     ]
-    assert marked("", [structs.replace(BILL, unavailable="too\nlarge")]).endswith("is not available: too large]")
+    assert marked("", [replace(BILL, unavailable="too\nlarge")]).endswith("is not available: too large]")
     assert marked("look", ()) == "look"
     assert marked("", [BILL]).startswith("[attachment bill")
 

@@ -8,10 +8,10 @@ results go back together. What is asked depends on what is frozen alone, so a re
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import structlog
+from msgspec import Struct
 
 from switchboard.agents.loop.calls import ToolCaller
 from switchboard.core.arguments import complaint
@@ -36,8 +36,7 @@ _HOUR_S: Final = 3600.0
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class People:
+class People(Struct, frozen=True):
     """`scope` is that of a call before it is approved; `granted`: the tools that the person may use now."""
 
     turn: Turn

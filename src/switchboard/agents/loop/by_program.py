@@ -12,13 +12,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from hashlib import sha256
 from time import monotonic
 from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from switchboard.agents.loop.asking import event_of
 from switchboard.agents.loop.calls import Around, told

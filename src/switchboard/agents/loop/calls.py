@@ -7,13 +7,13 @@ around; out: a record for the journal. Next: `tools/calls.py`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.agents.loop.options import TurnOptions
@@ -26,8 +26,7 @@ from switchboard.ports.tools import Keep, Tool, ToolOutcome, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(Struct, frozen=True):
     """What a turn works with that is not frozen."""
 
     models: Models

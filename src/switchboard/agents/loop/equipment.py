@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from switchboard.agents.loop.asking import MOST_WAITING
 from switchboard.agents.loop.calls import Around
@@ -43,8 +44,7 @@ _FACTS: Final = 500
 _MIXED: Final = "name models with an API or command lines, not both: what one of these has begun, others cannot finish"
 
 
-@dataclass(frozen=True, slots=True)
-class TurnTerms:
+class TurnTerms(Struct, frozen=True):
     """How the models of a turn are asked: which, in this order, what they are told first, and how far they may go."""
 
     models: tuple[str, ...]

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from switchboard.domain.ledger import FailureClass
 from switchboard.domain.llm import AWAY, ModelFailure, Reply, Report, Usage
@@ -73,7 +74,7 @@ async def failure_of(
 
 def counted(usage: Usage, reserved: int) -> Usage:
     """The usage of an attempt; where it is not reported, and so many tokens were reserved, these count."""
-    return replace(usage, output_tokens=reserved) if usage.estimated and reserved else usage
+    return structs.replace(usage, output_tokens=reserved) if usage.estimated and reserved else usage
 
 
 def generated(report: Report, reserved: int = 0) -> int:

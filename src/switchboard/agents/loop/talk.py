@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from msgspec import structs
 
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, ToolCaller, record_of, told
@@ -179,7 +180,7 @@ class Talk:
         done = Entry("assistant", answer.text, calls=tuple(self._calls))
         warning = "; ".join(self._unknown)
         files = tuple(self._files.values())
-        return replace(answer, usage=self._use.usage, entries=(said, done), warning=warning, attachments=files)
+        return structs.replace(answer, usage=self._use.usage, entries=(said, done), warning=warning, attachments=files)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -254,7 +255,7 @@ class Talk:
         request = self._request(progress, SendRequest(0, ()))
         fitted, moved = fit(request, progress.messages, self._frozen.window, self._folder)
         await self._keep(moved)
-        return replace(progress, messages=fitted)
+        return structs.replace(progress, messages=fitted)
 
     @property
     def _folder(self) -> str:

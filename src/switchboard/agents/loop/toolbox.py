@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.channels.registry import CHANNELS
@@ -25,8 +26,7 @@ from switchboard.tools.urls import hosts_of, urls_in, written_urls
 __all__ = ["Granted", "build_tools", "granted_to", "granted_to_owners", "hosts_of", "urls_of", "written_urls"]
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """What the sender may make the butler use, where the answer goes, who they are; the fields of `Frozen`."""
 
     tools: tuple[FrozenTool, ...]

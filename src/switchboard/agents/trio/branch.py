@@ -7,15 +7,15 @@ of the turn; out: one for `agents/loop/talk.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.ports.engine import Act, Ask, Decided, Effect, Journal, OnRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """`Journal` below a path."""
 
     journal: Journal

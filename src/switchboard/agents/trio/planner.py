@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from msgspec import structs
+
 from switchboard.agents.loop.requests import ModelUse
 from switchboard.agents.trio.port import Planned, PlanQuestion, Reviewed
 from switchboard.core.planning.ladder import Retry, SettledDecision, settle, settle_review
@@ -134,14 +136,14 @@ class ModelPlanner:
         report = await self._asked(request, make, climb)
         refused = refused_schema(report)
         if report.reply is None and request.tools and refused:
-            self._learned |= {name: replace(self._habits(name), schemas=False) for name in refused}
+            self._learned |= {name: structs.replace(self._habits(name), schemas=False) for name in refused}
             climb.notes.append(f"{', '.join(sorted(refused))} takes no schema, and was asked without")
             report = await self._asked(without_schema(request), make, climb)
         if report.reply is None:
             raise _failed(report, climb)
         name = report.reply.model
         if report.reply.stop_reason == "length" and name:
-            self._learned[name] = replace(self._habits(name), thinks=True)
+            self._learned[name] = structs.replace(self._habits(name), thinks=True)
         return report.reply
 
     async def _asked(self, request: Request, make: Make, climb: _Climb) -> Report:

@@ -8,9 +8,10 @@ so a planner need not remember anything: what it has said is not asked again aft
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.planning.ladder import SettledDecision, Templates
 from switchboard.core.planning.limits import PlanLimits
@@ -20,8 +21,7 @@ from switchboard.domain.planning import Review
 from switchboard.ports.engine import ModelUsage
 
 
-@dataclass(frozen=True, slots=True)
-class PlanQuestion:
+class PlanQuestion(Struct, frozen=True):
     """What a planner is told of a message.
 
     `menu`: what plans may use; in a review what new steps may. `models`: the names of the router's models, in the order
@@ -41,8 +41,7 @@ class PlanQuestion:
     butler: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """What is to be done. `usage`: what the router's models were used for, one entry a model; an answer that was not
     taken counts, and one whose provider reported nothing counts as all that it might have generated.
 
@@ -54,8 +53,7 @@ class Planned:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(Struct, frozen=True):
     """What the router says of results; the rest as in `Planned`."""
 
     review: Review

@@ -8,12 +8,12 @@ at most the lead; which text goes out, and what was not done, is said by `core/p
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, ToolCaller

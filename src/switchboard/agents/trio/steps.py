@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from time import monotonic
 from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct, structs
 
 from switchboard.agents.loop.asking import People, event_of
 from switchboard.agents.loop.calls import ToolCaller, record_of
@@ -62,8 +63,7 @@ UNBOUNDED: Final = 10**9
 """Tokens that a loop may read and write: what bounds it is what it may generate, and the context of its model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Carrier:
+class Carrier(Struct, frozen=True):
     """Carries out the steps of one plan. `menu`: what it may use; `clock` says how long it may still work."""
 
     start: Start
@@ -166,8 +166,8 @@ class Carrier:
             costed = await self._asked(name, asked.request, step.id)
             text = costed.result["reply"]["text"].strip()
             if not text:
-                raise StepFailed(replace(costed, result={**costed.result, "why": "the model wrote nothing"}))
-            return replace(costed, result={**costed.result, "text": text, "notes": _room_notes(asked, step)})
+                raise StepFailed(structs.replace(costed, result={**costed.result, "why": "the model wrote nothing"}))
+            return structs.replace(costed, result={**costed.result, "text": text, "notes": _room_notes(asked, step)})
 
         await self.journal.step(step.id, act, reserve=tokens)
 
@@ -187,7 +187,7 @@ class Carrier:
             raise StepFailed(Costed({"why": f"{name} took too long"}, tokens_out=spent)) from failure
         if "reply" not in costed.result:
             [(what, why)] = costed.result.items()
-            raise StepFailed(replace(costed, result={"why": _short(f"{_SAID[what]}: {why}")}))
+            raise StepFailed(structs.replace(costed, result={"why": _short(f"{_SAID[what]}: {why}")}))
         return costed
 
     def _asking(self, name: str) -> Asking:
@@ -201,7 +201,7 @@ class Carrier:
         spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
         turn = replace(self.caller.turn, stop=None, on_delta=None)
         frozen, asked = self._talked(plan, step, spent + tokens)
-        result = await Talk(turn, branch, frozen, replace(self.caller.around, asker=ASKER)).run()
+        result = await Talk(turn, branch, frozen, structs.replace(self.caller.around, asker=ASKER)).run()
 
         async def act(_: UUID) -> JsonObject:
             if not isinstance(result, Answer) or result.stop_reason == "error":
@@ -221,7 +221,7 @@ class Carrier:
         most = min(generated, window // 4)
         asked = specialist_request(plan, step, self._texts(step.needs), (most, window))
         limits = LoopLimits(start.calls + 2, start.calls, UNBOUNDED, self._seconds, generated=generated)
-        frozen = replace(
+        frozen = structs.replace(
             start.frozen,
             system=asked.request.system,
             opening=asked.request.messages[-1].text,
@@ -282,7 +282,7 @@ class Carrier:
                 return Costed({"text": ""}, tokens_out=spent)
             except EngineFailure as failure:
                 return Costed({"text": ""}, tokens_out=failure.tokens)
-            return replace(costed, result={**costed.result, "text": lead_of(costed.result["reply"]["text"])})
+            return structs.replace(costed, result={**costed.result, "text": lead_of(costed.result["reply"]["text"])})
 
         record: JsonObject = await self.journal.step(LEAD, act, reserve=asked.request.max_tokens)
         return text_of(record)

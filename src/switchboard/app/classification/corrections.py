@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.receivers import team_of_receiver
@@ -29,8 +30,7 @@ from switchboard.store.classification_log import Correction, LoggedOutcome, Send
 from switchboard.store.inbox import StoredMessage
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """Which butler or team should have got the message, and why; with `only_note` it is not delivered there."""
 
     to: str
@@ -136,7 +136,7 @@ class CorrectionService:
         step = TrailStep(TeamId(asked.team_id), "correction", targets=(to,), detail=detail)
         tier = TIERS[(stored.envelope.get("control") or {}).get("policy_tier", "default")]
         decision = await self._decided(stored.request_id, to)
-        return Sending(structs.replace(decision, trail=(step, *decision.trail)), tier)
+        return Sending(replace(decision, trail=(step, *decision.trail)), tier)
 
     async def _decided(self, request_id: UUID, to: Target) -> Decision:
         """The butler, or those to which the rules of the team lead."""

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 from uuid import UUID
 
 import msgspec
+from msgspec import structs
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.cursors import CursorText, cursor_after, key_of, uuid_cursor
@@ -84,7 +85,7 @@ class ClassificationLog:
         member = rules.members.get(system_id)
         team = "" if member is None else member.team_id
         sight = LogScope(everything=False, dead_letters_of=sorted(dead_letters_of), team=team)
-        return replace(wanted, teams=sorted(wanted.teams or own)), sight
+        return structs.replace(wanted, teams=sorted(wanted.teams or own)), sight
 
 
 def _without_words(one: Read) -> Read:

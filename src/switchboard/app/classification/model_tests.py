@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from secrets import token_urlsafe
 from typing import Final
 
 import asyncpg
+from msgspec import Struct, structs
 
 from switchboard.app.database import existing_database
 from switchboard.app.models import StoredSpending
@@ -88,8 +89,7 @@ _FORM: Final = route_request(
 """What a router of plans is asked, with the schema of its form."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tried:
+class Tried(Struct, frozen=True):
     """What came of one model. `outcome` is `answered` or what failed; `remedy` what to do about it.
 
     `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thought before it answered, or could not end
@@ -111,8 +111,7 @@ class Tried:
     thinks: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTestPlace:
+class ModelTestPlace(Struct, frozen=True):
     """Where sessions find what they need: our MCP server, and the database (None: `why` it cannot be reached)."""
 
     mcp_url: str
@@ -164,7 +163,7 @@ async def try_use(settings: Settings, model: ModelSettings, place: ModelTestPlac
     it fills in a form, as a router of plans must.
     """
     tried = await with_habits(settings, model, place, await _try_use(settings, model, place, in_turns=in_turns))
-    return replace(tried, remedy=tried.remedy or _to_set(model, tried))
+    return structs.replace(tried, remedy=tried.remedy or _to_set(model, tried))
 
 
 async def _try_use(settings: Settings, model: ModelSettings, place: ModelTestPlace, *, in_turns: bool) -> Tried:
@@ -179,7 +178,7 @@ async def _try_use(settings: Settings, model: ModelSettings, place: ModelTestPla
 
 
 def _both(chosen: Tried, called: Tried) -> Tried:
-    return replace(
+    return structs.replace(
         called,
         detail=f"{chosen.detail}; {called.detail}",
         duration_ms=chosen.duration_ms + called.duration_ms,
@@ -223,7 +222,7 @@ async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPl
     request = replace(_SECRET, max_tokens=model.max_tokens, deadline=model.timeout, carrying=carrying)
     report = await _asked(settings, model, place, request, wrong)
     tried = _told(model, report.attempts[-1], None, place)
-    tried = replace(tried, detail="calls tools") if tried.ok else tried
+    tried = structs.replace(tried, detail="calls tools") if tried.ok else tried
     return await _with_context(settings, model, place, tried)
 
 
@@ -240,9 +239,9 @@ async def with_habits(settings: Settings, model: ModelSettings, place: ModelTest
         report = await _asked(settings, asked, place, without_schema(request))
         tried = _spent(tried, report)
     if report.reply is None:
-        return replace(tried, schemas=False if refused else None)
+        return structs.replace(tried, schemas=False if refused else None)
     cut = report.reply.stop_reason == "length" and model.max_tokens >= _ANSWER
-    return replace(tried, schemas=not refused, thinks=report.reply.thought or cut)
+    return structs.replace(tried, schemas=not refused, thinks=report.reply.thought or cut)
 
 
 def _to_set(model: ModelSettings, tried: Tried) -> str:
@@ -256,7 +255,7 @@ def _to_set(model: ModelSettings, tried: Tried) -> str:
 def _spent(tried: Tried, report: Report) -> Tried:
     """The same with what these attempts have cost."""
     for one in report.attempts:
-        tried = replace(
+        tried = structs.replace(
             tried,
             duration_ms=tried.duration_ms + one.ms,
             tokens_in=tried.tokens_in + one.usage.input_tokens,
@@ -280,7 +279,7 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
         return tried
     if not await _finds_word(settings, model, place, SHORT):
         return tried
-    return replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
+    return structs.replace(tried, ok=False, outcome="context_cut", detail=lost_head(context), remedy=CONTEXT_REMEDY)
 
 
 async def _finds_word(settings: Settings, model: ModelSettings, place: ModelTestPlace, context: int) -> bool | None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.app.channels import known_channels
 from switchboard.app.models import RESERVED_FOR
@@ -39,8 +40,7 @@ _NO_CAP: Final = Cap()
 _NO_SENDER_CAPS: Final = SenderCaps()
 
 
-@dataclass(frozen=True, slots=True)
-class AskingPolicy:
+class AskingPolicy(Struct, frozen=True):
     """How the `models` are asked, in this order: the most that one message may cost, seconds for all of them.
 
     `mcp_url`: where our MCP server is; `senders`: what the sender of a message may use.

@@ -6,8 +6,9 @@ out of reach, so that nothing is learned from asking. Next: `core/routing/scope.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.runtime import Runtime

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.app.rules.service import WrittenRule
 from switchboard.domain.routing import SystemId, Target
 from switchboard.domain.shown import MadeDelivery, Notice, ShownDeadLetter
@@ -32,8 +34,7 @@ class DeadLetterDetail(ShownDeadLetter):
     rerouted_to: Sequence[MadeDelivery]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleWish:
+class RuleWish(Struct, frozen=True):
     """A rule of the dead letter's team, by which the next such message goes there by itself.
 
     `filters` may be keys alone: their values are those of the dead letter's message. There is one at least.
@@ -44,8 +45,7 @@ class RuleWish:
     priority: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Reroute:
+class Reroute(Struct, frozen=True):
     """Where a dead letter goes, and why. Without `to` the rules decide, from its own team downward."""
 
     reason: str
@@ -72,8 +72,7 @@ class Handled:
     already: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Bulk:
+class Bulk(Struct, frozen=True):
     """The same for every pending dead letter of a filter, oldest first, at most `limit`; `after` is where to go on.
 
     `dry_run` does nothing, and says of each what would come of it.

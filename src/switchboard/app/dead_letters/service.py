@@ -192,7 +192,7 @@ def _seen_payload(remains: Remains) -> JsonMapping:
 
 def _order_form(wanted: Bulk, filtered: DeadLetterFilter) -> JsonObject:
     """For the audit: what was ordered, and for which of the letters that the caller may see."""
-    given = {name: getattr(filtered, name) for name in DeadLetterFilter.__slots__}
+    given = {name: getattr(filtered, name) for name in DeadLetterFilter.__struct_fields__}
     return {
         "action": wanted.action,
         "filter": {name: value for name, value in given.items() if value is not None},

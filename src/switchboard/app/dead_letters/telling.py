@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Final
 
 import msgspec
 import structlog
+from msgspec.structs import asdict
 
 from switchboard.app.settings import WebhookSettings
 from switchboard.store import dead_letters

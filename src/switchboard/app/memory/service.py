@@ -5,8 +5,9 @@ HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.app.access import Principal
 from switchboard.app.cursors import uuid_cursor
@@ -16,8 +17,7 @@ from switchboard.store import audit, compaction, facts
 from switchboard.store.database import Database
 
 
-@dataclass(frozen=True, slots=True)
-class FactFilter:
+class FactFilter(Struct, frozen=True):
     """Of one butler, of one author; None: of all."""
 
     system_id: str | None = None

@@ -6,8 +6,10 @@ HTTP calls `AccountService` with the caller's `Principal`. Next: `store/accounts
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
 
 from switchboard.app.access import Access, Principal
 from switchboard.store import accounts as store
@@ -18,24 +20,21 @@ from switchboard.store.database import Database
 __all__ = ["AccountId", "AccountLease", "AccountService", "Holder", "LeaseQuery"]
 
 
-@dataclass(frozen=True, slots=True)
-class AccountId:
+class AccountId(Struct, frozen=True):
     """An account of a channel, by the platform's own id of it."""
 
     channel: str
     endpoint: str
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True):
     """The process that asks for an account; `restarted`: the last one with its `instance_id` is dead."""
 
     instance_id: str
     restarted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseQuery:
+class LeaseQuery(Struct, frozen=True):
     """What a lease is to tell: where butlers work on an answer, and the replies of so many seconds."""
 
     answering: bool = False

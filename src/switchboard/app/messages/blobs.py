@@ -13,6 +13,8 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.app.access import Access, Principal
 from switchboard.app.messages.connectors import own_reply
 from switchboard.app.settings import Settings
@@ -42,8 +44,7 @@ class Uploaded:
     contradicted: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """A blob to be read."""
 
     size_bytes: int

@@ -15,6 +15,7 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.cursors import uuid_cursor
@@ -55,8 +56,7 @@ class Speaker:
     sender: str
 
 
-@dataclass(frozen=True, slots=True)
-class ChatInput:
+class ChatInput(Struct, frozen=True):
     """What is said in a session. `model`: which of its models the butler asks."""
 
     session: str
@@ -98,8 +98,7 @@ class Outcome:
     replies: Sequence[WholeReply]
 
 
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
+class NoAnswer(Struct, frozen=True):
     """Nobody could answer. `code`: `LLM_ERROR` where a model is to blame, else the category of the dead letter."""
 
     state: str

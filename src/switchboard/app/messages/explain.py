@@ -14,6 +14,7 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.app.messages.planned import plans_of
 from switchboard.app.messages.views import MessageView, message_view
@@ -282,8 +283,7 @@ async def _explained(
     return tuple(steps)
 
 
-@dataclass(frozen=True, slots=True)
-class _Then:
+class _Then(Struct, frozen=True):
     """The version that decided, and the rules that fired."""
 
     version: int

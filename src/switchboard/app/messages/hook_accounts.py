@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.app.access import Principal
 from switchboard.app.ownership import read_ours
@@ -27,8 +28,7 @@ _FRESH_S: Final = 2.0
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
-class HookAccount:
+class HookAccount(Struct, frozen=True):
     """An account that takes webhooks, as its files were until `fresh_until` (monotonic s)."""
 
     configured: Configured

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
 import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.app.access import Principal
@@ -57,8 +57,7 @@ class HookBusy(Overloaded):
     status = 503
 
 
-@dataclass(frozen=True, slots=True)
-class HookResult:
+class HookResult(Struct, frozen=True):
     """What became of a webhook.
 
     `quarantined` ones could not be made into a message; operators can replay them. `kept` ones wait for the connector

@@ -11,10 +11,13 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final, Literal
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.app.access import Principal
 from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
@@ -78,8 +81,7 @@ class Waiting:
     asked: Sequence[Asked] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
+class StreamEvent(Struct, frozen=True):
     """What a reader is told. It can go on after an `id`; "": not here. `ping`: nothing has happened for a while."""
 
     kind: StreamEventKind
@@ -87,8 +89,7 @@ class StreamEvent:
     id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
+class _Told(Struct, frozen=True):
     """What a reader knows of one butler."""
 
     position: Position = _NOWHERE

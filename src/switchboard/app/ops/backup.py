@@ -14,10 +14,11 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
 
 from switchboard.app.database import existing_database
 from switchboard.app.settings import Settings
@@ -36,8 +37,7 @@ _ALL_FACTS: Final = "-c switchboard.facts=open"
 """See the policy of the table `fact`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tools:
+class _Tools(Struct, frozen=True):
     """A directory with pg_dump, pg_restore and psql of one version, and the environment they run in."""
 
     directory: Path

@@ -13,13 +13,13 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
 import asyncpg
+from msgspec import Struct
 
 from switchboard.app.channels import known_channels
 from switchboard.app.classification.spending import CapView, DayTotals, standing
@@ -86,8 +86,7 @@ _GONE: Final = timedelta(days=30)
 """A connector that has been silent for longer, and for which nothing waits, has been taken out of service."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """One thing that was looked at. `remedy` says what to do about an error (or may be done about a warning)."""
 
     name: str

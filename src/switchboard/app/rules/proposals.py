@@ -11,11 +11,13 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Final, TypeVar
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.app.runtime import Runtime
 from switchboard.core.routing.check import Problem, check_rule
@@ -39,8 +41,7 @@ _TOLD: Final = 20
 """Maximum problems in an answer; if there are more, these are fixed first."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProposedRule:
+class ProposedRule(Struct, frozen=True):
     """One rule to try: a new one of `team_id`, or with `rule_id` that rule with the parts of `fields` changed."""
 
     fields: JsonMapping
@@ -48,8 +49,7 @@ class ProposedRule:
     rule_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(Struct, frozen=True):
     """What makes the rules of some teams exactly those that somebody gave, if nothing was written since `version`."""
 
     version: int

@@ -14,6 +14,8 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.app.cursors import CursorText, Number, cursor_after, key_of
 from switchboard.app.reach import Reach
 from switchboard.app.rules.proposals import existing, no_rule, refuse_absent_team
@@ -37,8 +39,7 @@ RuleForm = JsonMapping
 """A rule as `rule_json` writes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RulePage:
+class RulePage(Struct, frozen=True):
     """Rules by id, oldest first, and the version in force."""
 
     version: int
@@ -61,8 +62,7 @@ class ChangeView:
     fields: Mapping[str, tuple[Any, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class RuleEvent:
+class RuleEvent(Struct, frozen=True):
     """One entry in the history of a rule."""
 
     version: int
@@ -86,8 +86,7 @@ class VersionView:
     changes: tuple[ChangeView, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DiffView:
+class DiffView(Struct, frozen=True):
     """What lies between two versions, one change per rule."""
 
     first: int

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import structlog
+from msgspec import Struct
 
 from switchboard.app.messages.explain import ExplainedStep, explained_trail
 from switchboard.app.reach import Reach
@@ -53,8 +54,7 @@ _MANY: Final = 2000
 """Changes that are applied in a thread: more of them would delay requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayQuestion:
+class ReplayQuestion(Struct, frozen=True):
     """What would this message do: an envelope as a connector would send it, or bare facts, and who is replied to."""
 
     envelope: JsonMapping | None = None
@@ -75,8 +75,7 @@ class DryRun:
     receivers: Receivers
 
 
-@dataclass(frozen=True, slots=True)
-class TestRun:
+class TestRun(Struct, frozen=True):
     """How a file of cases went."""
 
     version: int
@@ -85,16 +84,14 @@ class TestRun:
     results: tuple[JsonMapping, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplaySpan:
+class ReplaySpan(Struct, frozen=True):
     """Which stored messages: the newest `last`, those of the last `days`, or what is in both."""
 
     last: int | None = None
     days: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """Rules to try: a rule file, or single changes; with neither, the rules in force."""
 
     document: object = None
@@ -103,8 +100,7 @@ class Proposal:
     """Raises Forbidden when the caller may not try rules of these teams: what changes there names others' messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayProgress:
+class ReplayProgress(Struct, frozen=True):
     """How far a backtest is."""
 
     looked_at: int

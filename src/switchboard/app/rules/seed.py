@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.app.ownership import read_ours, require_ours
 from switchboard.app.settings import ENGINES
@@ -38,16 +39,14 @@ _PATHS: Final = ("cwd", "prompt_file", "workspace")
 """Options of members that are paths."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeedFile:
+class SeedFile(Struct, frozen=True):
     """A team file, and where it stands."""
 
     file: Path
     content: TeamFile
 
 
-@dataclass(frozen=True, slots=True)
-class Seed:
+class Seed(Struct, frozen=True):
     """Teams of files and settings, checked, every parent before its children; `origin` says where they stand."""
 
     sources: Sequence[SeedFile]

@@ -9,11 +9,13 @@ drafts and documents; out: `WrittenRules`, or Forbidden (on record), InvalidInpu
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.app.access import Access, Principal
 from switchboard.app.reach import reach_of
@@ -49,8 +51,7 @@ log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(Struct, frozen=True):
     """How an edit is to be done. `dry_run` writes nothing and says what would happen.
 
     `expected_version` is that of the whole rule set; None: whatever it is by now. Who makes rules exactly those of a
@@ -90,8 +91,7 @@ class WrittenRule:
     fresh: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class NewRule:
+class NewRule(Struct, frozen=True):
     """A rule to make: its parts as the API names them. With an id of the caller's, asking again makes no second one."""
 
     team_id: TeamId
@@ -99,8 +99,7 @@ class NewRule:
     rule_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(Struct, frozen=True):
     """What to change in a rule, and the version of it that the caller saw."""
 
     rule_id: UUID

@@ -11,11 +11,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import typer
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
@@ -31,8 +31,7 @@ from switchboard.ports.connector import Account, Identity, Manifest, Secret
 _SIGN_IN_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class KeptSecret:
+class KeptSecret(Struct, frozen=True):
     """A secret, and where it is kept: in the environment variable `env`, else in a file of its own."""
 
     value: str

@@ -6,11 +6,11 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import typer
+from msgspec import Struct
 
 from switchboard.app.settings import Settings
 from switchboard.cli.channels.adding import require_single, secrets_of, settings_of, signed_in, write_account
@@ -27,8 +27,7 @@ from switchboard.ports.connector import Account, Identity, Manifest
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectOptions:
+class ConnectOptions(Struct, frozen=True):
     """What was typed; with `asking`, what is missing is asked for. `name` None: called as its channel."""
 
     channel: str

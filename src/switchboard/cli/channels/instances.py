@@ -11,13 +11,13 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+
+class Instance(Struct, frozen=True):
     """An id that no other running process has; `restarted`: one had it before, and is dead."""
 
     instance_id: str

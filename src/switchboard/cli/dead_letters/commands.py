@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 import typer
+from msgspec import Struct
 
 from switchboard.cli.client import Client, ask, ask_about_team
 from switchboard.cli.dead_letters.views import dead_letter_table, print_dead_letter, print_outcome, print_rerouted
@@ -233,8 +233,7 @@ def _filters(words: Sequence[str]) -> list[str] | dict[str, str | list[str]]:
     return list(words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Many:
+class _Many(Struct, frozen=True):
     """One body for many dead letters, and what it is called."""
 
     body: JsonMapping

@@ -23,6 +23,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from msgspec import Struct
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -84,8 +85,7 @@ class Show:
         return Group(table("channel", "from", "state", "text", rows=rows), Text(), *told) if rows else Group(*told)
 
 
-@dataclass(frozen=True, slots=True)
-class DemoOutcome:
+class DemoOutcome(Struct, frozen=True):
     """What is there in the end; `certain`: it is known beforehand how many messages nobody takes."""
 
     took: Json
@@ -353,8 +353,7 @@ def _logged(home: Path) -> str:
     return "\n".join(("The last lines of its log (--keep leaves all of it):", *lines[-8:])) if lines else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Alive:
+class _Alive(Struct, frozen=True):
     """The processes without which there is no point in waiting."""
 
     home: Path

@@ -10,10 +10,11 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.app.settings import ModelSettings, Settings
 from switchboard.cli.demo.library import LIBRARY, Pages, planner
@@ -45,8 +46,7 @@ _APPROVED: Final = ("write_file", "execute_command")
 """The tools that the butler with a model asks for before it calls them."""
 
 
-@dataclass(frozen=True, slots=True)
-class DemoModel:
+class DemoModel(Struct, frozen=True):
     """`said` in one line; `script` of a model that is to be started; None: it is the user's own, or there is none."""
 
     said: str

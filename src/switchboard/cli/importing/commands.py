@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,8 @@ from typing import Annotated, Final, TypeVar
 from zlib import crc32
 
 import typer
+from msgspec import Struct
+from msgspec.structs import asdict
 from rich.console import RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -47,8 +49,7 @@ _BUSY: Final = frozenset({Overloaded.code, SenderOverRate.code, Unavailable.code
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class EntryRefusal:
+class EntryRefusal(Struct, frozen=True):
     """An entry that was not taken, and why."""
 
     file: str
@@ -239,8 +240,7 @@ def _is_json(item: SourceItem, tally: ImportTally) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Mails:
+class _Mails(Struct, frozen=True):
     """What takes mails, and counts them; `reader` is for those that are too large for one request."""
 
     client: Client

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from stat import S_ISREG
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from switchboard.core.imports import MAX_ENTRY, read_jsonl, read_mbox
 from switchboard.domain.errors import InvalidInput, NotFound
@@ -37,8 +38,7 @@ SourceKind = Literal["mbox", "eml", "jsonl"]
 """What a file holds: many mails, one mail, or envelopes line by line."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file to be read; `size` in bytes."""
 
     file: Path
@@ -46,8 +46,7 @@ class SourceFile:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class SourceItem:
+class SourceItem(Struct, frozen=True):
     """One mail or envelope as it stands in a file; `place` says where: `offset 4711`, `line 3`."""
 
     file: Path

@@ -11,7 +11,6 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,8 @@ from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import typer
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
@@ -46,8 +47,7 @@ _WAYS: Final = (
 _OR_NONE: Final = "; --model none sets up a butler without a model"
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Struct, frozen=True):
     """What was typed."""
 
     directory: Path

@@ -11,11 +11,11 @@ import re
 import shutil
 import ssl
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import httpx2
+from msgspec import Struct
 
 from switchboard.core.lenient import items, json_value, mapping, string
 from switchboard.domain.errors import NotFound
@@ -27,8 +27,7 @@ _MOST: Final = 20
 _NOT_FOR_CHAT: Final = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A model that can be used. `name` is the one for the settings, `source` says where it was found."""
 
     name: str
@@ -40,16 +39,14 @@ class Offer:
     profile: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
+class Discovery(Struct, frozen=True):
     """The offers, the best first, and the command lines that are there as well."""
 
     offers: tuple[Offer, ...]
     programs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Provider:
+class _Provider(Struct, frozen=True):
     name: str
     variables: tuple[str, ...]
     kind: ApiKind

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.cli.init.discovery import Offer
 from switchboard.domain.json_values import JsonObject
@@ -19,8 +20,7 @@ TEAM: Final = PurePosixPath("teams/root.json")
 _PROMPT: Final = TEAM.with_name("prompt.md")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """What was asked for. `offer` None: no model for now.
 
     `schemas` and `thinks` as `models test` finds them, None where that is not known. `workspace` is the directory of

@@ -12,12 +12,12 @@ import os
 import readline
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Final
 
 import typer
+from msgspec import Struct, field
 
 from switchboard.app.whereabouts import find_whereabouts
 from switchboard.cli.client import ServerPlace, find_server
@@ -73,8 +73,7 @@ def _speaker(place: ServerPlace, endpoint: str) -> Json | None:
     return {"channel": "cli", "endpoint": endpoint or local_endpoint(), "sender": local_user()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sent:
+class _Sent(Struct, frozen=True, eq=False):
     """A line without its answer, which is waited for `until` then (monotonic seconds)."""
 
     exchange: Exchange
@@ -82,8 +81,7 @@ class _Sent:
     until: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Talk:
+class _Talk(Struct, frozen=True, kw_only=True):
     """A session with a server; `wait`: seconds for each answer. `asked`: lines whose turns wait for people."""
 
     place: ServerPlace

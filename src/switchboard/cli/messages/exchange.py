@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
+from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
@@ -52,8 +52,7 @@ _CLOSED: Final[Mapping[int, type[SwitchboardError]]] = {1008: Unauthenticated, 1
 """Close codes that another connection would end with, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatLine:
+class ChatLine(Struct, frozen=True):
     """What is said, in which session. Whatever has the same `key` is the same message."""
 
     session: str

@@ -12,10 +12,10 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import typer
+from msgspec import Struct
 
 from switchboard.cli.messages.talk import MessageProgress
 from switchboard.cli.output import INTERRUPTED, errors
@@ -30,8 +30,7 @@ _LINE: Final = 4096
 """The most bytes that a terminal gives as one line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keyboard:
+class Keyboard(Struct, frozen=True):
     """The terminal of one session; `later` gets the lines that are messages."""
 
     session: str

@@ -12,11 +12,11 @@ import json
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
+from msgspec import Struct
 from rich.text import Text
 
 from switchboard.cli.client import Client, part
@@ -36,8 +36,7 @@ Take = Callable[[str, Json], None]
 """Is given the kind and the data of an event; see docs/api.md."""
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """What is to be sent, and as which sender. `event_id` names the event: the same one twice is one message."""
 
     text: str
@@ -48,8 +47,7 @@ class Draft:
     event_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class MessageProgress:
+class MessageProgress(Struct, frozen=True):
     """What became of a message: its replies so far, its state, and whether anything more can come."""
 
     request_id: str

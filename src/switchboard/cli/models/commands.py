@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 import typer
+from msgspec.structs import asdict
 
 from switchboard.cli import names
 from switchboard.cli.client import ask, ask_about_team, server_url

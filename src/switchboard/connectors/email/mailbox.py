@@ -14,13 +14,13 @@ import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
 from imap_tools import BaseMailBox, MailBox, MailBoxStartTls, MailBoxUnencrypted
 from imap_tools.errors import ImapToolsError, MailboxLoginError
 from imap_tools.imap_utf7 import utf7_encode
+from msgspec import Struct
 
 from switchboard.connectors.email.settings import Server
 from switchboard.ports.connector import SignInRefused
@@ -33,8 +33,7 @@ _UID_SIZE: Final = (re.compile(rb"UID (\d+)"), re.compile(rb"RFC822\.SIZE (\d+)"
 _FOR_NOW = re.compile(r"\[(UNAVAILABLE|LIMIT|INUSE|SERVERBUG)\]|temporar|try again|too many", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class SignIn:
+class SignIn(Struct, frozen=True):
     """A user, and a password or an access token."""
 
     user: str
@@ -47,16 +46,14 @@ class SignIn:
         return "sign in again, for a new access token" if self.token else "check the user and the password"
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """The state of a folder when it was opened."""
 
     validity: int
     next_uid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """The bytes of a mail, and when it arrived, as our own server says."""
 
     raw: bytes

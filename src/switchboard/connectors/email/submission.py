@@ -12,8 +12,9 @@ import ssl
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.connectors.email.mailbox import SignIn
 from switchboard.connectors.email.settings import Server
@@ -26,8 +27,7 @@ _NAME: Final = "[127.0.0.1]"  # as Thunderbird does; the name of this machine is
 _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingMail:
+class OutgoingMail(Struct, frozen=True):
     """A mail with CRLF, for one recipient, and until when (`time.monotonic`) it is tried to write it, and waited."""
 
     sender: str

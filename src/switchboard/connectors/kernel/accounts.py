@@ -16,10 +16,10 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
@@ -61,8 +61,7 @@ class _File(BaseModel):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Struct, frozen=True):
     """An account that can be opened. `endpoint` is the platform's id that it must have; None: it may have any."""
 
     manifest: Manifest
@@ -71,8 +70,7 @@ class Configured:
     endpoint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Declared:
+class Declared(Struct, frozen=True):
     """What the file of an account says without its secrets and settings being looked at.
 
     `endpoint` is channel and endpoint, as in `telegram/bot:123456`; `secret_files` are the files of its secrets.

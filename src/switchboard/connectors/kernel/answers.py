@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
 
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -45,23 +45,20 @@ class Overtaken(SwitchboardError):
     status = 409
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(Struct, frozen=True):
     """The message is stored; `duplicate`: it was before."""
 
     duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Declined:
+class Declined(Struct, frozen=True):
     """The message will never be taken as it is."""
 
     code: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotNow:
+class NotNow(Struct, frozen=True):
     """This message was not taken; `counts`: others may be while it never is, as the server has a fault."""
 
     reason: str
@@ -69,16 +66,14 @@ class NotNow:
     counts: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FilesWanted:
+class FilesWanted(Struct, frozen=True):
     """Whether the files of a message are to be fetched: `reason` says why not. One may have `most_bytes`."""
 
     most_bytes: int
     reason: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class UploadedFile:
+class UploadedFile(Struct, frozen=True):
     """A file that the server has: the name of its blob, and what it is."""
 
     blob: str
@@ -89,8 +84,7 @@ class UploadedFile:
 IntakeAnswer = Taken | Declined | NotNow
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(Struct, frozen=True):
     """This process serves the account; `cursor` is where the one before it had come to.
 
     `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
@@ -108,8 +102,7 @@ class Lease:
     since: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantinedEvent:
+class QuarantinedEvent(Struct, frozen=True):
     """An event in quarantine, as the platform gave it."""
 
     quarantine_id: str
@@ -117,8 +110,7 @@ class QuarantinedEvent:
     raw: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyToSend:
+class ReplyToSend(Struct, frozen=True):
     """A reply to send; `parts` are those that an earlier attempt recorded, by their index.
 
     `unreachable`: nothing can be sent there, as is known since the message came that it answers.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import httpx2
 import msgspec
+from msgspec import Struct
 
 from switchboard import __version__
 from switchboard.connectors.kernel.answers import (
@@ -52,8 +52,7 @@ ReportedState = Literal["starting", "healthy", "degraded", "failed", "standby", 
 ReportedPartState = Literal["intent", "sent", "refused", "later"]
 
 
-@dataclass(frozen=True, slots=True)
-class AccountPlace:
+class AccountPlace(Struct, frozen=True):
     """Which account at which server."""
 
     channel: str

@@ -11,9 +11,10 @@ import re
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.ports.connector import TextUnit
 
@@ -36,8 +37,7 @@ _VOWELS: Final = range(0x1160, 0x1200)
 """Vowels and finals of Hangul, which join the consonant before them."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextPiece:
+class TextPiece(Struct, frozen=True):
     """A slice of a text; `opening` and `closing` are the lines of a fence that was cut before and behind it."""
 
     body: str
@@ -52,8 +52,7 @@ class TextPiece:
         return self.opening + body + self.closing
 
 
-@dataclass(frozen=True, slots=True)
-class _Fence:
+class _Fence(Struct, frozen=True):
     """From the start of its first line to the end of its last; `inner` is what may be cut, at its lines."""
 
     start: int
@@ -99,8 +98,7 @@ def is_grapheme_end(text: str, at: int) -> bool:
     return not (ord(after) in _FLAGS and _flags_before(text, at) % 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(Struct, frozen=True):
     limit: int
     unit: TextUnit
     ends: Sequence[int]

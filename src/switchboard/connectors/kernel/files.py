@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.connectors.kernel.answers import Declined, FilesWanted, Unreachable, UploadedFile
@@ -48,8 +49,7 @@ class _Failed(Exception):
     """It was not had this time."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileLimits:
+class FileLimits(Struct, frozen=True):
     """What is fetched: maximum bytes of a file, and patterns of media types such as `image/*`; empty: all types."""
 
     most_bytes: int

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct, structs
 from msgspec.structs import replace as with_fields
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
@@ -53,8 +54,7 @@ class Handling(BaseModel):
     """Media types that are fetched, such as `image/*`; empty: all."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """The event is no message for us."""
 
     why: SkipReason
@@ -69,7 +69,7 @@ def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | Le
     if event.envelope.event.kind == "edit" and handling.on_edit != "note":
         if handling.on_edit == "ignore":
             return LeftOut("edit")
-        event = replace(event, envelope=_as_message(event.envelope))
+        event = structs.replace(event, envelope=_as_message(event.envelope))
     return _in_tier(event.envelope, _tier(event, handling, now))
 
 
@@ -94,7 +94,9 @@ def at_home(event: Inbound, moved: Mapping[str, str]) -> Inbound:
     home = moved.get(envelope.event.external_thread_id or "")
     if home is None:
         return event
-    return replace(event, envelope=with_fields(envelope, event=with_fields(envelope.event, external_thread_id=home)))
+    return structs.replace(
+        event, envelope=with_fields(envelope, event=with_fields(envelope.event, external_thread_id=home))
+    )
 
 
 def merged(events: Sequence[Inbound]) -> Inbound:
@@ -111,7 +113,7 @@ def merged(events: Sequence[Inbound]) -> Inbound:
     )
     also = tuple(other.envelope.event.external_event_id for other in others)
     control = with_fields(envelope.control, addressed=any(event.envelope.control.addressed for event in events))
-    return replace(
+    return structs.replace(
         first,
         envelope=with_fields(envelope, payload=payload, control=control, event=with_fields(envelope.event, also=also)),
         files=tuple(_renumbered(events)),

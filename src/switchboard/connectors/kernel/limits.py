@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
+from msgspec import Struct
+
 from switchboard.core.policy.retry import backoff
 from switchboard.ports.connector import Capabilities
 
@@ -72,8 +74,7 @@ class _Replies:
     waited: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """A reply of an earlier process: where it was to go, when it was made and sent, and whether it has failed once."""
 
     reply: str

@@ -6,8 +6,10 @@ The plan of a reply is the same each time it is made: parts are recorded by thei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.connectors.kernel.chunking import length, split
 from switchboard.connectors.kernel.rendering import Rendered, render
@@ -21,8 +23,7 @@ _SMALL: Final = 100
 """Texts of platforms with such a limit are not shortened for a note, and so cannot have one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyDestination:
+class ReplyDestination(Struct, frozen=True):
     """Where a reply goes, as the answer to what, and what people call the platform."""
 
     address: JsonObject

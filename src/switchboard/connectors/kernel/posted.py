@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.patience import Patience
 
 
-@dataclass(frozen=True, slots=True)
-class PostedQueue:
+class PostedQueue(Struct, frozen=True):
     """As `PostedEvents` of the ports."""
 
     api: Api

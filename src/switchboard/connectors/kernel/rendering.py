@@ -14,6 +14,7 @@ from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from msgspec import Struct
 
 from switchboard.connectors.kernel.chunking import length
 from switchboard.domain.json_values import JsonObject
@@ -32,8 +33,7 @@ _BULLET: Final = "• "
 _RULE: Final = "———"
 
 
-@dataclass(frozen=True, slots=True)
-class TextSpan:
+class TextSpan(Struct, frozen=True):
     """A part of a text, in code points, and what it is; `argument`: the URL of a link, the language of a block."""
 
     start: int
@@ -42,16 +42,14 @@ class TextSpan:
     argument: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Rich:
+class Rich(Struct, frozen=True):
     """Words, and what some of them are."""
 
     text: str
     spans: tuple[TextSpan, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(Struct, frozen=True):
     """What is sent: `text` is plain, `markup` belongs to it in the platform's way."""
 
     text: str

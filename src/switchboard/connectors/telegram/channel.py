@@ -15,9 +15,10 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.connectors.telegram.api import BotApiClient, BotApiError, NotAnswered, NotWritten
 from switchboard.connectors.telegram.sending import (
@@ -85,8 +86,7 @@ async def open_session(account: Account) -> TelegramSession:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Cursor:
+class _Cursor(Struct, frozen=True):
     """`offset`: the first update that is not confirmed; `since`: what was sent before it is history.
 
     `posted`: the last event at the server that is settled, if it came from there.

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.connectors.telegram.content import SERVICE, files_of, service_of, text_of
 from switchboard.core.channels.telegram import update_key
@@ -51,8 +52,7 @@ _CHAT_TYPES: Final[dict[str, ChatType]] = {
 _MAX_NAME: Final = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Me:
+class Me(Struct, frozen=True):
     """Our bot; `username` without its @."""
 
     id: int
@@ -249,8 +249,8 @@ def _is_before(envelope: Envelope, since: int) -> bool:
 
 
 def _as_history(event: Inbound) -> Inbound:
-    control = msgspec.structs.replace(event.envelope.control, ingestion_tier="history")
-    return replace(event, envelope=msgspec.structs.replace(event.envelope, control=control))
+    control = replace(event.envelope.control, ingestion_tier="history")
+    return replace(event, envelope=replace(event.envelope, control=control))
 
 
 def _unreadable(update: object, reason: str) -> Unreadable:

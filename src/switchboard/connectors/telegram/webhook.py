@@ -6,9 +6,10 @@ Nothing here forgets an update: `drop_pending_updates` is never used. Next: `pos
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from switchboard.connectors.telegram.api import BotApiClient, BotApiError
 from switchboard.connectors.telegram.posted import secret_word
@@ -20,8 +21,7 @@ _AT_ONCE: Final = 10
 """Updates that Telegram posts at the same time, each of another chat."""
 
 
-@dataclass(frozen=True, slots=True)
-class BotWebhook:
+class BotWebhook(Struct, frozen=True):
     """Of the bot of an account."""
 
     api: BotApiClient

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import msgspec
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from switchboard.ports.raw import at
@@ -52,8 +52,7 @@ class MessageMap(BaseModel):
     """What a template must give for the event to be answered; others are kept as history."""
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateContext:
+class TemplateContext(Struct, frozen=True):
     """What templates can see of a webhook."""
 
     body: object

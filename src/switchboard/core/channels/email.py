@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from types import MappingProxyType
 from typing import Final, get_args
+
+from msgspec.structs import replace
 
 from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.head import decoded

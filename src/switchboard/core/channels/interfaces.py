@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from itertools import chain
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.core.channels import (
     discord,

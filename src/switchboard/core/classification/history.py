@@ -8,9 +8,11 @@ utterances, in order. Next: `prompt.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.outside import outside_json
 from switchboard.core.tokens import estimate_tokens
@@ -18,8 +20,7 @@ from switchboard.domain.classification import Utterance
 from switchboard.ports.channel import Strategy
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryLimits:
+class HistoryLimits(Struct, frozen=True):
     """The limits; None where there is no limit. A query can use the first two directly."""
 
     strategy: Strategy

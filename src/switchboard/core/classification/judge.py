@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from switchboard.core.classification.prompt import ROUTE_TOOL
 from switchboard.core.lenient import block_text, mapping, string, told
 from switchboard.core.replies import arguments_of, is_call_of
@@ -42,7 +44,7 @@ def unfit(reply: Reply, candidates: Sequence[Candidate]) -> str | None:
 def accepted(reply: Reply) -> Reply:
     """The reply as if every pending call had been accepted."""
     calls = [
-        replace(call, ok=True, result={"status": "accepted"}) if call.ok is None and is_ours(call) else call
+        structs.replace(call, ok=True, result={"status": "accepted"}) if call.ok is None and is_ours(call) else call
         for call in reply.calls
     ]
     return replace(reply, calls=tuple(calls))
@@ -117,7 +119,7 @@ def _judged(call: ToolCall, candidates: Sequence[Candidate]) -> tuple[RoutedPart
         return None, FailedCall("", "no_butler", "a call names no butler", segment)
     found = resolve(named, candidates)
     if isinstance(found, FailedCall):
-        return None, replace(found, segment=segment)
+        return None, structs.replace(found, segment=segment)
     return RoutedPart(found, segment, string(arguments.get("reason"))[:500]), _failure(call, found)
 
 

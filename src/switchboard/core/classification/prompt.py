@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from msgspec import Struct
+
 from switchboard.core.classification.history import newest_within, utterance_record
 from switchboard.core.outside import outside_json
 from switchboard.core.tokens import estimate_tokens
@@ -70,8 +72,7 @@ none does.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class AskedMessage:
+class AskedMessage(Struct, frozen=True):
     """What the model is told about the message; None: unknown, and left out."""
 
     text: str

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.domain.classification import Classification, FailedCall, RoutedPart, RoutingResult
 from switchboard.domain.json_values import JsonObject
@@ -44,8 +46,7 @@ def _own_words(part: RoutedPart, spread: _Spread) -> RoutedPart:
     return part if part.segment is None else replace(part, segment=spread.find(part.segment))
 
 
-@dataclass(frozen=True, slots=True)
-class _Spread:
+class _Spread(Struct, frozen=True):
     """A text in lower case and with single blanks, and for each of its characters the position in the original."""
 
     text: str

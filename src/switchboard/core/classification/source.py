@@ -7,12 +7,12 @@ would have submitted, and what only a request context has. Next: `history.py` an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.envelope.strict import strict_envelope
 from switchboard.core.lenient import string
@@ -26,8 +26,7 @@ from switchboard.ports.channel import CHAT_TYPES
 ToolIdentity = Literal["user", "bot", "unknown"]
 
 
-@dataclass(frozen=True, slots=True)
-class SourceArguments:
+class SourceArguments(Struct, frozen=True):
     """The seven arguments of the seed data, None if missing. `source_identity` defaults to the tool's name."""
 
     source_identity: str
@@ -41,7 +40,7 @@ class SourceArguments:
 
     def known(self) -> dict[str, str]:
         """The known values, by name."""
-        every = {name: getattr(self, name) for name in self.__slots__}
+        every = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in every.items() if value is not None}
 
 
@@ -71,8 +70,7 @@ def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = Non
     )
 
 
-@dataclass(frozen=True, slots=True)
-class IntakeContext:
+class IntakeContext(Struct, frozen=True):
     """When and as what a message is taken in, and by which program, which stands for an endpoint that is not told."""
 
     request_id: UUID

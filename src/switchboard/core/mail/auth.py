@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 MailAuth = Literal["pass", "fail", "none"]
 
@@ -28,8 +29,7 @@ _FAILED: Final = frozenset({"fail", "softfail", "hardfail"})
 _DOMAIN_OF: Final = {"dmarc": ("header.from",), "dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom",)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(Struct, frozen=True):
     """`dkim=pass header.d=example.com` as (dkim, pass, example.com)."""
 
     method: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 PROPERTIES: Final = frozenset(
     {
@@ -42,8 +43,7 @@ class TooMuch(Exception):
     """The rules of this document take more comparisons than any honest one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Declarations: values by property, and apart those that are `!important`."""
 
     plain: Mapping[str, str]
@@ -53,8 +53,7 @@ class Block:
 NOTHING: Final = Block({}, {})
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     """`subject` is true of the element itself, `around` of elements around it, in any order."""
 
     subject: frozenset[str]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.message import Message
 from email.utils import parsedate_to_datetime
@@ -18,6 +17,7 @@ from hashlib import sha256
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.envelope.fast import fast_envelope
 from switchboard.core.mail.head import decoded, field, or_none, read_head
@@ -55,8 +55,7 @@ _ANGLED = re.compile(r"<\s*([^<>\s]+)\s*>")
 _COMMENT = re.compile(r"\(([^()]*)\)")
 
 
-@dataclass(frozen=True, slots=True)
-class Mail:
+class Mail(Struct, frozen=True):
     """`envelope.payload.raw` holds selected headers; `raw` holds the mail byte for byte (`message/rfc822`)."""
 
     envelope: Envelope

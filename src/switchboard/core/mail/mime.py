@@ -12,10 +12,11 @@ import base64
 import quopri
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from email.message import Message
 from itertools import takewhile
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.mail.head import as_text, decoded, field, head_and_body, or_none
 
@@ -26,8 +27,7 @@ MAX_PARTS: Final = 200
 _MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class MailPart:
+class MailPart(Struct, frozen=True):
     """A mail or a part of one: its headers, its bytes as transferred, and its parts."""
 
     head: Message

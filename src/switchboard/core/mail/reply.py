@@ -11,7 +11,6 @@ import re
 from base64 import encodebytes
 from binascii import b2a_qp
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from email.header import Header
 from email.utils import format_datetime
@@ -19,6 +18,8 @@ from hashlib import sha256
 from typing import Final
 from unicodedata import category
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from switchboard.core.mail.head import decoded
 from switchboard.core.mail.headers import address, domain_of, mailboxes
@@ -43,8 +44,7 @@ _COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
 _UNSEEN: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """A file that goes with a reply, whole."""
 
     filename: str
@@ -52,8 +52,7 @@ class File:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MailReply:
+class MailReply(Struct, frozen=True, kw_only=True):
     """What is to be sent. `to` is a `reply_address`; `html` says the same as `text`; `key` names the part."""
 
     to: JsonObject

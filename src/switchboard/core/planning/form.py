@@ -7,8 +7,9 @@ numbers. Servers check no order, no cycles and no duplicates; `check.py` does. N
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
 from switchboard.core.planning.places import choices, place_of

@@ -9,7 +9,8 @@ only what we made ourselves.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.planning import PipelineStep
@@ -20,8 +21,7 @@ def is_read_only(tool: FrozenTool) -> bool:
     return tool.effect == "idempotent" and not tool.ordered
 
 
-@dataclass(frozen=True, slots=True)
-class Guard:
+class Guard(Struct, frozen=True):
     """`readers`: names of tools that only read. `own`: tools whose results hold nothing from outside. `asked`: tools of
     which people approve each call, whatever was read. `told`: whether the plan itself may be what others ordered.
     """

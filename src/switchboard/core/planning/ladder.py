@@ -8,8 +8,10 @@ or what is decided. In: `Reply`s of the model layer, never their reasoning; out:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.model_json import FoundObject, NoObject, read_object
 from switchboard.core.planning.form import REVIEW, ROUTE_DECISION
@@ -25,8 +27,7 @@ _MOST_FAULTS: Final = 10
 PlanSource = Literal["exact", "stripped", "repaired", "template"]
 
 
-@dataclass(frozen=True, slots=True)
-class SettledDecision:
+class SettledDecision(Struct, frozen=True):
     """What is decided. `tries`: how often the router was asked; `unsure`: it said so, and that is passed on."""
 
     decision: RouteDecision | Pipeline
@@ -37,8 +38,7 @@ class SettledDecision:
     """What was wrong with the last answer that was not taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Ask once more, and say what was wrong."""
 
     faults: tuple[str, ...]
@@ -50,8 +50,7 @@ class Retry:
         return f"Your answer cannot be used:\n{told}\nAnswer again, with one JSON object and nothing else."
 
 
-@dataclass(frozen=True, slots=True)
-class Templates:
+class Templates(Struct, frozen=True):
     """`matching`: the template that fits the message, if there is one; `plain`: the one that always fits."""
 
     plain: Pipeline

@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
+
+from msgspec import Struct, field, structs
 
 from switchboard.domain.planning import SPECIALIST_CHARS, SPECIALISTS, TOOL_CHARS, PipelineAction, PipelineStep
 
@@ -16,8 +18,7 @@ def _reserved() -> Mapping[PipelineAction, int]:
     return {"specialist": 1_500, "specialist_with_tools": 4_000, "router_review": 800}
 
 
-@dataclass(frozen=True, slots=True)
-class PlanLimits:
+class PlanLimits(Struct, frozen=True):
     """The most that one plan may use.
 
     `steps` over all rounds, `at_once` side by side. `tool_chars` and `specialist_chars`: the `max_chars` of steps that
@@ -48,7 +49,7 @@ class PlanLimits:
     def thinking(self) -> PlanLimits:
         """The same for a router that thinks: its reviews need room for it as well."""
         review = max(self.reserve.get("router_review", 0), self.thinking_tokens)
-        return replace(self, reserve={**self.reserve, "router_review": review})
+        return structs.replace(self, reserve={**self.reserve, "router_review": review})
 
     def sized(self, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
         """The steps with their `max_chars`."""
@@ -56,8 +57,7 @@ class PlanLimits:
         return tuple(replace(step, max_chars=most.get(step.action, self.tool_chars)) for step in steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """The time of a plan. Waiting for people does not count: it moves the deadline."""
 
     deadline: datetime
@@ -66,11 +66,11 @@ class Clock:
 
     def wait(self, now: datetime) -> Clock:
         """From now on nothing runs, and people are waited for."""
-        return self if self.waiting_since is not None else replace(self, waiting_since=now)
+        return self if self.waiting_since is not None else structs.replace(self, waiting_since=now)
 
     def go_on(self, now: datetime) -> Clock:
         """Something runs again."""
-        return replace(self, waited=self.waited + self._waiting(now), waiting_since=None)
+        return structs.replace(self, waited=self.waited + self._waiting(now), waiting_since=None)
 
     def left(self, now: datetime) -> timedelta:
         """How long the plan may still work; never negative."""

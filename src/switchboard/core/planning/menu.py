@@ -7,8 +7,10 @@ plans to it. Next: `form.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from switchboard.core.planning.guard import Guard, guard_of, is_read_only
 from switchboard.core.turns.frozen import FrozenTool
@@ -16,8 +18,7 @@ from switchboard.core.turns.frozen import FrozenTool
 SPECIALIST_TASKS: Final = ("synthesize", "analyze", "write")
 
 
-@dataclass(frozen=True, slots=True)
-class Menu:
+class Menu(Struct, frozen=True):
     """`urls` and `paths` are those of the message, `more_urls` and `more_paths` of earlier turns and the settings.
 
     `subagents`: butlers and teams that may answer instead, and what is said of them. `own`: names of tools whose

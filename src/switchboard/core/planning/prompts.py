@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
+
+from msgspec import Struct, structs
 
 from switchboard.core.cut import cut
 from switchboard.core.planning.form import MOST_STEPS, offered, review_tool, route_tool, shorter_menus, usable
@@ -73,8 +75,7 @@ Below is the answer to a message, as it will be sent. Write one or two sentences
 words. Add nothing that is not in it. {_DATA}"""
 
 
-@dataclass(frozen=True, slots=True)
-class FittedRequest:
+class FittedRequest(Struct, frozen=True):
     """A request that fits. `cut_to`: how many characters of input were left, if there was not room for all.
 
     `left_out`: tools that the model was not told of, for the same reason.
@@ -103,14 +104,14 @@ def asked_again(make: Make, answer: str, told: str, tokens: int, window: int) ->
     """A request with the `answer` to it that cannot be used, and why not. Of both as much as is of use."""
     more = (ChatMessage("assistant", cut(answer, _MOST_REPEATED)), ChatMessage("user", cut(told, _MOST_FAULTS)))
     asked = make(tokens, window - _JOINT - sum(estimate_tokens(message.text) for message in more))
-    return replace(asked, request=replace(asked.request, messages=(*asked.request.messages, *more)))
+    return structs.replace(asked, request=replace(asked.request, messages=(*asked.request.messages, *more)))
 
 
 def with_room(make: Make, tokens: int, window: int) -> FittedRequest:
     """A request to the router with room for an answer of `tokens`; if there is less, for what there is."""
     asked = make(tokens, window)
     left = max(window - asked_tokens(asked.request), LEAST_TOKENS)
-    return replace(asked, request=replace(asked.request, max_tokens=min(tokens, left)))
+    return structs.replace(asked, request=replace(asked.request, max_tokens=min(tokens, left)))
 
 
 def without_schema(request: Request) -> Request:
@@ -194,8 +195,7 @@ def _request(system: str, said: str, tokens: int, form: OfferedTool | None = Non
     return Request((ChatMessage("user", said),), system, tools, force, max_tokens=tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(Struct, frozen=True):
     """At most `most` characters of input that has `whole` of them, in a context of `window` tokens."""
 
     most: int
@@ -213,7 +213,7 @@ def _with_menu(menu: Menu, make: Callable[[Menu, int], Request], room: _Room) ->
     good = ((asked, shorter) for asked, shorter in tries if _is_good(asked, room))
     asked, shorter = next(good, None) or (_fitting(partial(make, menus[-1]), room), menus[-1])
     told = {tool.name for tool, _ in offered(shorter)}
-    return replace(asked, left_out=tuple(tool.name for tool, _ in usable(menu) if tool.name not in told))
+    return structs.replace(asked, left_out=tuple(tool.name for tool, _ in usable(menu) if tool.name not in told))
 
 
 def _is_good(asked: FittedRequest, room: _Room) -> bool:

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
+from msgspec import Struct, structs
+
 from switchboard.core.lenient import mapping, string
 from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION
@@ -38,8 +40,7 @@ _STEP_KEYS: Final = frozenset({"id", "action", "target", "args", "needs", "max_c
 _WRAPPERS: Final = frozenset({"thought", "calls"})
 
 
-@dataclass(frozen=True, slots=True)
-class Faulty:
+class Faulty(Struct, frozen=True):
     """A form with which nothing can be done, and why: sentences for the model that filled it in."""
 
     faults: tuple[str, ...]
@@ -80,7 +81,7 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
         faults.found += _of_form(steps, menu, limits)
     elif action in {"tool", "specialist"}:
         single = _noted(_single(decision), menu)
-        decision = replace(decision, args=single.args)
+        decision = structs.replace(decision, args=single.args)
         faults.found += step_faults(single, menu)
     elif action is not None:
         faults.found += _other_faults(decision, menu)

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from switchboard.core.lenient import mapping
 from switchboard.core.planning.ladder import PlanSource
@@ -19,8 +20,7 @@ from switchboard.domain.planning import Pipeline, RouteAction
 FORMAT: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedPlan:
+class RoutedPlan(Struct, frozen=True):
     """`pipeline` of what is carried out as steps, a single tool or specialist included. `notes` for the operator."""
 
     action: RouteAction

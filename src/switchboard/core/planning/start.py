@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.ladder import PlanSource
@@ -32,8 +33,7 @@ _MOST_EARLIER: Final = 600
 ROLES: Final = ("main", "router", "specialist")
 
 
-@dataclass(frozen=True, slots=True)
-class Roles:
+class Roles(Struct, frozen=True):
     """The models by what they do; one may play all."""
 
     main: str
@@ -56,8 +56,7 @@ def cast(named: Mapping[str, str], first: str) -> Roles:
     return Roles(named.get("main") or router, router, specialist)
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """One JSON value. `text` is what the person has said; `urls` and `paths` are those in it. `windows`: the context of
     each model, in tokens. Until the `deadline` the plan may work; waiting for people does not count.
     """

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.cut import cut
 from switchboard.core.planning.check import steps_faults
@@ -40,8 +42,7 @@ _EDIT: Final = "Make the change that the message asks for, in the files of the w
 _SUMMARY: Final = "Say what was changed, and whether it was built and tested, from the results."
 
 
-@dataclass(frozen=True, slots=True)
-class Builds:
+class Builds(Struct, frozen=True):
     """How the code in the workspace is built and tested: calls of a tool with constant arguments, from the settings."""
 
     tool: str

@@ -17,16 +17,17 @@ still running when the breaker opened neither closes nor re-opens it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Literal, NewType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 State = Literal["closed", "open", "half_open"]
 Ticket = NewType("Ticket", int)
 """Issued when a call is admitted, and presented with its outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerPolicy:
+class BreakerPolicy(Struct, frozen=True):
     """`threshold` failures in a row open it; seconds. `probe_timeout`: when an unanswered probe counts as lost."""
 
     threshold: int = 3
@@ -35,8 +36,7 @@ class BreakerPolicy:
     probe_timeout: float = 120.0
 
 
-@dataclass(frozen=True, slots=True)
-class Breaker:
+class Breaker(Struct, frozen=True):
     """`failures` in a row; `openings` in a row without a success; `until`: when it admits a call, if not closed."""
 
     state: State = "closed"

@@ -10,10 +10,12 @@ estimates.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final, Literal
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Scope = Literal["message", "day", "sender"]
 """What a cap is for: a task, a day of everybody, or the turns of one sender in a day."""
@@ -26,8 +28,7 @@ _SCOPES: Final[Mapping[Scope, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SenderCaps:
+class SenderCaps(Struct, frozen=True):
     """Sessions of one sender a minute; tokens of one sender a day, and of all who are new that day. 0: no limit."""
 
     per_minute: int = 0
@@ -35,8 +36,7 @@ class SenderCaps:
     newcomer_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Amount:
+class Amount(Struct, frozen=True):
     """Tokens in and out together, and micro-dollars; never negative."""
 
     tokens: int = 0
@@ -53,32 +53,28 @@ class Amount:
 ZERO: Final = Amount()
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """Micro-dollars per million tokens: a model at $3 in and $15 out is Price(3_000_000, 15_000_000)."""
 
     input: int
     output: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cap:
+class Cap(Struct, frozen=True):
     """The limits; None: no limit."""
 
     tokens: int | None = None
     micros: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(Struct, frozen=True):
     """The tokens that turns may use in a day for the sender of a message."""
 
     request_id: UUID
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetAccount:
+class BudgetAccount(Struct, frozen=True):
     """What was spent on `day` (None: for one message) and what is reserved for running calls."""
 
     day: date | None = None
@@ -86,8 +82,7 @@ class BudgetAccount:
     reserved: Amount = ZERO
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetRefusal:
+class BudgetRefusal(Struct, frozen=True):
     """Why a call may not be made: which cap it would exceed. `held` is the part of `used` that is only reserved."""
 
     scope: Scope

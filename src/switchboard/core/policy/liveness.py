@@ -6,13 +6,12 @@ Called by `store/remote_agents.py` with the seconds of silence by the database's
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from switchboard.domain.remote_agents import Liveness
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessPolicy:
+class LivenessPolicy(Struct, frozen=True):
     """Seconds of silence after which it is stale, and after which it is quarantined."""
 
     stale_after: float = 300.0

@@ -6,7 +6,7 @@ jitter is passed in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
 def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: float = 0.5) -> float:
@@ -18,8 +18,7 @@ def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: floa
     return full / 2 + full / 2 * jitter
 
 
-@dataclass(frozen=True, slots=True)
-class OutagePolicy:
+class OutagePolicy(Struct, frozen=True):
     """How long something that is away for all messages is waited for; seconds. `told`: when its sender is told."""
 
     least: float = 5.0

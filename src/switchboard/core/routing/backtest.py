@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.core.routing.decide import simulate
 from switchboard.core.routing.facts import has
 from switchboard.core.routing.index import RoutingIndex
@@ -24,8 +26,7 @@ _FEW: Final = 16
 """Up to this many changes it is faster to check each than to decide twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A stored message as rules see it. `pinned` is the butler that it replied to, if any."""
 
     request_id: UUID

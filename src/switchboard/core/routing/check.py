@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.draft import MAX_VALUES, shown
@@ -54,8 +55,7 @@ MAX_PRIORITY: Final = 2**31 - 1
 Teams = Mapping[TeamId, Team]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """`field` is a path such as `targets[0].system_id`; `message` a sentence; `meant` the probable intention."""
 
     code: ProblemCode

@@ -20,10 +20,9 @@ The walk is the generator `deciding`; its caller determines what happens where a
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from switchboard.core.routing.index import Fanout, Fired, RoutingIndex
 from switchboard.domain.routing import (
@@ -220,7 +219,7 @@ class _Way:
         """To its butlers that do not get the message anyway; missing ones are skipped, without a dead letter."""
         served = {one.system_id for one in self.chosen}
         self.chosen += (replace(one, segment=segment) for one in fanout.butlers if one.system_id not in served)
-        self.trail.append(structs.replace(step, detail="; ".join(lost.why for lost in fanout.lost)))
+        self.trail.append(replace(step, detail="; ".join(lost.why for lost in fanout.lost)))
 
     def follow_rule(self, team_id: TeamId, segment: str | None, reason: StepReason, fired: Fired) -> None:
         rule_id, name, fanout = fired

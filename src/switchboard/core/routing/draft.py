@@ -8,10 +8,12 @@ a rule. Next: `core/routing/check.py`, which says whether the rule makes sense i
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.words import near, or_list
 from switchboard.domain.errors import InvalidInput
@@ -32,8 +34,7 @@ _SHOWN: Final = 64
 """How much of a name chosen by a stranger is repeated in an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Who changes rules, and when; `new_id` gives each new rule its id (UUIDv7: increasing ids keep the order)."""
 
     author: str
@@ -45,8 +46,7 @@ class Edit:
         return replace(rule, updated_by=self.author, updated_at=self.now)
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentReader:
+class DocumentReader(Struct, frozen=True):
     """Reads one kind of document. `code` is that of its errors, `whole` the name of the document in messages."""
 
     code: str

@@ -8,8 +8,9 @@ nearest misses; and the later rules that match too, each with the reason why it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.facts import has
@@ -24,8 +25,7 @@ _NEAREST: Final = 3
 _BEATEN: Final = 50
 
 
-@dataclass(frozen=True, slots=True)
-class FailedFilter:
+class FailedFilter(Struct, frozen=True):
     """A filter that did not match; `key` is `channel` for the rule's channel. `actual` None: the message has none."""
 
     key: str
@@ -33,8 +33,7 @@ class FailedFilter:
     actual: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Considered:
+class Considered(Struct, frozen=True):
     """A rule that was evaluated, and all its filters that failed: first the channel, then by key."""
 
     rule: Rule
@@ -66,8 +65,7 @@ class Considered:
         return self.failures[0].actual if self.failures else None
 
 
-@dataclass(frozen=True, slots=True)
-class Beaten:
+class Beaten(Struct, frozen=True):
     """A later rule that matches too, and what decided between it and the one that fired."""
 
     rule: Rule

@@ -11,6 +11,7 @@ A rule's targets are resolved once per distinct (team, targets), not per message
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -19,9 +20,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, product
 from math import prod
 from operator import contains
-from struct import Struct
 from typing import Final, Literal
 from uuid import UUID
+
+from msgspec import Struct
 
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.routing.facts import values_of
@@ -40,9 +42,9 @@ from switchboard.domain.routing import (
 )
 from switchboard.ports.channel import SEVERAL, Implies
 
-_RANK = Struct(">QHBQ16s")
-_FANOUT = Struct(">I")
-_ID_AND_FANOUT = Struct(">QQI")
+_RANK = struct.Struct(">QHBQ16s")
+_FANOUT = struct.Struct(">I")
+_ID_AND_FANOUT = struct.Struct(">QQI")
 _ID_AT: Final = _RANK.size - 16
 _NAME_AT: Final = _RANK.size + _FANOUT.size
 _BIAS: Final = 2**63
@@ -73,8 +75,7 @@ def rank(rule: Rule, implies: Implies = CHANNELS.implies) -> bytes:
     return _RANK.pack(_BIAS - 1 - rule.priority, vague, star, age, rule.rule_id.bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A target that takes no message: the team's own System4 (an explicit dead letter), or one that does not exist."""
 
     target: Target
@@ -82,8 +83,7 @@ class Lost:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fanout:
+class Fanout(Struct, frozen=True):
     """A resolved list of targets in one team: butlers, sub-teams to enter, and what is lost."""
 
     targets: tuple[Target, ...]

@@ -15,9 +15,10 @@ Expectations are complete: a butler that is not named must not get the message.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, get_args
+
+from msgspec import Struct
 
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.envelope.read import parse_envelope
@@ -36,8 +37,7 @@ _CATEGORIES: Final[Mapping[str, DeadLetterCategory]] = {name: name for name in g
 _READER: Final = DocumentReader("invalid_route_tests", "the file of route tests")
 
 
-@dataclass(frozen=True, slots=True)
-class RouteCase:
+class RouteCase(Struct, frozen=True):
     """A message as rules see it, and who should get it. `pinned` is the butler that it replies to, if any."""
 
     name: str
@@ -46,8 +46,7 @@ class RouteCase:
     pinned: SystemId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RouteTestOutcome:
+class RouteTestOutcome(Struct, frozen=True):
     """The result of a case, with its trail."""
 
     case: RouteCase

@@ -19,11 +19,13 @@ metadata included; a difference only in who edited a rule last is not written.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.routing.draft import (
     DRAFT_KEYS,
@@ -130,8 +132,7 @@ def target_from_json(form: Mapping[str, str]) -> Target:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FileRule:
+class FileRule(Struct, frozen=True):
     """A rule in a file. Parts left out of a handwritten file are None."""
 
     draft: RuleDraft
@@ -143,8 +144,7 @@ class FileRule:
     updated_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RuleFile:
+class RuleFile(Struct, frozen=True):
     """All rules of the teams it names. `version`: the rule set it was exported from, None if written by hand."""
 
     teams: Mapping[TeamId, tuple[FileRule, ...]]

@@ -17,8 +17,10 @@ among their capabilities; `target`, a system or a direct sub-team by its name. T
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.routing.draft import DocumentReader, Edit, new_rule, shown, with_draft
 from switchboard.core.words import near, or_list
@@ -35,8 +37,7 @@ _READER: Final = DocumentReader("invalid_sop", "the SOP")
 Teams = Mapping[TeamId, Team]
 
 
-@dataclass(frozen=True, slots=True)
-class Sop:
+class Sop(Struct, frozen=True):
     """A procedure's name, and the rules it needs, each with its team. In a team no two have the same name."""
 
     name: str

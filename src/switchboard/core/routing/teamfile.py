@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.routing.draft import DocumentReader
 from switchboard.core.words import or_list
@@ -43,8 +44,7 @@ _SYSTEM_KEYS: Final = frozenset(
 _READER: Final = DocumentReader("invalid_team_file", "the file")
 
 
-@dataclass(frozen=True, slots=True)
-class TeamFile:
+class TeamFile(Struct, frozen=True):
     """A team with its members, and the rules it starts with."""
 
     team: Team

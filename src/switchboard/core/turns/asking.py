@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Literal, cast
 from uuid import UUID
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.outside import outside_json
 from switchboard.core.routing.facts import facts
@@ -156,8 +156,7 @@ def unanswered(decided: Decided) -> str:
 # Commands -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ChatCommand:
+class ChatCommand(Struct, frozen=True):
     """What a person decides in chat. `start`: the first hexadecimal digits of the id that they mean."""
 
     verb: Verb

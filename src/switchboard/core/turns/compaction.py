@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.lenient import json_value
 from switchboard.core.turns.images import unmarked
@@ -87,8 +88,7 @@ _ABOUT_THE_AUTHOR = frozenset(
 """Words with which models say whose words they repeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionEntry:
+class CompactionEntry(Struct, frozen=True):
     """An entry as compaction reads it. `person`: who wrote it, or whom it answers; `learn`: facts may be taken."""
 
     position: int
@@ -100,8 +100,7 @@ class CompactionEntry:
     learn: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
+class Learned(Struct, frozen=True):
     """A fact that passed: who said it, and in private or not, are those of the entry that it cites."""
 
     author: str
@@ -111,16 +110,14 @@ class Learned:
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """What takes the place of the entries."""
 
     summary: str
     facts: tuple[Learned, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionPart:
+class CompactionPart(Struct, frozen=True):
     """What a model reads for one answer: lines that the same people may hear, and what was said before in short.
 
     `own`: the lines whose facts are for these people and for nobody else.

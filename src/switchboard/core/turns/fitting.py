@@ -7,8 +7,10 @@ asked by its own (`shorter`), and writes the files. Next: `loop.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from msgspec import Struct, structs
 
 from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.domain.llm import ChatMessage, Request, ToolResult
@@ -21,8 +23,7 @@ _SMALL: Final = 400
 """Characters of a result below which a reference would save nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """A result that is to be in a file of this name in the workspace."""
 
     name: str
@@ -83,4 +84,4 @@ def _moved(name: str, result: ToolResult) -> ToolResult:
     if len(result.text) < _SMALL or result.text.startswith(_MARK):
         return result
     text = f"{_MARK}{name}: {len(result.text)} characters, which begin with {result.text[:200]!r}]"
-    return replace(result, text=text)
+    return structs.replace(result, text=text)

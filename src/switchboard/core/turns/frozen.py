@@ -6,10 +6,10 @@ model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.core.turns.images import FrozenImage
 from switchboard.core.turns.limits import LoopLimits
@@ -19,8 +19,7 @@ from switchboard.ports.engine import Effect
 from switchboard.ports.history import Entry
 
 
-@dataclass(frozen=True, slots=True)
-class FrozenTool:
+class FrozenTool(Struct, frozen=True):
     """A tool as it was offered when the turn began."""
 
     name: str
@@ -37,8 +36,7 @@ class FrozenTool:
         return OfferedTool(self.name, self.description, self.parameters)
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
+class Frozen(Struct, frozen=True):
     """One JSON value. `now` is when the message was received; `window` is the context of the first model in tokens.
 
     `opening` is the last user message as it is sent. The history stands here as it was, for it moves on meanwhile.
@@ -50,7 +48,7 @@ class Frozen:
     opening: str
     models: tuple[str, ...]
     tools: tuple[FrozenTool, ...] = ()
-    limits: LoopLimits = LoopLimits()  # noqa: RUF009 - a frozen value
+    limits: LoopLimits = LoopLimits()
     history: tuple[Entry, ...] = ()
     urls: tuple[str, ...] = ()
     """Those that the person has written, in the one form of `tools/urls.py`."""

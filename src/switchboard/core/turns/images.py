@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.core.blobs import safe_name, stored_blob
 from switchboard.domain.envelope import Attachment
@@ -30,8 +31,7 @@ _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+", re.ASCII)
 _MOST_NAME: Final = 100
 
 
-@dataclass(frozen=True, slots=True)
-class FrozenImage:
+class FrozenImage(Struct, frozen=True):
     """An image of the message: its file in `inbox/`, and what must be in it."""
 
     name: str

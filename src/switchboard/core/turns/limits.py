@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.ports.engine import StopReason
 
 
-@dataclass(frozen=True, slots=True)
-class LoopLimits:
+class LoopLimits(Struct, frozen=True):
     """The most that one turn may use. `seconds` of work, not of waiting; `micros` are micro-dollars, None: no limit.
 
     `repeats`: how many times in a row the same call may have the same result. `generated`: tokens that models may
@@ -30,8 +30,7 @@ class LoopLimits:
     generated: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TurnUsage:
+class TurnUsage(Struct, frozen=True):
     """What a turn has used so far."""
 
     requests: int = 0
@@ -42,8 +41,7 @@ class TurnUsage:
     generated: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CompletedCall:
+class CompletedCall(Struct, frozen=True):
     """A call and its result, to be compared with others."""
 
     name: str

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count
 from typing import Final
+
+from msgspec import Struct, field, structs
 
 from switchboard.core.turns.limits import CompletedCall, LoopLimits, TurnUsage, reached
 from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
@@ -33,8 +35,7 @@ CUT_OFF: Final = (
 _NOT_RUN: Final = "not carried out: the limit of tool calls for this message is reached"
 
 
-@dataclass(frozen=True, slots=True)
-class SendRequest:
+class SendRequest(Struct, frozen=True):
     """Send request number `n`. `tools`: whether the model may call those that it is shown."""
 
     n: int
@@ -42,31 +43,27 @@ class SendRequest:
     tools: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
+class PlannedCall(Struct, frozen=True):
     """A call to carry out as the step `path`."""
 
     path: str
     made: ToolCall
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Carry out these calls, and pass their results back all together, in this order."""
 
     calls: tuple[PlannedCall, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TurnEnd:
+class TurnEnd(Struct, frozen=True):
     """The turn is over."""
 
     text: str
     stop_reason: StopReason
 
 
-@dataclass(frozen=True, slots=True)
-class LoopProgress:
+class LoopProgress(Struct, frozen=True):
     """How far a turn has come. `messages` are those of this turn, its first one included."""
 
     messages: tuple[ChatMessage, ...]
@@ -105,7 +102,7 @@ def answered(
     Where its usage is not reported, and generated tokens are limited, the caller has put in what was reserved.
     """
     stop = stopping(progress, limits)
-    used = replace(
+    used = structs.replace(
         progress.used,
         requests=progress.used.requests + 1,
         tokens=progress.used.tokens + reply.usage.tokens,
@@ -113,24 +110,24 @@ def answered(
         seconds=progress.used.seconds + seconds,
         generated=progress.used.generated + reply.usage.output_tokens,
     )
-    after = replace(progress, used=used)
+    after = structs.replace(progress, used=used)
     if stop is not None:
-        return replace(after, end=ended_at(stop, reply.text))
+        return structs.replace(after, end=ended_at(stop, reply.text))
     if reply.stop_reason == "length" and (reply.calls or not reply.text.strip()):
         return _cut_off(after, reply)
     if reply.calls:
         said = replace(reply.message, calls=_named(reply.calls, used.requests))
-        return replace(after, messages=(*progress.messages, said), pending=said.calls, empty=False)
+        return structs.replace(after, messages=(*progress.messages, said), pending=said.calls, empty=False)
     if reply.text.strip():
         ended: StopReason = "length" if reply.stop_reason == "length" else "end"
-        return replace(after, end=TurnEnd(reply.text.strip(), ended))
-    return replace(after, empty=True, end=TurnEnd(EMPTY, "error") if progress.empty else None)
+        return structs.replace(after, end=TurnEnd(reply.text.strip(), ended))
+    return structs.replace(after, empty=True, end=TurnEnd(EMPTY, "error") if progress.empty else None)
 
 
 def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
     """After the last request of a turn at its limit has failed: the template. None: it was not the last."""
     stop = stopping(progress, limits)
-    return None if stop is None else replace(progress, end=ended_at(stop))
+    return None if stop is None else structs.replace(progress, end=ended_at(stop))
 
 
 def ended_at(stop: StopReason, text: str = "") -> TurnEnd:
@@ -140,7 +137,7 @@ def ended_at(stop: StopReason, text: str = "") -> TurnEnd:
 
 def day_spent(progress: LoopProgress) -> LoopProgress:
     """After a request that was not sent because it could exceed the spending of a day: the end of the turn."""
-    return replace(progress, end=TurnEnd(DAY_SPENT, "limit:money"))
+    return structs.replace(progress, end=TurnEnd(DAY_SPENT, "limit:money"))
 
 
 def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, seconds: float = 0.0) -> LoopProgress:
@@ -151,13 +148,13 @@ def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, second
         CompletedCall(call.name, written(call), f"{result.ok} {result.text}")
         for call, result in zip(calls, results, strict=False)
     )
-    used = replace(
+    used = structs.replace(
         progress.used,
         tool_calls=progress.used.tool_calls + len(results),
         seconds=progress.used.seconds + seconds,
     )
     message = ChatMessage("user", results=(*results, *missing))
-    return replace(
+    return structs.replace(
         progress, messages=(*progress.messages, message), pending=(), used=used, done=(*progress.done, *done)
     )
 
@@ -170,12 +167,12 @@ def written(call: ToolCall) -> str:
 def _cut_off(progress: LoopProgress, reply: Reply) -> LoopProgress:
     """Of a reply that was cut off, not even the call before the last is certain to be what the model wanted."""
     said = ChatMessage("assistant", reply.text.strip() or "…")
-    return replace(progress, messages=(*progress.messages, said, ChatMessage("user", CUT_OFF)), empty=False)
+    return structs.replace(progress, messages=(*progress.messages, said, ChatMessage("user", CUT_OFF)), empty=False)
 
 
 def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
     """Every call with an id by which its result is known; small servers give none."""
-    return tuple(call if call.id else replace(call, id=f"call_{n}_{i}") for i, call in enumerate(calls, 1))
+    return tuple(call if call.id else structs.replace(call, id=f"call_{n}_{i}") for i, call in enumerate(calls, 1))
 
 
 def _paths(progress: LoopProgress, limits: LoopLimits) -> tuple[PlannedCall, ...]:

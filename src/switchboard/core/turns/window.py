@@ -7,8 +7,9 @@ Next: `render.py`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
+from msgspec import Struct
 from pydantic import Field, StringConstraints, TypeAdapter
 from pydantic.json_schema import JsonSchemaMode
 
@@ -210,8 +211,7 @@ RESULTS: Final[Mapping[str, tuple[type[Payload], ...]]] = {
 """What each method answers; `chat.send` the second with `stream`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResultFrame:
+class ResultFrame(Struct, frozen=True):
     """The answer to the request with this id."""
 
     id: str
@@ -220,8 +220,7 @@ class ResultFrame:
     type: Literal["res"] = "res"
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorFrame:
+class ErrorFrame(Struct, frozen=True):
     """The request with this id was refused or has failed; null: the frame was no request."""
 
     id: str | None
@@ -230,8 +229,7 @@ class ErrorFrame:
     type: Literal["res"] = "res"
 
 
-@dataclass(frozen=True, slots=True)
-class EventFrame:
+class EventFrame(Struct, frozen=True):
     """What has happened in a stream; `seq` counts its events from 1, without a gap."""
 
     event: EventName

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from secrets import token_hex
 from typing import Final
 
 from fastapi.routing import APIRoute
+from msgspec import Struct, field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
@@ -46,8 +46,7 @@ _ARRIVING: Final = 8
 """Most large bodies that are held in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class GateLimits:
+class GateLimits(Struct, frozen=True):
     """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`.
 
     `by_path` stands there in place of `large`. What is `streamed` is never whole in memory, nor what comes by `links`,

@@ -84,4 +84,4 @@ async def get_books(parts: Parts, now: bool = False) -> Response:
 
 
 def _balance(balance: Balance) -> dict[str, int]:
-    return {name: getattr(balance, name) for name in Balance.__slots__}
+    return {name: getattr(balance, name) for name in Balance.__struct_fields__}

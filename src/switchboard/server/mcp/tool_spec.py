@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolResult, TextContent, Tool
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
@@ -31,8 +31,7 @@ _Body = TypeVar("_Body", bound=BaseModel)
 ENVELOPE: Final = {"type": "object", "description": "ingest.v1; its schema is at /schemas/ingest.v1.json"}
 
 
-@dataclass(frozen=True, slots=True)
-class McpCall:
+class McpCall(Struct, frozen=True):
     """One call of a tool: who calls, with what, and whether the caller has disconnected."""
 
     caller: Principal
@@ -48,8 +47,7 @@ def _the_same(_: Principal) -> JsonObject | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class McpToolSpec:
+class McpToolSpec(Struct, frozen=True):
     """A tool, the action that a token's role must be allowed, and what it does.
 
     `shown` says to which roles it is listed. A caller to which it is not listed is refused by what it does, with the

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar, cast
@@ -18,6 +18,7 @@ from uuid import UUID
 
 import msgspec
 import structlog
+from msgspec import Struct
 from pydantic import ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -90,8 +91,7 @@ class Gone(Exception):
     """There is nobody any more to whom anything could be sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class GatewayCaller:
+class GatewayCaller(Struct, frozen=True):
     """Who is connected, and for whom it speaks. `authorization` is looked at again and again: tokens are revoked.
 
     `given` null: it decides about approvals, and chats with nobody.
@@ -391,8 +391,7 @@ class GatewayConnection:
                 raise Gone
 
 
-@dataclass(frozen=True, slots=True)
-class _Settled:
+class _Settled(Struct, frozen=True):
     """What became of a message, and the place after that."""
 
     result: Outcome | NoAnswer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.bot_api.faults import ApiError
@@ -24,8 +25,7 @@ _WEBHOOK_PORTS: Final = (80, 88, 443, 8443)
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{0,256}")
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class Upload(Struct, frozen=True):
     """A file that a client sent with a request."""
 
     filename: str
@@ -33,8 +33,7 @@ class Upload:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Params:
+class Params(Struct, frozen=True):
     """The parameters of a call; in a form all are text, and objects and lists are JSON in it."""
 
     given: Mapping[str, object]

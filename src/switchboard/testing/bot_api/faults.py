@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from switchboard.domain.json_values import JsonMapping
 
@@ -15,8 +15,7 @@ class ApiError(Exception):
         self.code, self.description, self.parameters = code, description, parameters
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """An error of the API, such as `Status(429, "Too Many Requests: retry after 40", {"retry_after": 40})`."""
 
     code: int
@@ -24,23 +23,20 @@ class Status:
     parameters: JsonMapping = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """A page in place of the API, as proxies send it: `Page(502)`, or `Page(200)` that looks like a success."""
 
     code: int
     text: str = "<html><body>Bad Gateway</body></html>"
 
 
-@dataclass(frozen=True, slots=True)
-class Hang:
+class Hang(Struct, frozen=True):
     """No answer until the client gives up; `taken`: Telegram has done what was asked."""
 
     taken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The connection is reset once the request has been read; `taken`: Telegram has done what was asked."""
 
     taken: bool = True

@@ -10,10 +10,10 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx2
+from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.requests import ClientDisconnect, Request
@@ -41,8 +41,7 @@ _WEBHOOK_SET: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """One call of a method. `result` is what was done, even if the answer got lost; None if nothing was."""
 
     method: str
@@ -51,8 +50,7 @@ class Call:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Webhook:
+class Webhook(Struct, frozen=True):
     """Where updates are sent."""
 
     url: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from switchboard.connectors.kernel.accounts import Configured
 
@@ -16,8 +17,7 @@ Named = tuple[str, bytes]
 """A file: its name, and what is in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True):
     """What the platform shows of a part: in which thread, and its words."""
 
     thread: str
@@ -42,8 +42,7 @@ class Driver(Protocol):
         """What the account has sent, oldest first; the thread is that of `says`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message of the account as a person has it: its words, and its files by name."""
 
     text: str

@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Final
+
+from msgspec import Struct
 
 from switchboard.connectors.kernel.parts import REPEAT_NOTE
 from switchboard.testing.connectors.driver import Driver
@@ -35,8 +36,7 @@ SENDING_DEATHS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Killed:
+class Killed(Struct, frozen=True):
     """What became of messages, or of replies of five parts, during each of which the connector died once there.
 
     `doubled`: accepted, or sent without a word, once more. `marked`: parts that were sent again and say so.

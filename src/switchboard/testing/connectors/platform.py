@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 
 from switchboard.connectors.kernel.accounts import Configured

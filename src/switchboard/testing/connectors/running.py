@@ -15,6 +15,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 import httpx2
+from msgspec import Struct
 from structlog.testing import capture_logs
 
 from switchboard.connectors.kernel.accounts import Configured
@@ -32,8 +33,7 @@ _LOOK_S: Final = 0.01
 _AGAIN_S: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Death:
+class Death(Struct, frozen=True):
     """Where a connector dies: at the `nth` pass of a named point, or at a request whose path ends so.
 
     A request is `processed` before, or it never arrives.

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from msgspec import structs
+
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.connectors.clock import passes
@@ -124,7 +126,7 @@ def _states(heartbeats: Sequence[JsonObject]) -> list[str]:
 
 def _with_wrong_secrets(configured: Configured) -> Configured:
     account = configured.account
-    return replace(
+    return structs.replace(
         configured,
         account=replace(account, secrets={name: f"not-{value[::-1]}" for name, value in account.secrets.items()}),
     )

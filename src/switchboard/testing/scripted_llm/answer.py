@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.testing.scripted_llm.faults import WithoutIds
@@ -28,8 +28,7 @@ _SLICE: Final = 12
 _CHARACTERS_PER_TOKEN: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
+class Called(Struct, frozen=True):
     """A tool call with its id. `text` is what is sent where a dialect wants text, `value` where it wants an object."""
 
     number: int
@@ -38,8 +37,7 @@ class Called:
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """All that a dialect needs. `number` is the number of the request; ids are made from it, never by chance."""
 
     number: int

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
@@ -58,8 +59,7 @@ class _Left(Exception):
     """The client is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manners:
+class Manners(Struct, frozen=True):
     """How the server behaves, whatever the script says. `context` in tokens."""
 
     sleep: Sleep

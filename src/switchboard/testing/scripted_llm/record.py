@@ -10,6 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Reply
 
@@ -17,8 +19,7 @@ Ending = Literal["answered", "failed", "cut", "left", "unscripted"]
 """Answered whole; failed with an error on purpose; cut by us; the client left; the script had no reply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """A request, what it got, and how it ended; `ending` is None while it is being answered."""
 
     request: Request

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import msgspec
+from msgspec import Struct
+
 from switchboard.domain.json_values import JsonMapping
 
 Dialect = Literal["openai-chat", "openai-responses", "anthropic", "gemini"]
@@ -22,8 +25,7 @@ _SECRETS: Final = re.compile(r"auth|key|token|cookie|secret|session", re.IGNOREC
 _SEGMENT: Final = re.compile(r"__|::|[./:_-]")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A call that the model made earlier. `arguments` as they were sent back: an object, or the text of one."""
 
     name: str
@@ -31,8 +33,7 @@ class ToolCall:
     call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """One message, or the result of one tool call (role `tool`; `call_id` says of which)."""
 
     role: Role
@@ -41,17 +42,15 @@ class Said:
     call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A tool that was offered. In the Responses dialect the name of one in a namespace is `namespace::name`."""
 
     name: str
     description: str = ""
-    parameters: JsonMapping = field(default_factory=dict)
+    parameters: JsonMapping = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """The body of a request, read. `forced` is the one tool that must be called."""
 
     model: str

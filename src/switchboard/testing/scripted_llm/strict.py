@@ -7,9 +7,10 @@ Pure. Gemini has no more rules here than the pairs of `dialect.check_pairs`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Final
+
+from msgspec.structs import replace
 
 from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import seal
