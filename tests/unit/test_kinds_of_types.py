@@ -1,4 +1,4 @@
-"""Structs are the rule; frozen dataclasses and pydantic models are where decision 0042 wants them."""
+"""Structs are the rule; frozen dataclasses and pydantic models are where decision 0122 wants them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def classes(base: str) -> list[tuple[str, ast.ClassDef]]:
 def frozen_dataclasses() -> Iterator[tuple[str, ast.ClassDef]]:
     """Those with `@dataclass(frozen=True, ...)`."""
     for module, one in all_classes():
-        if any("dataclass(frozen=True" in ast.unparse(decorator) for decorator in one.decorator_list):
+        if any("frozen=True" in ast.unparse(decorator) for decorator in one.decorator_list):
             yield module, one
 
 

@@ -11,6 +11,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import sha256
@@ -151,11 +152,12 @@ class _Known(Struct, frozen=True):
     expires_at: datetime | None
 
 
-class Issued(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Issued:
     """A new token and, this once, its secret."""
 
     token: Token
-    secret: str
+    secret: str = field(repr=False)
 
 
 class Access:

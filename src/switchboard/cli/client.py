@@ -16,13 +16,13 @@ import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2
-from msgspec import Struct
 
 from switchboard import __version__
 from switchboard.app.ownership import read_ours, require_ours
@@ -57,11 +57,12 @@ _KINDS: Final[Mapping[int, type[SwitchboardError]]] = {
 _T = TypeVar("_T")
 
 
-class ServerPlace(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ServerPlace:
     """Where the server is, and the token for it; `hint` says where a missing token was looked for."""
 
     url: str
-    token: str | None
+    token: str | None = field(repr=False)
     hint: str
 
 

@@ -1,6 +1,6 @@
 """Logs of a program that has Switchboard in its own process and has not configured structlog.
 
-Called by `turns/hosting.py`, `pipeline.py` and `app/wiring.py` as they begin. In and out: nothing; what structlog logs
+Called by `turns/hosting.py`, `pipeline.py` and `app/checked.py` as they begin. In and out: nothing; what structlog logs
 by default changes. The commands set logs up for themselves, see `app/logs.py`.
 """
 

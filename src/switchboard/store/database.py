@@ -92,7 +92,7 @@ def each_as(kind: type[T], value: object) -> tuple[T, ...]:
 
 
 def to_json(value: object) -> str:
-    """JSON text for a json or jsonb parameter; UUIDs, times and dataclasses are understood."""
+    """JSON text for a json or jsonb parameter; UUIDs, times, Structs and dataclasses are understood."""
     return msgspec.json.encode(value).decode()
 
 

@@ -12,7 +12,10 @@ from switchboard.app.settings import Settings
 
 
 def check_calls(settings: Settings) -> None:
-    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say."""
+    """Raise ConfigurationError where a webhook or a model cannot be called from here as the settings say.
+
+    The settings that are looked at here are named in `checked.py`, too.
+    """
     check_webhooks(settings)
     if settings.classify.models:
         from switchboard.app.classification.models import check_models

@@ -11,11 +11,11 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import typer
-from msgspec import Struct
 from pydantic import BaseModel, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
@@ -31,10 +31,11 @@ from switchboard.ports.connector import Account, Identity, Manifest, Secret
 _SIGN_IN_S: Final = 60.0
 
 
-class KeptSecret(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class KeptSecret:
     """A secret, and where it is kept: in the environment variable `env`, else in a file of its own."""
 
-    value: str
+    value: str = field(repr=False)
     env: str | None = None
 
 
@@ -48,10 +49,10 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
                 f"{one!r}: write NAME=VALUE, such as imap.host=imap.example.org", param_hint="--set"
             )
         _put(values, name.split("."), _value(value))
-    for path, field in _required(manifest.settings):
+    for path, setting in _required(manifest.settings):
         values = _with_usual(manifest, values)
         if ask and not _has(values, path):
-            _put(values, path, _asked_setting(path, field))
+            _put(values, path, _asked_setting(path, setting))
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
@@ -176,10 +177,10 @@ def _with_usual(manifest: Manifest, values: JsonObject) -> JsonObject:
     return {**usual, **values}
 
 
-def _asked_setting(path: Sequence[str], field: FieldInfo) -> object:
+def _asked_setting(path: Sequence[str], setting: FieldInfo) -> object:
     """What is typed, asked for until it can be one."""
-    right = create_model("Typed", value=(field.annotation or str, field))
-    hint = hint_of(field)
+    right = create_model("Typed", value=(setting.annotation or str, setting))
+    hint = hint_of(setting)
     question = f"{'.'.join(path)} ({hint})" if hint else ".".join(path)
 
     def checked(typed: str) -> object:
@@ -194,14 +195,14 @@ def _asked_setting(path: Sequence[str], field: FieldInfo) -> object:
 
 
 def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    for name, field in settings.model_fields.items():
-        kind = field.annotation
-        if not field.is_required():
+    for name, setting in settings.model_fields.items():
+        kind = setting.annotation
+        if not setting.is_required():
             continue
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             yield from _required(kind, (*above, name))
         else:
-            yield (*above, name), field
+            yield (*above, name), setting
 
 
 def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:

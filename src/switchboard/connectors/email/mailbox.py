@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, Final
 
@@ -33,11 +34,12 @@ _UID_SIZE: Final = (re.compile(rb"UID (\d+)"), re.compile(rb"RFC822\.SIZE (\d+)"
 _FOR_NOW = re.compile(r"\[(UNAVAILABLE|LIMIT|INUSE|SERVERBUG)\]|temporar|try again|too many", re.IGNORECASE)
 
 
-class SignIn(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SignIn:
     """A user, and a password or an access token."""
 
     user: str
-    secret: str
+    secret: str = field(repr=False)
     token: bool = False
 
     @property
