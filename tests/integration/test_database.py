@@ -75,7 +75,7 @@ async def test_a_pool_that_is_cut_off_under_a_statement_is_an_outage(database_ur
 async def test_connections_are_opened_ahead_as_far_as_the_server_has_room(database_url: str) -> None:
     async with lab(database_url) as parts:
         role = f"few_{uuid4().hex}"
-        await parts.database.run(f"create role {role} login connection limit 3")
+        await parts.database.run(f"create role {role} login connection limit 3 in role postgres")
         try:
             for url, opened in ((database_url, 4), (database_url.replace("postgres@", f"{role}@"), 3)):
                 database = await Database.connect(url)

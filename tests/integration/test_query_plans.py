@@ -371,9 +371,11 @@ async def test_a_turn_from_claim_to_settlement_reads_by_index(watched: Watched) 
         assert await watched.scanned(turn) == set()
 
 
-@pytest.mark.parametrize("analyzed_after", [None, 0, 1, 10])
+@pytest.mark.parametrize(
+    ("analyzed_after", "ahead"), [(None, False), (None, True), (0, False), (1, False), (10, False)]
+)
 async def test_plans_that_were_made_for_small_tables_look_up_keys(
-    database_url: str, analyzed_after: int | None
+    database_url: str, analyzed_after: int | None, ahead: bool
 ) -> None:
     """They are kept until the tables are analyzed again, and thousands of messages may come before.
 
@@ -407,6 +409,8 @@ async def test_plans_that_were_made_for_small_tables_look_up_keys(
             batch = [inbox.Arrival(a_message(first + n), inbox.ToClassify({"channel": "cli"})) for n in range(messages)]
             assert all(one.waits for one in await inbox.accept(parts.database, batch, queued=True))
 
+        if ahead:
+            await parts.database.run(query("lanes.plan_ahead"))
         if analyzed_after is not None:
             for n in range(analyzed_after):
                 await pass_through(n, 1)
@@ -420,6 +424,35 @@ async def test_plans_that_were_made_for_small_tables_look_up_keys(
             for _ in range(2):
                 assert await watched.scanned(partial(act, 1000, 7)) & set(GROWING) == set()
                 assert await watched.much_read_by_index(partial(act, 1000, 7)) == {}
+
+
+async def test_to_plan_ahead_writes_nothing(watched: Watched) -> None:
+    async with watched.database.transaction() as database:
+        await database.run(query("lanes.plan_ahead"))
+        # A transaction gets a number as soon as it writes or locks a row.
+        assert await database.value("select pg_current_xact_id_if_assigned() is null")
+
+
+async def test_a_connection_that_planned_ahead_plans_little_at_its_first_message(watched: Watched) -> None:
+    plans = "select count(*)::int from pg_backend_memory_contexts where name = 'CachedPlan'"
+
+    async def made_for_a_message() -> int:
+        before = int(await watched.database.value(plans))
+        decision = Decision(1, (Chosen(SystemId("System1/echo"), ROOT),), (), ())
+        await inbox.accept(watched.database, [inbox.Arrival(a_message(1), decision)])
+        item = await watched.claimed()
+        [request_id] = await _load(watched, [item])
+        step = Step("x", "done", "idempotent", new_uuid7(), 1)
+        assert await write_steps(watched.database, watched.worker, [StepWrite(item, request_id, step)]) == [True]
+        end = Settlement(item, "answered", None, None, outbox_id=new_uuid7(), text="x", pool=PULL)
+        assert (await lanes.settle(watched.database, watched.worker, [end]))[0].ok
+        return int(await watched.database.value(plans)) - before
+
+    without = await made_for_a_message()
+    await watched.database.pool.expire_connections()
+    await watched.database.run(query("lanes.plan_ahead"))
+    ahead = await made_for_a_message()
+    assert 0 < ahead < without / 2
 
 
 async def _load(watched: Watched, items: list[Item]) -> list[RequestId]:

@@ -305,12 +305,14 @@ class Database:
         return self._keys
 
     async def warm(self, connections: int) -> None:
-        """Open so many connections before they are needed, as far as the server has room for them.
+        """Open so many connections before they are needed, as far as the server has room, and let them plan ahead.
 
         They are closed again when nobody has needed them for five minutes.
         """
-        # All ask before any is answered, so each gets a connection of its own.
-        for outcome in await asyncio.gather(*(self.ping() for _ in range(connections)), return_exceptions=True):
+        # All ask before any is answered, so each gets a connection of its own. Behind a pooler some of PostgreSQL's
+        # may plan twice, others not: they do so at their first message.
+        plans = (self.run(query("lanes.plan_ahead")) for _ in range(connections))
+        for outcome in await asyncio.gather(*plans, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
                 raise outcome
 

@@ -28,6 +28,9 @@ from claim_in_turn($1, null, $2::text[], $3::text[], $4::smallint[], $5::integer
 -- name: keep
 select before from keep_lane($1, $2, $3, $4, $5);
 
+-- name: plan_ahead
+select plan_ahead();
+
 -- name: load_turns
 select lane, seq, request_id, conversation, system_id, team_id, segment, text, envelope, received_at, dead_letter, resumed, stopped
 from load_turns($1::uuid[], $2::bigint[]);
