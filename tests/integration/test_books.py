@@ -18,12 +18,14 @@ from switchboard.store.books import (
     Balance,
     Books,
     DayBooks,
+    DeliveryTally,
     Outcomes,
     audit_books,
     balance_books,
     check_books,
     kept_books,
     outcomes_of,
+    tallies,
 )
 from switchboard.store.database import Database
 from switchboard.store.outbox import pull_pool
@@ -315,3 +317,28 @@ async def test_what_became_of_the_messages_of_a_day_is_counted(database_url: str
         await balance_books(parts.database)
         assert await outcomes_of(parts.database, today) == Outcomes(routed=1, classified=0, dead=2)
         assert await outcomes_of(parts.database, today - timedelta(days=1)) == Outcomes()
+
+
+@pytest.mark.parametrize("days", [0, 1, 2, 40])
+async def test_what_butlers_have_done_is_counted_however_long_ago(database_url: str, days: int) -> None:
+    """With books that were never balanced, that are up to date, and that no worker has balanced for days."""
+    async with worked(database_url) as made:
+        database, done = made.database, {"System1/echo": DeliveryTally(answered=2, in_flight=1)}
+        await aged(database, days)
+        assert await tallies(database) == done
+        while await database.value("select count(*) from book where kind = 'targets'") <= days:
+            await balance_books(database)
+        assert await tallies(database) == done
+        for away in range(3):
+            await database.run("delete from book where day > current_date - $1::integer", away)
+            await database.run("delete from tally where day >= current_date - $1::integer", away)
+            assert await tallies(database) == done
+
+
+async def test_what_was_done_long_ago_is_not_counted_again(database_url: str) -> None:
+    async with worked(database_url) as made:
+        database = made.database
+        await aged(database, 3)
+        await balance_books(database)
+        await database.run("delete from delivery")
+        assert await tallies(database) == {"System1/echo": DeliveryTally(answered=2)}

@@ -208,7 +208,7 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
         "ledger list, butler and declined (none)": partial(deliveries, system_id=echo, state="declined"),
         "ledger list, pending (none)": partial(deliveries, state="pending"),
         "ledger list, absent butler": partial(deliveries, system_id="System1/absent"),
-        "deliveries per butler": partial(ledger.tallies, database),
+        "deliveries per butler": partial(books.tallies, database),
         "lanes list": partial(lanes.list_lanes, database),
         "lanes by state": partial(ledger.lane_states, database),
         "backlog": partial(inbox.count_backlog, database),

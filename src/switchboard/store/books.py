@@ -2,7 +2,7 @@
 
 They are checked in ranges of request_ids, which begin with their time: no statement reads more than a day, and each day
 is a snapshot of its own. One worker balances them every minute for `GET /v1/books` and the metrics, see
-`app/ops/maintenance.py`; `app/ops/doctor.py` checks them. Only the tables `book`, `outcome` and `balance` are written.
+`app/ops/maintenance.py`; `app/ops/doctor.py` checks them. Only `book`, `outcome`, `tally` and `balance` are written.
 Next: an operator.
 """
 
@@ -102,6 +102,14 @@ class Outcomes(Struct, frozen=True):
     dead: int = 0
 
 
+class DeliveryTally(Struct, frozen=True):
+    """What became of the deliveries of one butler."""
+
+    answered: int = 0
+    dead: int = 0
+    in_flight: int = 0
+
+
 class DayBooks(Struct, frozen=True):
     """The books of one day (UTC)."""
 
@@ -173,7 +181,10 @@ async def balance_books(database: Database) -> int:
     days = await _days(database)
     due = [*await _longest_ago(database, days[:-2], "checked_at", _PAST_DAYS_PER_MINUTE), *days[-2:]]
     for day in due:
-        await _write(database, day, await _books_of(database, _range_of(day, days), audit=False), audited=False)
+        span = _range_of(day, days)
+        await _write(database, day, await _books_of(database, span, audit=False), audited=False)
+        if day < days[-1]:
+            await database.run(query("books.write_tally"), day, span.lowest, span.highest)
     for day in days[-2:]:
         await _count_outcomes(database, day, _range_of(day, days))
     await database.run(query("books.write_balance"), await _open_problems(database, PATIENCE_S))
@@ -188,6 +199,18 @@ async def _count_outcomes(database: Database, day: date, span: _Range) -> None:
 async def outcomes_of(database: Database, day: date) -> Outcomes:
     """What became of the messages accepted on a day (UTC), as written down last. Raises Unavailable."""
     return row_as(Outcomes, await database.row(query("books.outcomes_of"), day)) or Outcomes()
+
+
+async def tallies(database: Database) -> dict[str, DeliveryTally]:
+    """By butler. Answered deliveries of past days are as on record; only those since yesterday are counted.
+
+    Where no worker has balanced the books since an earlier day, they are counted from that day on. Raises Unavailable.
+    """
+    last = await database.value(query("books.last_day"))
+    since = last and min(last, datetime.now(UTC).date() - _ONE_DAY)
+    first = _lowest_id(_midnight(since)) if since else _ALL.lowest
+    rows = await database.rows(query("books.tallies"), since or date.min, first)
+    return {row["system_id"]: part_as(DeliveryTally, row) for row in rows}
 
 
 async def balance_now(database: Database) -> KeptBooks:
@@ -267,7 +290,10 @@ def _lowest_id(moment: datetime) -> UUID:
 
 def _range_of(day: date, days: list[date]) -> _Range:
     """The first day and today are open at their outer end: together the days hold every id that there may be."""
-    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    lowest = _ALL.lowest if day == days[0] else _lowest_id(midnight)
-    highest = _ALL.highest if day == days[-1] else UUID(int=_lowest_id(midnight + _ONE_DAY).int - 1)
+    lowest = _ALL.lowest if day == days[0] else _lowest_id(_midnight(day))
+    highest = _ALL.highest if day == days[-1] else UUID(int=_lowest_id(_midnight(day + _ONE_DAY)).int - 1)
     return _Range(lowest, highest)
+
+
+def _midnight(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)

@@ -11,19 +11,9 @@ from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct
-
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.shown import Attempt, ShownDecision, ShownDelivery, ShownState, ShownStep
 from switchboard.store.database import Database, Row, query, rows_as
-
-
-class DeliveryTally(Struct, frozen=True):
-    """What became of the deliveries of one system."""
-
-    answered: int = 0
-    dead: int = 0
-    in_flight: int = 0
 
 
 async def deliveries_of(database: Database, request_id: UUID) -> list[ShownDelivery]:
@@ -72,12 +62,6 @@ async def decisions_of(database: Database, request_id: UUID) -> list[ShownDecisi
 async def was_delivered(database: Database, request_id: UUID, system_id: str) -> bool:
     """Whether this butler was given the whole message, not only a part of it."""
     return bool(await database.value(query("ledger.was_delivered"), request_id, system_id))
-
-
-async def tallies(database: Database) -> dict[str, DeliveryTally]:
-    """Per system what became of its deliveries; one pass over the table."""
-    rows = await database.rows(query("ledger.per_system"))
-    return {row["system_id"]: DeliveryTally(row["answered"], row["dead"], row["in_flight"]) for row in rows}
 
 
 async def lane_states(database: Database) -> tuple[dict[str, int], float]:

@@ -51,9 +51,8 @@ from switchboard.store import (
     outbox,
     remote_agents,
 )
-from switchboard.store.books import Balance, KeptBooks
+from switchboard.store.books import Balance, DeliveryTally, KeptBooks
 from switchboard.store.inbox import StoredMessage
-from switchboard.store.ledger import DeliveryTally
 from switchboard.store.stopping import stop_message
 from switchboard.store.teams import Overview, TeamFilter, overview
 from switchboard.tasks import wait_at_most
@@ -348,7 +347,7 @@ class Views:
     async def agents(self, *, limit: int, cursor: str | None) -> tuple[list[AgentView], str | None]:
         """A page of the members of all teams by id, with what became of their deliveries, and how remote ones are."""
         [after] = key_of(cursor, tuple[CursorText]) or ("",)
-        tallies = await ledger.tallies(self._database)
+        tallies = await books.tallies(self._database)
         found = await remote_agents.list_remote_agents(self._database, self._runtime.settings.liveness.patience)
         remote = {one.system_id: one for one in found}
         known = self._runtime.rule_book.rules.members

@@ -727,6 +727,14 @@ create table outcome (
     dead bigint not null
 );
 
+-- How many deliveries of the messages accepted on a day were answered, as counted when its books were balanced last.
+create table tally (
+    day date not null,
+    system_id text not null,
+    answered bigint not null,
+    primary key (day, system_id)
+);
+
 -- When a worker balanced the books last, and what of all that is open contradicted itself then.
 create table balance (
     one boolean primary key default true check (one),

@@ -70,6 +70,27 @@ from decided d left join dead x using (request_id) left join classified c using 
 insert into outcome (day, routed, classified, dead) values ($1, $2, $3, $4)
 on conflict (day) do update set routed = excluded.routed, classified = excluded.classified, dead = excluded.dead;
 
+-- name: write_tally
+insert into tally (day, system_id, answered)
+    select $1, system_id, count(*) from delivery where request_id between $2 and $3 and state = 'answered' group by system_id
+on conflict (day, system_id) do update set answered = excluded.answered;
+
+-- name: last_day
+select max(day) from book;
+
+-- name: tallies
+-- Those answered on days before $1, of whose messages the first was $2, are on record; the others are few.
+select system_id, sum(answered)::bigint as answered, sum(dead)::bigint as dead, sum(in_flight)::bigint as in_flight
+from (
+    select system_id, sum(answered) as answered, 0 as dead, 0 as in_flight from tally where day < $1 group by system_id
+    union all
+    select system_id, count(*), 0, 0 from delivery where state = 'answered' and request_id >= $2 group by system_id
+    union all
+    select system_id, 0, count(*) filter (where state = 'dead'), count(*) filter (where state = 'pending')
+    from delivery where state <> 'answered' group by system_id
+) d
+group by system_id;
+
 -- name: outcomes_of
 select routed, classified, dead from outcome where day = $1;
 

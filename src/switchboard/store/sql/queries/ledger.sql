@@ -54,11 +54,6 @@ where d.request_id = $1 order by d.system_id, s.seq, s.started_at, s.path;
 -- name: decisions
 select n, version, branches, trail, decided_at, facts from decision where request_id = $1 order by n;
 
--- name: per_system
-select system_id, count(*) filter (where state = 'answered') as answered, count(*) filter (where state = 'dead') as dead,
-       count(*) filter (where state = 'pending') as in_flight
-from delivery group by system_id;
-
 -- name: lane_states
 select state, count(*) as lanes,
        coalesce(extract(epoch from clock_timestamp() - min(ready_at) filter (where state = 'ready' and pool in ('work', 'route'))), 0)::float8 as oldest_s
