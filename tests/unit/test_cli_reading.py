@@ -58,7 +58,7 @@ def test_what_json_can_say_is_what_it_says(tmp_path: Path, word: str, value: obj
         ("a.yaml", "a: !!python/object:os.system {}\n", "is not supported here"),
         ("a.yaml", "a: !!timestamp 2026-11-21\n", "is not supported here"),
         ("a.yaml", "a: !!binary aGk=\n", "is not supported here"),
-        ("a.yaml", "a: [1\nb: 2\n", "line 2"),
+        ("a.yaml", "a: [1\nb: 2\n", "line 2, column 2: not YAML: "),
         ("a.yaml", "a: 1\n---\nb: 2\n", "line 2"),
         ("a.yaml", "[" * 50_000, "cannot be read"),
         ("a.json", "[" * 500_000, "cannot be read"),

@@ -96,6 +96,10 @@ def test_nothing_of_the_help_is_cut_off_at_80_columns(
         (["up", "--port", "99999"], "Invalid value for '--port': must be at most 65535, not '99999'"),
         (["work", "--concurrency", "0"], "Invalid value for '--concurrency': must be at least 1, not '0'"),
         (["send", "x", "--wait", "long"], "Invalid value for '--wait': must be a number, not 'long'"),
+        (
+            ["channels", "add", "webhook", "orders", "--set", "verify=none"],
+            "Invalid value for --set: verify must be 'standard', 'github', 'stripe' or 'bearer', not 'none'",
+        ),
     ],
 )
 def test_usage_errors_are_said_plainly_and_as_json(

@@ -73,7 +73,10 @@ def _part(part: Json) -> str:
 def save(
     outbox_id: OutboxId,
     *,
-    to: Annotated[Path, typer.Option("--to", help="The directory; by default this one.", file_okay=False)] = Path(),
+    to: Annotated[
+        Path,
+        typer.Option("--to", help="The directory; by default this one.", metavar="DIRECTORY", file_okay=False),
+    ] = Path(),
 ) -> None:
     """Save the files of a reply. One whose name is taken already gets a number before it; nothing is replaced."""
     files = ask_about("reply", outbox_id, lambda client, found: _save(client, str(found), to))

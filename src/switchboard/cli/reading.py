@@ -118,7 +118,8 @@ def _from_yaml(text: str, path: Path) -> object:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InvalidInput(f"{path}{place}: {error.problem or error.context or 'not YAML'}") from error
+        kind = "not YAML: " if isinstance(error, yaml.scanner.ScannerError | yaml.parser.ParserError) else ""
+        raise InvalidInput(f"{path}{place}: {kind}{error.problem or error.context or 'unreadable'}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(f"{path} cannot be read: {' '.join(str(error).split())}") from error
 

@@ -56,7 +56,8 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
-        raise typer.BadParameter(wrong_setting(error, manifest.settings), param_hint="--set") from error
+        # `from None`: what pydantic says would otherwise replace this sentence, which names the setting.
+        raise typer.BadParameter(wrong_setting(error, manifest.settings), param_hint="--set") from None
 
 
 def secrets_of(
@@ -222,8 +223,10 @@ def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tu
 def _read(path: str) -> str:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{path} cannot be read: {error}", param_hint="--secret-file") from error
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}", param_hint="--secret-file") from error
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{path} is not UTF-8 (byte {error.start})", param_hint="--secret-file") from error
     if not text.strip():
         raise typer.BadParameter(f"{path} is empty", param_hint="--secret-file")
     return text.strip()

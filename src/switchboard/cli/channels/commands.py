@@ -228,7 +228,7 @@ def _files_of(settings: Settings, file: Path) -> list[Path]:
 def _file(settings: Settings, name: str) -> Path:
     file = settings.channels_dir / f"{name}.toml"
     if not file.is_file():
-        known = ", ".join(sorted(one.stem for one in settings.channels_dir.glob("*.toml"))) or "none"
-        where = settings.channels_dir.absolute()
-        raise NotFound(f"there is no account {name!r} in {where}; there are: {known}")
+        known = ", ".join(sorted(one.stem for one in settings.channels_dir.glob("*.toml")))
+        there = f"there are: {known}" if known else "it has no accounts yet"
+        raise NotFound(f"there is no account {name!r} in {settings.channels_dir.absolute()}; {there}")
     return file

@@ -33,7 +33,10 @@ def attachment_line(attachment: Json) -> Text:
 def save(
     request_id: RequestId,
     *,
-    to: Annotated[Path, typer.Option("--to", help="The directory; by default this one.", file_okay=False)] = Path(),
+    to: Annotated[
+        Path,
+        typer.Option("--to", help="The directory; by default this one.", metavar="DIRECTORY", file_okay=False),
+    ] = Path(),
 ) -> None:
     """Save the files of a message. One whose name is taken already gets a number before it; nothing is replaced."""
     answer = ask_about("message", request_id, lambda client, found: _save(client, str(found), to))

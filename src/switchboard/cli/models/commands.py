@@ -47,12 +47,13 @@ def show_model(name: Annotated[str, typer.Argument(help="A model of the server's
 def try_models(
     name: Annotated[str | None, typer.Argument(help="Only this model of the settings.", metavar="NAME")] = None,
 ) -> None:
-    """Ask each model what it is used for, by the settings and environment of this terminal. Exit code 1: one failed.
+    """Test each model with the settings and environment of this terminal. Exit code 1: one failed.
 
-    A model of butlers must call a tool, one that classifies must choose a butler, and so must one that plans or is
-    not used. Then it is asked for a plan, which shows whether its server takes a JSON Schema, and whether it thinks
-    first. This costs one or two thousand tokens per model, a few thousand per command line; command lines need a
-    running server.
+    A model that butlers use must call a tool; one that classifies, plans or is
+    not used must choose a butler. It is then asked for a plan, which shows
+    whether its server accepts a JSON Schema, and whether it reasons before it
+    answers. This costs one or two thousand tokens per model, a few thousand
+    per command line; command lines need a running server.
     """
     tried = asyncio.run(_try(name))
     show({"models": tried}, lambda _: print_tried(tried))

@@ -118,7 +118,7 @@ def _print_findings(findings: Sequence[Json], counts: Counter[str]) -> None:
 def backtest(
     *,
     last: Annotated[
-        int | None, typer.Option(min=1, help="The number of messages, newest first.", show_default=f"{NEWEST:,}")
+        int | None, typer.Option(min=1, help=f"The number of messages, newest first; by default {NEWEST:,}.")
     ] = None,
     days: Annotated[float | None, typer.Option(min=0.01, help="The messages of this many days.")] = None,
     file: Annotated[Path | None, typer.Option(metavar="RULES", help="The rules to test: JSON or YAML.")] = None,
