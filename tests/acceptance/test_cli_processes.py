@@ -317,6 +317,33 @@ def test_signals_that_are_ignored_from_the_start_end_nothing_but_sigterm_does(pl
     assert that_know(place) == []
 
 
+_INTERRUPTED_AT_IMPORT = """
+import os, runpy, signal, sys
+
+def hook(event, given):
+    if event == "import" and given[0] == {module!r}:
+        os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(hook)
+runpy.run_path({executable!r}, run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["rich.console", "switchboard.app.settings", "switchboard.cli.running"])
+def test_ctrl_c_while_modules_are_imported_ends_it_without_a_word(place: Path, module: str) -> None:
+    """By the signal itself: an exception was swallowed where pydantic builds its validators, and `up` ran on."""
+    program = _INTERRUPTED_AT_IMPORT.format(module=module, executable=EXECUTABLE)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "up"],
+        env=environment(place / "data"),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM, signal.SIGINT])
 def test_a_demo_that_is_broken_off_leaves_nothing_running(place: Path, number: signal.Signals) -> None:
     process = ForkedCommand(

@@ -1,12 +1,13 @@
 """The command line: which commands there are, and where each lives.
 
-Called by the `switchboard` executable. Arguments enter; an exit code leaves (`output.py` names them). Only the module
+Called by `__main__.py`. Arguments enter; an exit code leaves (`output.py` names them). Only the module
 of the command that was asked for is imported, so that `switchboard --help` costs next to nothing. Next: that module.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -91,6 +92,9 @@ COMMANDS: Final = (
     CommandEntry("version", "version:version", "Show the version.", _KEEP),
 )
 
+_LISTENING: Final = {"up", "serve", "work", "connect"}
+"""They listen for signals themselves, once they have something to clear away; until then Ctrl-C just ends them."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that `arguments` (else those of the process) name, and exit with its code."""
@@ -98,7 +102,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     as_json = "--json" in given
     set_up_terminal()
     try:
-        code = command_line(given).main(args=given, prog_name="switchboard", standalone_mode=False)
+        command = command_line(given)
+        if _wanted(given) not in _LISTENING and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        code = command.main(args=given, prog_name="switchboard", standalone_mode=False)
         sys.stdout.flush()
     except SwitchboardError as error:
         sys.exit(report(error, as_json=as_json))
@@ -131,10 +138,14 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    wanted = next((word for word in _words(arguments) if not word.startswith("-")), None)
+    wanted = _wanted(_words(arguments))
     for entry in COMMANDS:
         _register(app, entry, in_full=entry.name == wanted)
     return app
+
+
+def _wanted(words: Sequence[str]) -> str | None:
+    return next((word for word in words if not word.startswith("-")), None)
 
 
 def _words(arguments: Sequence[str]) -> Sequence[str]:
