@@ -10,6 +10,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from switchboard.app.access import Principal
 from switchboard.app.dead_letters.requests import Bulk, Reroute, RuleWish
@@ -155,7 +156,7 @@ async def test_a_bulk_reroute_beyond_the_reach_is_one_audited_refusal(database_u
         for n in range(6):
             await a_dead_letter(parts, channel="slack", sender=f"s{n}")
         away = Bulk(DeadLetterFilter(), "reroute", "away", to("System1/spare"))
-        for order in (away, _with(away, dry_run=True)):
+        for order in (away, replace(away, dry_run=True)):
             with pytest.raises(Forbidden) as caught:
                 await service.bulk(SALES_HANDLER, order)
             assert caught.value.field == "to"
@@ -163,7 +164,7 @@ async def test_a_bulk_reroute_beyond_the_reach_is_one_audited_refusal(database_u
         assert [row["action"] for row in rows] == ["refused:dead_letters"] * 2
         assert rows[0]["detail"] == {"role": "agent", "teams": ["sales", "stock"], "to": "System1/spare"}
         with pytest.raises(InvalidInput, match="does not exist or cannot be reached") as unknown:
-            await service.bulk(OPERATOR, _with(away, to=to("System1/gone")))
+            await service.bulk(OPERATOR, replace(away, to=to("System1/gone")))
         assert (unknown.value.code, unknown.value.field) == ("unknown_target", "to")
 
 
@@ -334,7 +335,7 @@ async def test_many_are_done_one_by_one_and_what_fails_stays(database_url: str) 
         for n in range(3):
             await a_dead_letter(parts, sender=f"s{n}", channel="slack")
         order = Bulk(DeadLetterFilter(), "reroute", "stock knows", to(team="stock"))
-        looked = await service.bulk(OPERATOR, _with(order, dry_run=True))
+        looked = await service.bulk(OPERATOR, replace(order, dry_run=True))
         assert (looked.matched, looked.done, len(looked.failed), looked.dry_run) == (10, 7, 3, True)
         assert await parts.count("select count(*) from delivery") == 0
         done = await service.bulk(OPERATOR, order)
@@ -344,11 +345,6 @@ async def test_many_are_done_one_by_one_and_what_fails_stays(database_url: str) 
         assert (again.matched, again.done) == (3, 0)
         assert await parts.count("select count(*) from delivery") == 7
         await assert_balanced(parts)
-
-
-def _with(order: Bulk, **more: Any) -> Bulk:
-    values = {name: getattr(order, name) for name in Bulk.__struct_fields__}
-    return Bulk(**{**values, **more})
 
 
 async def test_many_go_on_from_a_cursor_and_past_what_fails(database_url: str) -> None:
@@ -373,7 +369,7 @@ async def test_an_order_for_many_is_on_record_with_its_filter_and_reason(databas
     async with opened(database_url) as (parts, service):
         dead_letters = [await a_dead_letter(parts, sender=f"s{n}", channel="slack") for n in range(2)]
         order = Bulk(DeadLetterFilter(category="no_route", ids=dead_letters), "reroute", "to stock", to(team="stock"))
-        await service.bulk(SALES_HANDLER, _with(order, dry_run=True))
+        await service.bulk(SALES_HANDLER, replace(order, dry_run=True))
         await service.bulk(SALES_HANDLER, order)
         await service.bulk(SALES_HANDLER, Bulk(DeadLetterFilter(), "handle", "spam"))
         first, second = await _bulks_on_record(parts)

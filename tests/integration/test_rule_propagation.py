@@ -35,7 +35,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 def decision(book: RuleBook, given: Envelope) -> Decision:
-    decided = DecideLeg(book)(given)
+    decided = DecideLeg(book)(given, None, None)
     assert isinstance(decided, Decision)
     return decided
 

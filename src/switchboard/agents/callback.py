@@ -84,7 +84,7 @@ def _attachment(file: ReplyFile) -> Attachment:
     return Attachment(media_type=file.media_type, size_bytes=file.size_bytes, storage_ref=PREFIX + file.sha256)
 
 
-def reply_json(reply: OutboxRow, files: Sequence[JsonObject] = ()) -> bytes:
+def reply_json(reply: OutboxRow, files: Sequence[JsonObject]) -> bytes:
     """`reply.v1`."""
     return msgspec.json.encode(
         {

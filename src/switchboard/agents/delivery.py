@@ -108,7 +108,7 @@ def _options_of(model: type[BaseModel], outer: Sequence[str]) -> Sequence[str]:
     return list(model.model_fields)
 
 
-def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping] = (), upload_url: str = "") -> bytes:
+def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping], upload_url: str = "") -> bytes:
     """`delivery.v1`: the work, the envelope without `payload.raw` and reply address, and for a notice its dead letter.
 
     `files`: where the bytes of attachments are; `upload_url`: where those of the answer may be sent.

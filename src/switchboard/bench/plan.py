@@ -87,13 +87,13 @@ class Given(Struct, frozen=True):
     chain_s: float
 
 
-def uneven(steps: int, seed: int, longest_s: float = 0.1) -> Given:
-    """A plan in which each step takes from nothing to `longest_s`, and needs up to three of those before it.
+def uneven(steps: int, seed: int) -> Given:
+    """A plan in which each step takes from nothing to 0.1 s, and needs up to three of those before it.
 
     The last needs all that nothing else does.
     """
     chance = Random(seed)
-    takes = [round(chance.random() * longest_s, 4) for _ in range(steps - 1)] + [0.0]
+    takes = [round(chance.random() * 0.1, 4) for _ in range(steps - 1)] + [0.0]
     needs = [_needs(chance, n) for n in range(steps - 1)]
     needed = {need for some in needs for need in some}
     needs.append([n for n in range(steps - 1) if n not in needed])

@@ -118,7 +118,7 @@ def report(error: SwitchboardError, *, as_json: bool = False) -> int:
     return exit_code(error)
 
 
-def report_usage(error: typer.TyperException, *, as_json: bool = False) -> int:
+def report_usage(error: typer.TyperException, *, as_json: bool) -> int:
     """Say on stderr how the command is to be called (with `as_json` also on stdout); returns the exit code."""
     _in_our_words(error)
     message = error.format_message().strip()

@@ -54,7 +54,7 @@ class Live(Struct, frozen=True):
         return subtree(self.teams, team_id)
 
 
-async def read_live(database: Database, start: TeamId | None = None, through: Sequence[TeamId] = ()) -> Live:
+async def read_live(database: Database, start: TeamId | None, through: Sequence[TeamId] = ()) -> Live:
     """The present candidates of `start`, of the root if there is no such team, and the rules from `through` downwards.
 
     `database` reads in snapshots ("repeatable read").

@@ -30,7 +30,7 @@ class DecideLeg:
         return self._rule_book.queued
 
     def __call__(
-        self, envelope: Envelope, pinned: SystemId | None = None, received_at: datetime | None = None
+        self, envelope: Envelope, pinned: SystemId | None, received_at: datetime | None
     ) -> Decision | ToClassify:
         """`pinned` gets it before any rule is tried: the connector named it, or it wrote what this one replies to."""
         schedule = None if received_at is None else self._channels.schedule_at(received_at)

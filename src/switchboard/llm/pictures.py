@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGE_BYTES, MOST_IMAGES
+from switchboard.core.turns.images import EXTENSIONS, MOST_IMAGES
 from switchboard.domain.llm import Image
 
 
@@ -23,7 +23,7 @@ class Picture(Struct, frozen=True):
         return f"data:{self.media_type};base64,{self.data}"
 
 
-def pictures(images: Sequence[Image], *, vision: bool, most_bytes: int = MOST_IMAGE_BYTES) -> tuple[list[Picture], str]:
+def pictures(images: Sequence[Image], *, vision: bool, most_bytes: int) -> tuple[list[Picture], str]:
     """Those that can be shown, and a sentence about the others for the model."""
     shown = [one for one in images if one.media_type in EXTENSIONS and len(one.data) <= most_bytes][:MOST_IMAGES]
     shown = shown if vision else []

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
+from operator import add
 from typing import Final
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from switchboard.store.database import Database, Row, part_as, query, row_as, rows_as, seconds
 
@@ -61,7 +62,7 @@ class Balance(Struct, frozen=True):
         return self.accepted - became - self.held - self.history
 
     def __add__(self, other: Balance) -> Balance:
-        return Balance(*(getattr(self, name) + getattr(other, name) for name in Balance.__struct_fields__))
+        return Balance(*map(add, astuple(self), astuple(other)))
 
 
 class Books(Struct, frozen=True):
@@ -260,8 +261,7 @@ async def _found(connection: PoolConnectionProxy[Row], names: tuple[str, ...], *
 
 async def _write(database: Database, day: date, books: Books, *, audited: bool) -> None:
     for kind, balance in (("messages", books.messages), ("targets", books.targets)):
-        counts = (getattr(balance, name) for name in Balance.__struct_fields__)
-        await database.run(query("books.write"), day, kind, *counts, audited)
+        await database.run(query("books.write"), day, kind, *astuple(balance), audited)
 
 
 async def _days(database: Database) -> list[date]:

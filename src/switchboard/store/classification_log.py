@@ -86,7 +86,7 @@ async def list_classifications(
     sight: LogScope,
     *,
     before: tuple[UUID, str, int] | None = None,
-    limit: int = 50,
+    limit: int,
 ) -> list[Read]:
     """Newest message first; `before` is the message, team and number with which the page before ends."""
     start = before or (None, None, None)

@@ -141,7 +141,7 @@ async def list_dead_letters(
     reader: TeamId | None = None,
     *,
     before: UUID | None = None,
-    limit: int = 50,
+    limit: int,
 ) -> list[ShownDeadLetter]:
     """Newest first; `before` is the id of the last one of the page before.
 
@@ -152,7 +152,7 @@ async def list_dead_letters(
 
 
 async def pending_ids(
-    database: Database, wanted: DeadLetterFilter, *, after: UUID | None = None, limit: int = 100
+    database: Database, wanted: DeadLetterFilter, *, after: UUID | None = None, limit: int
 ) -> list[UUID]:
     """Those of `wanted` that nobody has handled yet, oldest first; `after` is the last one of the page before."""
     rows = await database.planned(query("dead_letters.pending_ids"), after, limit, *wanted.values())

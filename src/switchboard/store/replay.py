@@ -24,7 +24,7 @@ _facts: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 async def cases_since(
-    database: Database, *, since: datetime | None, last: int | None, chunk: int = 2000
+    database: Database, *, since: datetime | None, last: int | None, chunk: int
 ) -> AsyncIterator[list[Case]]:
     """Messages that came in after `since`, at most `last` of them, newest first, at most `chunk` at a time.
 

@@ -261,7 +261,7 @@ async def rules_at(database: Database, version: int, team_ids: Sequence[TeamId] 
 
 @asynccontextmanager
 async def open_rules_at(
-    database: Database, version: int, team_ids: Sequence[TeamId] | None = None
+    database: Database, version: int, team_ids: Sequence[TeamId] | None
 ) -> AsyncIterator[AsyncIterator[list[Rule]]]:
     """The same in pieces as they come out of the database, to be read once. NotFound for a version that never was."""
     await _must_be(database, version)

@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from switchboard.app.access import Access, Principal
 from switchboard.app.cursors import LongRows, uuid_cursor
 from switchboard.app.dead_letters.reach import HandlerReach
@@ -192,10 +194,9 @@ def _seen_payload(remains: Remains) -> JsonMapping:
 
 def _order_form(wanted: Bulk, filtered: DeadLetterFilter) -> JsonObject:
     """For the audit: what was ordered, and for which of the letters that the caller may see."""
-    given = {name: getattr(filtered, name) for name in DeadLetterFilter.__struct_fields__}
     return {
         "action": wanted.action,
-        "filter": {name: value for name, value in given.items() if value is not None},
+        "filter": {name: value for name, value in asdict(filtered).items() if value is not None},
         "to": None if wanted.to is None else target_json(wanted.to),
         "reason": wanted.reason,
     }

@@ -51,13 +51,11 @@ from switchboard.store import (
     outbox,
     remote_agents,
 )
-from switchboard.store.books import Balance, DeliveryTally, KeptBooks
+from switchboard.store.books import DeliveryTally, KeptBooks
 from switchboard.store.inbox import StoredMessage
 from switchboard.store.stopping import stop_message
 from switchboard.store.teams import Overview, TeamFilter, overview
 from switchboard.tasks import wait_at_most
-
-__all__ = ["Balance", "KeptBooks", "Views"]
 
 _LOOK_EVERY_S: Final = 0.25
 """Poll interval, as a notification of another process may be lost."""

@@ -67,7 +67,7 @@ class PlanTrials:
         self._runtime = runtime
         runtime.closing.push_async_callback(self._close)
 
-    async def try_plan(self, text: str, butler: str | None = None) -> PlanTrial:
+    async def try_plan(self, text: str, butler: str | None) -> PlanTrial:
         """Ask the router of a butler, by default of the only one that plans. Raises NotFound, InvalidInput."""
         member, book = self._member(butler), self._runtime.rule_book
         try:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from switchboard.core.envelope.strict import strict_envelope
 from switchboard.core.lenient import string
@@ -40,8 +41,7 @@ class SourceArguments(Struct, frozen=True):
 
     def known(self) -> dict[str, str]:
         """The known values, by name."""
-        every = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in every.items() if value is not None}
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def identity_of(tool_name: str | None) -> ToolIdentity:

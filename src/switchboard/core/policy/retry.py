@@ -27,7 +27,7 @@ class OutagePolicy(Struct, frozen=True):
     given_up: float = 6 * 3600.0
 
 
-def outage_pause(policy: OutagePolicy, elapsed: float, retry_after: float | None, *, jitter: float = 0.5) -> float:
+def outage_pause(policy: OutagePolicy, elapsed: float, retry_after: float | None, *, jitter: float) -> float:
     """Seconds until the next try, `elapsed` after the first: as long again as it has lasted, within the limits.
 
     Not beyond the moment when the sender is to be told; never before the end of a pause that the other side asked for.

@@ -84,7 +84,7 @@ def _check_copy(rule: Rule, team: Team) -> Iterator[Problem]:
             yield Problem("target_not_for_copies", f"targets[{at}]", message, tuple(butlers))
 
 
-def check_match(rule: Rule, channels: Channels = CHANNELS) -> list[Problem]:
+def check_match(rule: Rule, channels: Channels) -> list[Problem]:
     """What is wrong with a rule's channel, filters and priority, whatever the tree."""
     problems = [*_check_channel(rule, channels), *_check_filters(rule, channels)]
     if abs(rule.priority) > MAX_PRIORITY:

@@ -145,7 +145,7 @@ def tie_break(first: Rule, later: Rule, implies: Implies = CHANNELS.implies) -> 
     return "older" if first.created_at != later.created_at else "id"
 
 
-def why_first(first: Rule, later: Rule, implies: Implies = CHANNELS.implies) -> str:
+def why_first(first: Rule, later: Rule, implies: Implies) -> str:
     """The same as the end of a sentence about `first`, which comes first because …"""
     return {
         "catch_all_last": "catch-alls come last",

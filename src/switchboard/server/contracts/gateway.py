@@ -1,7 +1,7 @@
 """`gateway.v1`: the frames of the gateway, for reading requests and for the schema at `/schemas/gateway.v1.json`.
 
-`server/ws/` reads the models and writes the dataclasses. A frame is one JSON object in one text message, and `type`
-tells its kind. Next: `server/ws/connection.py`.
+`server/ws/` reads the models and writes all else. A frame is one JSON object in one text message, and `type` tells its
+kind. Next: `server/ws/connection.py`.
 """
 
 from __future__ import annotations

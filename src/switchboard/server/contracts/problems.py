@@ -17,7 +17,7 @@ from switchboard.domain.json_values import JsonMapping
 _CODES: Final[Mapping[str, str]] = {"missing": "missing_field", "extra_forbidden": "unknown_field"}
 
 
-def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[str] = ()) -> InvalidInput:
+def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[str]) -> InvalidInput:
     """The first of `problems`; before all others a field whose name is nearly one of those `known`.
 
     The path of a problem in the body or the parameters is its `loc` from `at` on.

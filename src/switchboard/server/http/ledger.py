@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Depends, Response
+from msgspec.structs import asdict
 
 from switchboard.app.access import Principal
-from switchboard.app.messages.views import Balance
 from switchboard.domain.shown import ShownState
 from switchboard.server.contracts.messages import (
     BooksView,
@@ -73,15 +73,11 @@ async def get_books(parts: Parts, now: bool = False) -> Response:
     kept = await parts.views.books(now=now)
     return answer(
         {
-            **_balance(kept.books.messages),
+            **asdict(kept.books.messages),
             "balanced": kept.books.balanced,
-            "targets": _balance(kept.books.targets),
+            "targets": asdict(kept.books.targets),
             "problems": kept.books.problems,
             "balanced_at": kept.at,
             "stale": kept.stale,
         }
     )
-
-
-def _balance(balance: Balance) -> dict[str, int]:
-    return {name: getattr(balance, name) for name in Balance.__struct_fields__}
