@@ -1,6 +1,6 @@
 """What mypy is told of Structs: how they are copied. It takes them for dataclasses, which they are not.
 
-mypy loads this as a plugin (`pyproject.toml`). Next: `unit/test_kinds_of_types.py`.
+mypy loads this as a plugin (`pyproject.toml`). Next: `integration/test_type_checker.py`.
 """
 
 from __future__ import annotations

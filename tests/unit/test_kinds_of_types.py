@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Final
 from unittest.mock import Mock
 
-from mypy import api
-
 import switchboard
 from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings
@@ -35,32 +33,6 @@ MODELS: Final = {
     "testing/connectors/platform.py",
 }
 """Where a model derives from `BaseModel` itself; those of `core/envelope/strict.py` are made from Structs."""
-SETTINGS: Final = Path(__file__).parents[2] / "pyproject.toml"
-COPIES: Final = """
-import dataclasses
-from msgspec import Struct, structs
-
-class Point(Struct):
-    x: int
-
-class Place(Point):
-    name: str
-
-@dataclasses.dataclass
-class Line:
-    length: int
-
-def right(line: Line, place: Place) -> Place:
-    dataclasses.replace(line, length=1)
-    return structs.replace(place, x=1, name="")
-
-def wrong(point: Point, either: Line | Place) -> None:
-    dataclasses.replace(point, x=1)
-    dataclasses.asdict(either)
-    dataclasses.fields(Point)
-    structs.replace(point, x="1")
-    structs.replace(point, y=1)
-"""
 
 
 @cache
@@ -118,17 +90,3 @@ def test_frozen_dataclasses_are_published_or_have_special_fields() -> None:
 
 def test_structs_are_frozen() -> None:
     assert [one.name for _, one in classes("Struct") if "frozen=True" not in map(ast.unparse, one.keywords)] == []
-
-
-def test_the_type_checker_knows_how_structs_are_copied(tmp_path: Path) -> None:
-    (tmp_path / "copies.py").write_text(COPIES, encoding="utf-8")
-    options = ("--config-file", str(SETTINGS), "--cache-dir", str(tmp_path), "--follow-imports", "silent")
-    told, _, _ = api.run([*options, str(tmp_path / "copies.py")])
-    wrong = COPIES[: COPIES.index("def wrong")].count("\n") + 1
-    assert [(int(line.split(":")[1]) - wrong, line.split("error: ")[1]) for line in told.splitlines()[:-1]] == [
-        (1, "Point is a Struct and no dataclass; msgspec.structs has the same functions  [misc]"),
-        (2, "Place is a Struct and no dataclass; msgspec.structs has the same functions  [misc]"),
-        (3, "Point is a Struct and no dataclass; msgspec.structs has the same functions  [misc]"),
-        (4, 'Argument "x" to "replace" of "Point" has incompatible type "str"; expected "int"  [arg-type]'),
-        (5, 'Unexpected keyword argument "y" for "replace" of "Point"  [call-arg]'),
-    ]
