@@ -6,7 +6,6 @@ nothing, or InvalidInput. Next: `core/envelope/fast.py`.
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from switchboard.domain.errors import InvalidInput
@@ -14,8 +13,7 @@ from switchboard.domain.errors import InvalidInput
 MAX_CONTAINERS: Final = 20_000
 """Maximum objects and lists together; what platforms send has some hundreds."""
 
-_STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""Also one without an end, up to the end: else a search would begin again at each quotation mark within it."""
+_OTHERS: Final = bytes(sorted(set(range(256)) - set(b'"[{')))
 
 
 def check_containers(data: bytes) -> None:
@@ -23,9 +21,13 @@ def check_containers(data: bytes) -> None:
     # What is shorter needs no count; in messages, of which most are, it took a seventh of the time of parsing them.
     if len(data) <= MAX_CONTAINERS:
         return
-    if _brackets(data) > MAX_CONTAINERS and _brackets(_STRING.sub(b"", data)) > MAX_CONTAINERS:
+    if data.count(b"[") + data.count(b"{") > MAX_CONTAINERS and _outside_strings(data) > MAX_CONTAINERS:
         raise InvalidInput(f"the JSON has more than {MAX_CONTAINERS} objects and lists", code="too_complex")
 
 
-def _brackets(data: bytes) -> int:
-    return data.count(b"[") + data.count(b"{")
+def _outside_strings(data: bytes) -> int:
+    """How many there are, or more than may be: it does not look at millions of strings one by one."""
+    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
+    # A string that ends where another begins, or that is empty. Without them a bracket is between any two.
+    bare = bare.replace(b'""', b"")
+    return sum(map(len, bare.split(b'"', 2 * MAX_CONTAINERS + 4)[::2]))

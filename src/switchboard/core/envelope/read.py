@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from switchboard.core.envelope.fast import fast_envelope
-from switchboard.core.envelope.strict import ESCAPED_SURROGATE, model_of, not_json, strict_envelope, too_deep
+from switchboard.core.envelope.strict import model_of, not_json, strict_envelope, too_deep
 from switchboard.core.json_size import check_containers
 from switchboard.core.published import published
 from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
@@ -70,7 +70,7 @@ def split_batch(body: bytes) -> list[bytes]:
     with code invalid_json, invalid_utf8, too_deep, wrong_type, unknown_field, missing_field or batch_size.
     """
     # A lone surrogate is one envelope's fault, but stops the scanner, so a copy of the same length is scanned.
-    masked = ESCAPED_SURROGATE.sub(rb"\\u0041", body)
+    masked = body.replace(rb"\ud", rb"\u1").replace(rb"\uD", rb"\u1")
     array, items = _scanned(masked)
     check_batch(items)
     start = masked.rindex(b"]") + 1 - len(array)

@@ -56,7 +56,7 @@ from switchboard.domain.json_values import JsonObject
 _S = TypeVar("_S", bound=Struct)
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _TOO_LONG: Final = -(10**4299)
 """With its sign 4301 characters long: pydantic would accept it, but msgspec could not read it back."""
 
@@ -272,7 +272,7 @@ def not_json(reason: str, data: bytes) -> InvalidInput:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         return NotJson(f"the body must be UTF-8; byte {error.start} is not", code="invalid_utf8")
-    if any(sign in reason for sign in ("surrogate", "hex escape")) and ESCAPED_SURROGATE.search(data):
+    if any(sign in reason for sign in ("surrogate", "hex escape")) and _ESCAPED_SURROGATE.search(data):
         return InvalidInput(f"a \\uD8.. escape must be half of a pair: {reason}", code="lone_surrogate")
     return NotJson(f"the body must be one JSON object: {reason}")
 
