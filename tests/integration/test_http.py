@@ -9,7 +9,7 @@ import socket
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from html import unescape
 from pathlib import Path
@@ -28,6 +28,7 @@ from switchboard.app.settings import Settings
 from switchboard.core.routing.explain import in_order
 from switchboard.domain.errors import ConfigurationError
 from switchboard.server.listener import bind
+from switchboard.store.clock import DatabaseClock
 from tests.lab import ROOT, envelope_json, rule, to
 from tests.servers import CONNECTOR, RULES, TEAMS, Opened, open_server
 from tests.waiting import eventually
@@ -260,6 +261,17 @@ async def test_a_sender_over_its_rate_is_told_when_to_come_again(database_url: s
         answer = await server.submit(given[1])
         assert error_of(answer) == (429, "sender_over_rate")
         assert 0 < int(answer.headers["retry-after"]) <= 60
+
+
+async def test_health_tells_when_nothing_is_accepted_because_the_clocks_are_far_apart(
+    server: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = DatabaseClock(lambda: datetime.now(UTC) - timedelta(seconds=40))
+    await clock.measure(server.lab.database)
+    monkeypatch.setattr(server.lab.accept, "_clock", clock)
+    assert error_of(await server.submit(envelope_json("refused"))) == (503, "unavailable")
+    health = await server.http.get("/health")
+    assert (health.status_code, health.json()["status"]) == (503, "unavailable")
 
 
 async def test_a_lost_database_is_503_everywhere_and_told_by_health(server: Opened) -> None:

@@ -12,8 +12,7 @@ create or replace function accept_messages(
     d_ord integer[], d_lane uuid[], d_system text[], d_team text[],
     x_ord integer[], x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[]
 ) returns table (ord bigint, request_id uuid, waits boolean, differs boolean)
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$  -- see settle_turns
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$  -- see settle_turns
 #variable_conflict use_column
 declare
     _seed bigint := flow_seed();

@@ -132,8 +132,7 @@ create or replace function claim_in_turn(
     _owner bigint, _lease interval, _kinds text[], _pool text[], _tier smallint[], _places integer[],
     served_pool text[], served_tier smallint[], served_flow bigint[], _catch_up integer default 4
 ) returns table (key uuid, kind text, tier smallint, seq bigint, epoch bigint, attempts integer, flow bigint)
-language plpgsql rows 20 set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$
+language plpgsql rows 20 set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     _anywhere bigint := random() * 4294967295;

@@ -9,10 +9,7 @@ language plpgsql as $$
 declare
     _seq bigint[];
 begin
-    with given as (
-        select i.lane, i.flow, i.tier, i.pool, i.ord, row_number() over (partition by i.lane order by i.ord) as nth
-        from unnest(_lane, _flow, _tier, _pool) with ordinality as i (lane, flow, tier, pool, ord)
-    ), moved as (
+    with moved as (
         update lane l set
             last_seq = l.last_seq + g.items,
             done_seq = case when l.kind = 'mailbox' then l.last_seq + g.items else l.done_seq end,
@@ -23,13 +20,16 @@ begin
             flow = case when l.state = 'idle' then coalesce(g.flow, l.flow) else l.flow end,
             state = case when l.state = 'idle' and l.kind <> 'mailbox' then 'ready' else l.state end
             from (
-                select g.lane, count(*) as items, min(g.flow) filter (where g.nth = 1) as flow, min(g.tier) as tier, max(g.pool) as pool
-                from given g group by g.lane
+                select i.lane, count(*) as items, array_agg(i.ord order by i.ord) as ords,
+                       (array_agg(i.flow order by i.ord))[1] as flow, min(i.tier) as tier, max(i.pool) as pool
+                from unnest(_lane, _flow, _tier, _pool) with ordinality as i (lane, flow, tier, pool, ord)
+                group by i.lane
             ) g
             where l.key = any (array[g.lane])
-            returning l.key, l.last_seq - g.items as before
+            returning g.ords, l.last_seq - g.items as before
     )
-    select array_agg(m.before + g.nth order by g.ord) into _seq from given g join moved m on m.key = g.lane;
+    select array_agg(m.before + i.nth order by i.ord) into _seq
+        from moved m cross join unnest(m.ords) with ordinality as i (ord, nth);
     if _due_at is not null then
         perform defer_item(i.lane, i.seq, i.due_at) from unnest(_lane, _seq, _due_at) as i (lane, seq, due_at)
             where i.due_at is not null;

@@ -5,8 +5,7 @@ returns table (
     lane uuid, seq bigint, request_id uuid, conversation text, system_id text, team_id text, segment smallint, text text,
     envelope text, received_at timestamptz, dead_letter jsonb, resumed boolean, stopped boolean
 )
-language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$
+language plpgsql stable set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 begin
     return query

@@ -2,8 +2,7 @@
 -- first messages would wait. What only a message reaches is still planned then. The plan of start_lanes is kept for its
 -- callers, so it is made with their settings: see settle_turns.
 create or replace function plan_ahead() returns void
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 begin
     perform accept_messages(
         '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',

@@ -6,8 +6,7 @@ create or replace function settle_route(
     d_system text[], d_team text[], d_text text[],
     x_id uuid[], x_team text[], x_category text[], x_reason text[], x_handler text[], x_text text[], _parts text
 ) returns table (ok boolean, next_seq bigint)
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$  -- see settle_turns
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$  -- see settle_turns
 #variable_conflict use_column
 declare
     _conversation uuid := (select l.conversation from lane l where l.key = _lane);

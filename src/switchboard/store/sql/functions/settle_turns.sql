@@ -2,13 +2,13 @@
 -- A reply goes to the conversation of the message, and nowhere else: it is looked up here, not given.
 -- pool is where the reply waits: null for a mailbox that is read over the API. To plan the statements for each call took as
 -- long as to execute them; they look up by key, so that one plan is right for all. It may be made while the tables are small, and
--- is kept when they have grown: only indexes are read, one row after the other. What no index serves then seems to cost so much
--- that it would be compiled, hence no jit. And "= any (array[x])" in place of "= x", or "offset 0" where a row is only asked for:
--- of a table with one row all of an index is read as cheaply as one key, and such a condition allows nothing but to look up a key.
+-- is kept when they have grown: only indexes are read. What no index serves then seems to cost so much that it would be compiled,
+-- hence no jit. And "= any (array[x])" in place of "= x", or "offset 0" where a row is only asked for: of a table with one row all
+-- of an index is read as cheaply as one key, and such a condition allows nothing but to look up a key. Nor does an index serve
+-- "is not distinct from", which is why the fence is asked for in this way.
 create or replace function settle_turns(_owner bigint, _given settlement[])
 returns table (lane uuid, ok boolean, next_seq bigint)
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     _lane uuid[] := array(select i.lane from unnest(_given) i);
@@ -45,10 +45,9 @@ begin
             where i.dead_letter_id is not null and i.handler is not null
         ) w;
 
-    select array_agg(l.key is not null order by i.ordinality) into _ok
-        from unnest(_given) with ordinality i
-        left join lane l on l.key = any (array[i.lane]) and l.owner = _owner and l.epoch = i.epoch and l.state = 'running'
-                        and l.next_seq = i.seq;
+    select array_agg((l.owner, l.epoch, l.state, l.next_seq) is not distinct from (_owner, i.epoch, 'running', i.seq)
+                     order by i.ordinality) into _ok
+        from unnest(_given) with ordinality i left join lane l on l.key = any (array[i.lane]);
 
     with settled as (
         update delivery d set

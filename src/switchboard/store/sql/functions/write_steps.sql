@@ -1,14 +1,14 @@
 -- Steps of many items; a row for each that counted, by its place: what is missing is fenced. The rows of the lanes are locked
 -- against a rescue while their steps are written. A step that has ended stays as it is: an event may be decided meanwhile.
 create or replace function write_steps(_owner bigint, _given step_write[]) returns table (ord bigint)
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off
-    set jit = off as $$  -- see settle_turns
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$  -- see settle_turns
 begin
     return query
         with held as materialized (
             select i.* from unnest(_given) with ordinality i
-            join lane l on l.key = any (array[i.lane]) and l.owner = _owner and l.epoch = i.epoch and l.state = 'running' and l.next_seq = i.seq
-            order by l.key for share of l
+            join lane l on l.key = any (array[i.lane])
+                       and (l.owner, l.epoch, l.state, l.next_seq) is not distinct from (_owner, i.epoch, 'running', i.seq)
+            order by i.lane for share of l
         ), due as (
             -- A rescue locks workers before lanes. The holder of a lane must therefore never wait for a worker.
             select w.process_id from process w
