@@ -15,11 +15,19 @@ from switchboard.app.ops.doctor import check_machine
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import EmailSettings, Settings
 from switchboard.cli.channels.adding import KeptSecret, secrets_of, settings_of, signed_in, write_account
+from switchboard.cli.channels.commands import remove
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import print_next, standing
-from switchboard.cli.channels.tokens import AccountToken, token_file
+from switchboard.cli.channels.tokens import AccountToken, alone, token_file
 from switchboard.cli.connect import connect_account
-from switchboard.connectors.kernel.accounts import Configured, configured, declared, handling_of, manifest_of
+from switchboard.connectors.kernel.accounts import (
+    Configured,
+    configured,
+    declared,
+    handling_of,
+    manifest_of,
+    pause_file,
+)
 from switchboard.connectors.kernel.answers import TokenRefused
 from switchboard.connectors.kernel.intake import Handling
 from switchboard.domain.errors import ConfigurationError, Unavailable
@@ -133,8 +141,39 @@ async def test_two_first_starts_of_an_account_share_one_token(
 ) -> None:
     tokens = [AccountToken(settings, account("house")) for _ in range(4)]
     assert await asyncio.gather(*map(accepted, tokens)) == [200] * 4
+    assert await connectors_of(server) == ["connector-house"]
+
+
+@pytest.mark.parametrize("ended", [lambda file: file.unlink(), lambda file: pause_file(file).touch()])
+async def test_an_account_that_ends_while_it_signs_in_gets_no_token(
+    server: Opened, settings: Settings, account: Callable[[str], Configured], ended: Callable[[Path], None]
+) -> None:
+    token = AccountToken(settings, account("house"))
+    ended(settings.channels_dir / "house.toml")
+    with pytest.raises(ConfigurationError, match="has been paused or removed"):
+        await token.client(HOUSE)
+    assert await connectors_of(server) == []
+
+
+async def test_a_token_that_is_made_while_its_account_is_removed_is_revoked(
+    server: Opened, settings: Settings, account: Callable[[str], Configured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
+    monkeypatch.setattr("switchboard.cli.channels.commands.load_settings", lambda: settings)
+    account("house")
+    async with alone(token_file(settings, "house")):
+        removing = asyncio.create_task(asyncio.to_thread(remove, "house", yes=True))
+        await asyncio.wait([removing], timeout=1)  # it is to wait for us, so this is over without it
+        asked = {"name": "connector-house", "role": "connector", "channel": "telegram", "endpoint": HOUSE.endpoint}
+        assert (await server.http.post("/v1/tokens", json=asked)).is_success
+    await removing
+    assert await connectors_of(server) == []
+
+
+async def connectors_of(server: Opened) -> list[str]:
+    """The tokens of connectors that are valid."""
     listed = (await server.http.get("/v1/tokens")).json()["tokens"]
-    assert [one["name"] for one in listed if one["role"] == "connector"] == ["connector-house"]
+    return [one["name"] for one in listed if one["role"] == "connector" and not one["revoked_at"]]
 
 
 @pytest.mark.usefixtures("server")

@@ -19,7 +19,7 @@ from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.channels.adding import signed_in
 from switchboard.cli.channels.connecting import ConnectOptions, connect_new
 from switchboard.cli.channels.standing import behind, print_next, standing
-from switchboard.cli.channels.tokens import PREFIX, served_accounts, token_file
+from switchboard.cli.channels.tokens import PREFIX, alone, served_accounts, token_file
 from switchboard.cli.client import Client, ask, part
 from switchboard.cli.output import (
     clean,
@@ -175,7 +175,7 @@ def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     if not yes:
         _confirm(name)
     with _paused(file):  # the end of its process is no accident then, and no process takes a new token
-        ask(lambda client: _revoke(client, name))
+        ask(lambda client: _revoke(client, settings, name))
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
     told = f"{name}: removed; added again within 30 days, it goes on where it stopped"
@@ -210,9 +210,11 @@ def _confirm(name: str) -> None:
         raise typer.Abort
 
 
-async def _revoke(client: Client, name: str) -> None:
-    if name in served_accounts(await client.whole("/v1/tokens", "tokens")):
-        await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
+async def _revoke(client: Client, settings: Settings, name: str) -> None:
+    """Also the token that a process of the account makes just now."""
+    async with alone(token_file(settings, name)):
+        if name in served_accounts(await client.whole("/v1/tokens", "tokens")):
+            await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
 
 
 def _files_of(settings: Settings, file: Path) -> list[Path]:

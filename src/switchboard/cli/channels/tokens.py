@@ -18,11 +18,12 @@ import httpx2
 
 from switchboard.app.ownership import read_ours, write_private
 from switchboard.app.settings import Settings
+from switchboard.cli.channels.watching import is_there
 from switchboard.cli.client import Client, ServerPlace, find_server, http_client, open_client, part
 from switchboard.cli.output import Json, NoServer
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.answers import Unreachable
-from switchboard.domain.errors import Overloaded, Unavailable
+from switchboard.domain.errors import ConfigurationError, Overloaded, Unavailable
 from switchboard.ports.connector import Identity, SignInRefused
 
 PREFIX: Final = "connector-"
@@ -48,9 +49,10 @@ class AccountToken:
         place = find_server(self._settings.whereabouts)
         if os.environ.get("SWITCHBOARD_TOKEN"):
             return http_client(place)
-        async with self._alone():
+        async with alone(self.file):
             self._used, endpoint = self._read()
             if not self._used or endpoint != identity.endpoint:
+                self._require_wanted()
                 self._used = await self._issued(identity)
                 write_private(self.file, f"{self._used}\n{identity.endpoint}\n")
         return http_client(ServerPlace(place.url, self._used, place.hint))
@@ -59,7 +61,7 @@ class AccountToken:
         """The server has refused the token: the next process gets a new one, unless another has one already."""
         if not self._used:
             return
-        async with self._alone():
+        async with alone(self.file):
             token, endpoint = self._read()
             if token == self._used:
                 write_private(self.file, f"\n{endpoint}\n")
@@ -72,16 +74,11 @@ class AccountToken:
             return "", ""
         return token.strip(), endpoint.strip()
 
-    @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        """No other process of the account makes a token meanwhile: the newer one would revoke the other's."""
-        self.file.parent.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(self.file.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            await asyncio.to_thread(fcntl.flock, descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    def _require_wanted(self) -> None:
+        """To sign in takes seconds, in which the account may have been paused, or removed with its token."""
+        name = self._account.account.name
+        if not is_there(self._settings.channels_dir / f"{name}.toml"):
+            raise ConfigurationError(f"the account {name!r} has been paused or removed")
 
     async def _issued(self, identity: Identity) -> str:
         """A new token, in place of one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""
@@ -95,6 +92,18 @@ class AccountToken:
         except (NoServer, Unavailable, Overloaded) as error:
             raise Unreachable(error.message) from error
         return str(made["token"])
+
+
+@asynccontextmanager
+async def alone(file: Path) -> AsyncIterator[None]:
+    """No other process makes or revokes the token of this file meanwhile: the newer one would revoke the other's."""
+    file.parent.mkdir(mode=0o700, exist_ok=True)
+    descriptor = os.open(file.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        await asyncio.to_thread(fcntl.flock, descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def token_file(settings: Settings, account: str) -> Path:
