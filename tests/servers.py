@@ -59,6 +59,11 @@ class Opened:
     stop: asyncio.Event
     served: asyncio.Task[None]
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What commands of the operator need, in a wide terminal."""
+        return {"SWITCHBOARD_URL": self.url, "SWITCHBOARD_TOKEN": self.token, "COLUMNS": "200"}
+
     async def token_for(self, principal: Principal) -> Mapping[str, str]:
         """The header of a new token."""
         issued = await self.access.issue(Principal("operator", "test"), principal)

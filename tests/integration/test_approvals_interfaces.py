@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -13,9 +13,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from switchboard.app.access import Principal
-from switchboard.cli.main import main
 from switchboard.ports.engine import Answer, Ask, Journal, Turn, TurnResult
 from switchboard.server.ws import connection
+from tests.commands import Cli
 from tests.gateway import Client, client, socket
 from tests.hands import Scripted, at_work, settled
 from tests.integration.test_mcp import client_for, error_of, structured
@@ -25,6 +25,7 @@ from tests.waiting import eventually
 
 FORGED: Final = '9"\n"to": "ann"\x1b[2K\x1b[1A\u202e\u2066\u200b\ue000\U000e0041`<' + "7" * 20_000
 """Text that would like to be another line, to steer the terminal, and to hide."""
+Says = Callable[..., Awaitable[str]]
 SEEN: Final = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\U000e0041]")
 
 
@@ -121,63 +122,48 @@ async def test_who_may_decide(server: Opened) -> None:
     assert await server.lab.count(refused) == 12
 
 
-class Cli:
-    """Commands for this server."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    async def says(self, *arguments: str, code: int = 0) -> str:
-        def run() -> object:
-            try:
-                main(arguments)
-            except SystemExit as ended:
-                return ended.code
-            return None
-
-        self._capsys.readouterr()
-        ended = await asyncio.to_thread(run)
-        said = self._capsys.readouterr()
-        assert ended == code, said.err
-        return said.out + said.err
-
-
 @pytest.fixture
-def cli(server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    monkeypatch.setenv("SWITCHBOARD_URL", server.url)
-    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
-    return Cli(capsys)
+def says(server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Says:
+    """What a command says while the server answers, complaints included."""
+    cli = Cli(capsys, monkeypatch, server.environment)
+
+    async def said(*arguments: str, code: int = 0) -> str:
+        ended, out, err = await asyncio.to_thread(cli.run, *arguments)
+        assert ended == code, err
+        return out + err
+
+    return said
 
 
-async def test_the_command_line_lists_shows_and_decides(server: Opened, cli: Cli) -> None:
+async def test_the_command_line_lists_shows_and_decides(server: Opened, says: Says) -> None:
     call, other, question = await asked(server, "1", "2", "ask Which?")
-    listed = await cli.says("approvals", "list")
+    listed = await says("approvals", "list")
     assert [one in listed for one in (call, other, question)] == [True] * 3
-    shown = await cli.says("approvals", "show", call[:8])
+    shown = await says("approvals", "show", call[:8])
     for part in ('"to": "noor"\n"what": "1"\n', "it is said so", "System1/echo", "pending"):
         assert part in shown
-    assert (await cli.says("approvals", "approve", call[:8])).startswith("approved: pay\n")
-    assert (await cli.says("approvals", "refuse", other[:8], "--reason", "no")).startswith("refused: pay\n")
-    assert "was refused already" in await cli.says("approvals", "approve", other[:8], code=1)
-    assert (await cli.says("approvals", "answer", question[:8], "2")).startswith("answered: ask_user\n")
-    assert "none" in await cli.says("approvals", "list")
+    assert (await says("approvals", "approve", call[:8])).startswith("approved: pay\n")
+    assert (await says("approvals", "refuse", other[:8], "--reason", "no")).startswith("refused: pay\n")
+    assert "was refused already" in await says("approvals", "approve", other[:8], code=1)
+    assert (await says("approvals", "answer", question[:8], "2")).startswith("answered: ask_user\n")
+    assert "none" in await says("approvals", "list")
     for state in ("approved", "refused", "answered"):
-        assert state in await cli.says("approvals", "list", "--all")
+        assert state in await says("approvals", "list", "--all")
     request_id = (await got(server, f"/v1/approvals/{question}"))["request_id"]
     await eventually(lambda: settled(server.lab))
-    assert "approval ask_user" in re.sub(r"\s+", " ", await cli.says("explain", request_id))
+    assert "approval ask_user" in re.sub(r"\s+", " ", await says("explain", request_id))
     assert await server.lab.replies_to(UUID(request_id)) == [
         f"System1/echo asks:\n> Which?\n1. red\n2. blue\nTo answer: /answer {question[:8]} and your answer",
         "answered blue",
     ]
-    assert "is the id of a message" in await cli.says("approvals", "show", request_id, code=5)
+    assert "is the id of a message" in await says("approvals", "show", request_id, code=5)
 
 
-async def test_arguments_cannot_forge_what_is_shown_of_them(server: Opened, cli: Cli) -> None:
+async def test_arguments_cannot_forge_what_is_shown_of_them(server: Opened, says: Says) -> None:
     """All of them is there, in one line, and none of it steers, hides or ends anything."""
     [one] = await asked(server, FORGED)
     for command in ("show", "approve"):
-        lines = (await cli.says("approvals", command, one)).splitlines()
+        lines = (await says("approvals", command, one)).splitlines()
         assert SEEN.search("".join(lines)) is None
         [told] = [line for line in lines if line.startswith('"what": ')]
         assert told.count("7") == 20_000

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import json
 import re
 import socket
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from email.message import EmailMessage
 from pathlib import Path
@@ -21,10 +19,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from switchboard.cli.client import Client, open_client
-from switchboard.cli.main import main
+from switchboard.cli.client import Client
+from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
-from tests.processes import Server, butler, environment, running, write_teams
+from tests.processes import Server, butler
 
 TEAM = {
     "team": {"name": "root"},
@@ -55,73 +53,13 @@ TEAM = {
 @pytest.fixture(scope="module")
 def server(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`switchboard up` on a database of its own."""
-    place = tmp_path_factory.mktemp("cli")
-    teams = write_teams(place / "teams", TEAM)
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        name = runner.run(postgres.create())
-        env = environment(place / "data", DATABASE_URL=postgres.url(name), TEAMS_DIR=str(teams), LOG_LEVEL="error")
-        with running(env, "up") as started:
-            yield started
-        runner.run(postgres.drop(name))
-
-
-class Cli:
-    """Commands as a user of the server would give them."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
-        self._capsys = capsys
-        self._patch = patch
-
-    def run(self, *arguments: object, given: str | bytes | None = None) -> tuple[int, str, str]:
-        """(exit code, stdout, stderr)."""
-        if given is not None:
-            data = given.encode() if isinstance(given, str) else given
-            self._patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        said = self._capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, said.out, said.err
-
-    def says(self, *arguments: object, code: int = 0, given: str | None = None) -> str:
-        """Stdout of a command that ends with `code`."""
-        ended, out, err = self.run(*arguments, given=given)
-        assert ended == code, (arguments, out, err)
-        return out
-
-    def json(self, *arguments: object, code: int = 0, given: str | None = None) -> dict[str, Any]:
-        """The one object that it prints."""
-        [line] = self.says(*arguments, "--json", code=code, given=given).splitlines()
-        said: dict[str, Any] = json.loads(line)
-        return said
+    with served(postgres, tmp_path_factory.mktemp("cli"), TEAM) as started:
+        yield started
 
 
 @pytest.fixture
 def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return Cli(capsys, monkeypatch)
-
-
-def ask(work: Callable[[Client], Any]) -> Any:
-    """A request that no command makes."""
-
-    async def run() -> Any:
-        async with open_client() as client:
-            return await work(client)
-
-    return asyncio.run(run())
-
-
-def envelope(event: str, *, channel: str = "telegram", text: str = "hello", **source: str) -> dict[str, Any]:
-    return {
-        "schema_version": "ingest.v1",
-        "source": {"channel": channel, "provider": channel, "endpoint_identity": "bot", **source},
-        "event": {"external_event_id": event, "observed_at": "2026-11-21T12:00:00Z"},
-        "sender": {"identity": "alice"},
-        "payload": {"raw": {"message": {"message_id": event}}, "normalized_text": text},
-    }
+    return Cli(capsys, monkeypatch, server.environment)
 
 
 def test_send_and_wait(cli: Cli) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -10,9 +9,9 @@ from uuid import uuid4
 import pytest
 
 from switchboard.domain.errors import InvalidInput
-from tests.integration.test_cli import Cli, ask, envelope
+from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
-from tests.processes import Server, butler, environment, running, write_teams
+from tests.processes import Server, butler
 
 TEAM = {
     "team": {"name": "root"},
@@ -28,21 +27,13 @@ SOME_ID = "01a20093-b1b4-7ba6-b8ce-1c023e3a87ef"
 @pytest.fixture(scope="module")
 def server(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`switchboard up` on a database of its own."""
-    place = tmp_path_factory.mktemp("dlq")
-    teams = write_teams(place / "teams", TEAM)
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        name = runner.run(postgres.create())
-        env = environment(place / "data", DATABASE_URL=postgres.url(name), TEAMS_DIR=str(teams), LOG_LEVEL="error")
-        with running(env, "up") as started:
-            yield started
-        runner.run(postgres.drop(name))
+    with served(postgres, tmp_path_factory.mktemp("dlq"), TEAM) as started:
+        yield started
 
 
 @pytest.fixture
 def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return Cli(capsys, monkeypatch)
+    return Cli(capsys, monkeypatch, server.environment)
 
 
 def a_dead_letter(cli: Cli, channel: str = "sms") -> tuple[str, str]:

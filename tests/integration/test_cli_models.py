@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
@@ -22,9 +21,9 @@ from switchboard.cli.models.views import print_models
 from switchboard.domain.llm import ModelAttempt, Report, Usage
 from switchboard.domain.shown import ClassificationRow
 from switchboard.journey.ask import _billed, _last_billed
-from tests.integration.test_cli import Cli, ask, envelope
+from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
-from tests.processes import Server, butler, environment, running, scripted_llm, write_teams
+from tests.processes import Server, butler, scripted_llm, write_teams
 from tests.running import program
 
 TEAM = {
@@ -81,29 +80,15 @@ def provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provider]:
 @pytest.fixture(scope="module")
 def server(postgres: Postgres, provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`switchboard up` on a database of its own, with one model that routes."""
-    place = tmp_path_factory.mktemp("models")
-    teams = write_teams(place / "teams", TEAM)
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        name = runner.run(postgres.create())
-        env = environment(
-            place / "data",
-            DATABASE_URL=postgres.url(name),
-            TEAMS_DIR=str(teams),
-            LOG_LEVEL="error",
-            MODELS=json.dumps([provider.model("router", price_in=1.0), *map(provider.model, ("spare", "pen"))]),
-            CLASSIFY__MODELS='["router"]',
-            SPENDING__TOKENS_PER_DAY="1000000",
-        )
-        with running(env, "up") as started:
-            yield started
-        runner.run(postgres.drop(name))
+    models = [provider.model("router", price_in=1.0), *map(provider.model, ("spare", "pen"))]
+    asking = {"MODELS": json.dumps(models), "CLASSIFY__MODELS": '["router"]', "SPENDING__TOKENS_PER_DAY": "1000000"}
+    with served(postgres, tmp_path_factory.mktemp("models"), TEAM, **asking) as started:
+        yield started
 
 
 @pytest.fixture
 def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    return Cli(capsys, monkeypatch)
+    return Cli(capsys, monkeypatch, server.environment)
 
 
 def classified(text: str, channel: str = "sms") -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,9 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from tests.integration.test_cli import Cli, ask, envelope
+from tests.commands import Cli, ask, envelope, served
 from tests.postgres import Postgres
-from tests.processes import Server, butler, environment, running, write_teams
+from tests.processes import Server, butler, write_teams
 
 ROOT = {
     "team": {"name": "root"},
@@ -35,22 +34,14 @@ WHY = ("--reason", "a test")
 @pytest.fixture(scope="module")
 def server(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`switchboard up` on a database of its own, with some messages in it."""
-    place = tmp_path_factory.mktemp("cli-rules")
-    teams = write_teams(place / "teams", ROOT, FINANCE)
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        name = runner.run(postgres.create())
-        env = environment(place / "data", DATABASE_URL=postgres.url(name), TEAMS_DIR=str(teams), LOG_LEVEL="error")
-        with running(env, "up") as started:
-            yield started
-        runner.run(postgres.drop(name))
+    with served(postgres, tmp_path_factory.mktemp("cli-rules"), ROOT, FINANCE) as started:
+        yield started
 
 
 @pytest.fixture
 def cli(server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     """Commands of the operator. Afterwards the rules are again those that were seeded."""
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    made = Cli(capsys, monkeypatch)
+    made = Cli(capsys, monkeypatch, server.environment)
     yield made
     made.json("rules", "restore", 1, "--reason", "after a test")
 

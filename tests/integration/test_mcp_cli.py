@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from switchboard.app.ops.doctor import CheckResult, check_database
 from switchboard.app.settings import McpServerSettings, McpToolSettings, Settings
 from switchboard.store.mcp_tools import StoredPins
 from switchboard.tools.mcp_server import McpServer
-from tests.integration.test_cli import Cli
+from tests.commands import Cli
 from tests.mcp_servers import Rogue, a_rogue
 from tests.rogue_mcp import a_tool
 from tests.servers import Opened, open_server
@@ -46,15 +46,6 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
         yield House(opened, rogue, settings)
 
 
-async def commands(
-    house: House, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, work: Callable[[Cli], None]
-) -> None:
-    for name, value in {"URL": house.server.url, "TOKEN": house.server.token}.items():
-        patch.setenv(f"SWITCHBOARD_{name}", value)
-    patch.setenv("COLUMNS", "200")
-    await asyncio.to_thread(work, Cli(capsys, patch))
-
-
 async def test_operators_see_what_has_changed_and_accept_it(
     house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +54,7 @@ async def test_operators_see_what_has_changed_and_accept_it(
         assert cli.json("mcp", "show", "rogue")["tools"] == []
         assert cli.says("mcp", "accept", "rogue").strip() == "rogue: 0 accepted"
 
-    await commands(house, capsys, monkeypatch, before)
+    await asyncio.to_thread(before, Cli(capsys, monkeypatch, house.server.environment))
     await house.look()
     house.rogue.offers(a_tool("look", STEALS), a_tool("new"), "a.b", "echo")
     await house.look()
@@ -95,7 +86,7 @@ async def test_operators_see_what_has_changed_and_accept_it(
         assert tools["look"]["accepted_by"] == "operator-1"
         assert "switchboard mcp list" in cli.run("mcp", "show", "other")[2]
 
-    await commands(house, capsys, monkeypatch, after)
+    await asyncio.to_thread(after, Cli(capsys, monkeypatch, house.server.environment))
     done = (await house.server.http.get("/v1/audit", params={"action": "mcp:accepted"})).json()["entries"]
     assert [one["detail"]["tool"] for one in done] == ["new", "look"]
 

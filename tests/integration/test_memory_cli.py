@@ -15,7 +15,7 @@ from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
 from switchboard.store import facts
 from switchboard.store.facts import NewFact
-from tests.integration.test_cli import Cli
+from tests.commands import Cli
 from tests.servers import Opened, open_server
 
 ECHO = SystemId("System1/echo")
@@ -81,13 +81,11 @@ async def test_sharing_forgetting_and_restoring_are_audited_and_say_what_is_gone
 async def test_forgetting_tells_how_many_more_said_the_same(
     server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SWITCHBOARD_URL", server.url)
-    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
     database = server.lab.database
     lane = LaneKey(await database.value("select lane from entry where position = 1"))
     longer = NewFact(ANN, "self", False, "Since May I live in Leeds, near Noor", (2,))
     assert await facts.save(database, lane, ECHO, [longer]) == 1
-    cli = Cli(capsys, monkeypatch)
+    cli = Cli(capsys, monkeypatch, server.environment)
 
     def commands() -> None:
         listed = {one["text"]: one["fact_id"] for one in cli.json("memory", "list")["facts"]}
@@ -101,10 +99,7 @@ async def test_forgetting_tells_how_many_more_said_the_same(
 async def test_the_commands_show_it_as_tables_and_as_json(
     server: Opened, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SWITCHBOARD_URL", server.url)
-    monkeypatch.setenv("SWITCHBOARD_TOKEN", server.token)
-    monkeypatch.setenv("COLUMNS", "200")
-    cli = Cli(capsys, monkeypatch)
+    cli = Cli(capsys, monkeypatch, server.environment)
 
     def commands() -> None:
         listed = cli.json("memory", "list")["facts"]

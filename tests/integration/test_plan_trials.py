@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from switchboard.app.settings import ModelSettings
 from switchboard.domain.routing import Team
 from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status, Usage
-from tests.integration.test_cli import Cli
+from tests.commands import Cli
 from tests.integration.test_planner import form
 from tests.lab import ROOT, butler
 from tests.servers import Opened, open_server
@@ -115,15 +115,6 @@ async def test_without_a_butler_that_plans(database_url: str, tmp_path: Path) ->
         assert "give one the engine trio" in refused.json()["error"]["message"]
 
 
-async def commands(
-    house: House, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, work: Callable[[Cli], None]
-) -> None:
-    for name, value in {"URL": house.server.url, "TOKEN": house.server.token}.items():
-        patch.setenv(f"SWITCHBOARD_{name}", value)
-    patch.setenv("COLUMNS", "200")
-    await asyncio.to_thread(work, Cli(capsys, patch))
-
-
 async def test_the_command_prints_the_plan_its_graph_and_where_it_is_from(
     house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,4 +133,4 @@ async def test_the_command_prints_the_plan_its_graph_and_where_it_is_from(
         assert "\x1b" not in said
         assert "the router has not answered" in cli.says("plans", "try", "nobody")
 
-    await commands(house, capsys, monkeypatch, work)
+    await asyncio.to_thread(work, Cli(capsys, monkeypatch, house.server.environment))

@@ -21,8 +21,8 @@ from switchboard.store.inbox import Acceptance
 from switchboard.store.stopping import stop_message
 from switchboard.testing.scripted_llm import Call, Reply, ScriptedLlm
 from tests.asking import spec
+from tests.commands import Cli
 from tests.hands import at_work, settled
-from tests.integration.test_cli import Cli
 from tests.lab import ROOT, butler, lab, rule, submission, to
 from tests.servers import Opened, open_server
 from tests.trios import Given, plan, review, tool, trio_engine, writes
@@ -118,10 +118,6 @@ async def test_a_plan_that_waits_goes_on_when_it_is_approved_and_is_shown_at_eve
 async def test_the_commands_show_a_plan_and_end_it(
     house: House, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"URL": house.server.url, "TOKEN": house.server.token}.items():
-        monkeypatch.setenv(f"SWITCHBOARD_{name}", value)
-    monkeypatch.setenv("COLUMNS", "200")
-
     def work(cli: Cli) -> None:
         said = cli.says("plans", "list")
         assert "waiting" in said
@@ -141,7 +137,7 @@ async def test_the_commands_show_a_plan_and_end_it(
         assert [one["state"] for one in cli.json("plans", "show", house.request_id)["plans"]] == ["answered"]
         assert cli.json("plans", "list", "--running")["plans"] == []
 
-    await asyncio.to_thread(work, Cli(capsys, monkeypatch))
+    await asyncio.to_thread(work, Cli(capsys, monkeypatch, house.server.environment))
     attempts = (await house.got(f"/v1/messages/{house.request_id}/explain"))["deliveries"][0]["attempts"]
     assert attempts[-1]["stop_reason"] == "aborted"
 
