@@ -6,7 +6,7 @@ import asyncio
 import json
 import stat
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -21,19 +21,6 @@ from tests.ruling import tool
 from tests.servers import AGENT, CONNECTOR, HANDLER, Opened, open_server
 
 OPERATOR = Principal("operator", "boss")
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = await Database.connect(database_url)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
 
 
 # Tokens --------------------------------------------------------------------------------------------------------------

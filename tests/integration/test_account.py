@@ -61,13 +61,6 @@ USES: Final[dict[str, Use]] = {
 }
 
 
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = await Database.connect(database_url)
-    yield opened
-    await opened.close()
-
-
 @asynccontextmanager
 async def models(database: Database, database_url: str, **spending: Any) -> AsyncIterator[OpenModels]:
     reply = Reply(ANSWER, usage=Usage(5_000, 500))

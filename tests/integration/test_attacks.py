@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -28,18 +28,6 @@ from tests.waiting import SOON, eventually
 
 OTHER = Principal("connector", "other", "telegram", "bot:office")
 REPLIES = {"channel": "telegram", "endpoint": "bot:house"}
-
-
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
-
-
-@pytest.fixture
-async def answering(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
-        yield opened
 
 
 async def answered(server: Opened, text: str = "hello", **more: Any) -> tuple[str, str]:

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from switchboard.bench.connection import Connection
 from switchboard.bench.ingest import answered, batch_headers, batch_of, messages, single_headers
-from tests.servers import Opened, open_server
-
-
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
+from tests.servers import Opened
 
 
 async def stored(server: Opened) -> int:

@@ -32,12 +32,6 @@ WAITING = "select count(*) from pg_stat_activity where datname = current_databas
 LARGE = bytes(range(256)) * (PIECE_BYTES * 3 // 256) + b"the end"
 
 
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
-
-
 def with_file(blob: str, endpoint: str = "bot:house") -> dict[str, Any]:
     envelope = envelope_json("see the file", endpoint=endpoint)
     file = {"media_type": "text/plain", "size_bytes": 1, "storage_ref": f"blob:{blob}"}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -25,7 +24,7 @@ from switchboard.server.app import create_app, set_gate
 from switchboard.server.connections import Connections
 from switchboard.server.fastpath.heads import BoundedHttp
 from tests.lab import envelope_json
-from tests.servers import AGENT, CONNECTOR, Opened, open_server
+from tests.servers import AGENT, CONNECTOR, Opened
 from tests.strategies import broken_envelope_dicts, envelope_dicts
 from tests.waiting import SOON
 
@@ -96,12 +95,6 @@ class Both:
         ours = [header for header in sorted(sent[0]["headers"]) if header[0] != b"request-id"]
         assert len(ours) == len(sent[0]["headers"]) - 1
         return sent[0]["status"], ours, b"".join(one.get("body", b"") for one in sent[1:])
-
-
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
 
 
 @pytest.fixture

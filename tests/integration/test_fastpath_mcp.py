@@ -9,7 +9,6 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -23,7 +22,7 @@ from switchboard.server.fastpath.mcp_ingest import FastIngest
 from switchboard.server.http.services import Services
 from switchboard.server.mcp.tools import session_manager
 from tests.lab import envelope_json
-from tests.servers import AGENT, CONNECTOR, Opened, open_server
+from tests.servers import AGENT, CONNECTOR, Opened
 from tests.strategies import broken_envelope_dicts
 
 VERSION: Final = "2026-07-28"
@@ -104,12 +103,6 @@ async def both_ways(server: Opened) -> AsyncIterator[Both]:
     manager, fast = session_manager(Services(server.switchboard))
     async with manager.run():
         yield Both(manager.asgi_app, fast)
-
-
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
 
 
 def call(arguments: Any, **more: Any) -> dict[str, Any]:

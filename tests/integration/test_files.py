@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
@@ -28,7 +27,7 @@ from switchboard.testing.engines import MemoryJournal, a_turn
 from switchboard.testing.scripted_llm import Reply, ScriptedLlm
 from tests.engines import a_hook
 from tests.lab import envelope_json
-from tests.servers import CONNECTOR, Opened, open_server
+from tests.servers import CONNECTOR, Opened
 from tests.turning import a_model_engine
 
 PNG: Final = b"\x89PNG\r\n\x1a\n a cat"
@@ -40,12 +39,6 @@ from pathlib import Path
 files = json.load(sys.stdin).get("files", [])
 print(json.dumps([[one["attachment"], one["path"], Path(one["path"]).read_text()] for one in files]))
 """
-
-
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
 
 
 @pytest.fixture

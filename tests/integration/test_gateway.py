@@ -58,12 +58,6 @@ BOB: Final = Principal("connector", "bob's phone", "gateway", "bob")
 _AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
-
-
 async def token_of(server: Opened, principal: Principal) -> str:
     return (await server.token_for(principal))["authorization"].removeprefix("Bearer ")
 

@@ -36,18 +36,6 @@ from tests.waiting import eventually
 MAIL = b"From: Joe <joe@example.org>\r\nSubject: Hi\r\nMessage-ID: <1@example.org>\r\n\r\nHow are you?\r\n"
 
 
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data") as opened:
-        yield opened
-
-
-@pytest.fixture
-async def answering(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
-        yield opened
-
-
 def error_of(response: httpx2.Response) -> tuple[int, str]:
     """Status and code; the shape is part of the assertion."""
     body = response.json()

@@ -37,13 +37,6 @@ EVERYTHING = (
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = await Database.connect(database_url)
-    yield opened
-    await opened.close()
-
-
-@pytest.fixture
 def rogue(tmp_path: Path) -> Rogue:
     return a_rogue(tmp_path, *EVERYTHING)
 

@@ -35,13 +35,6 @@ from tests.waiting import eventually
 MINE = {"owners": OWNER}
 
 
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = await Database.connect(database_url)
-    yield opened
-    await opened.close()
-
-
 @dataclass(frozen=True)
 class Butler:
     """Its engine, and the model that it asks."""

@@ -40,13 +40,6 @@ from tests.waiting import eventually
 QUESTION = Request((ChatMessage("user", "here"),), deadline=20.0)
 
 
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    opened = await Database.connect(database_url)
-    yield opened
-    await opened.close()
-
-
 @asynccontextmanager
 async def asker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """Another process that asks; killed at the end."""
