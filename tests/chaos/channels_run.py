@@ -14,12 +14,9 @@ A repeat that says so is counted apart, and so is a reply of which the operator 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -29,9 +26,9 @@ from typing import Final
 
 from switchboard.domain.json_values import JsonObject
 from switchboard.testing.bot_api import BotApi
+from tests.chaos.asked import a_directory, asked_for, exit_code
 from tests.chaos.correspondents import SAID, Got, Mail, Question, Telegram, mail_servers
 from tests.chaos.house import ONE_PART, House, Victim
-from tests.guard import stand_guard
 
 AFTER_S: Final = 10.0
 """How much longer than one turn the answers may take after the last start."""
@@ -270,28 +267,19 @@ async def until(holds: Callable[[], object]) -> None:
 
 def main() -> int:
     """Read the command line, run, print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = ChannelsPlan()
-    for name in ("chats", "threads", "down", "turn", "kills", "seed", "at_random", "every"):
-        default = getattr(defaults, name)
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
-    plan = ChannelsPlan(**vars(parser.parse_args()))
-    stand_guard()
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
-    directory.chmod(0o711)
+    plan = asked_for(ChannelsPlan, __doc__)
+    directory = a_directory()
     report = asyncio.run(run(plan, directory))
     within = plan.turn + AFTER_S
     print(report)
     late = not plan.at_random and report.took_s > within
-    if report.clean and not late:
-        print("passed: everybody was answered once, and in order")
-        shutil.rmtree(directory, ignore_errors=True)
-        return 0
     wrong = {"lost": report.lost, "repeated": report.repeated, "out of order": report.out_of_order}
     for what, texts in {**wrong, "books": report.problems}.items():
-        print("\n".join(f"{what}: {text}" for text in texts))
-    print(f"FAILED{f': more than {within:g} s' if late else ''}; the evidence is in {directory}", file=sys.stderr)
-    return 1
+        for text in texts:
+            print(f"{what}: {text}")
+    if late:
+        print(f"FAILED: more than {within:g} s", file=sys.stderr)
+    return exit_code(directory, well=report.clean and not late)
 
 
 if __name__ == "__main__":

@@ -10,15 +10,12 @@ more messages were delivered than died.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -38,11 +35,11 @@ from switchboard.store.database import Database
 from switchboard.store.inbox import Acceptance
 from switchboard.store.processes import count_alive
 from tests.chaos import claude, model
+from tests.chaos.asked import a_directory, all_met, asked_for, exit_code
 from tests.chaos.books import read_traces
 from tests.chaos.model_books import RULED, ModelReport, judge_models
 from tests.chaos.run import crash
 from tests.forked import ForkedCommand
-from tests.guard import stand_guard
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.processes import EXECUTABLE
 from tests.waiting import eventually
@@ -291,27 +288,14 @@ async def _tell(database: Database, traces: list[list[str]]) -> None:
 
 def main() -> int:
     """Read the command line, run, print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = ModelPlan()
-    for name in ("messages", "conversations", "workers", "seconds", "seed"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
-    parser.add_argument("--rate", type=float, default=defaults.rate)
-    plan = ModelPlan(**vars(parser.parse_args()))
-    stand_guard()
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
-    directory.chmod(0o711)
+    plan = asked_for(ModelPlan, __doc__)
+    directory = a_directory()
     began = time.monotonic()
     report = asyncio.run(run(plan, directory))
     print(f"{time.monotonic() - began:.0f} s")
     print(report)
-    unmet = sorted(EVERY_WAY - report.calls.keys())
-    if unmet:
-        print(f"ways to fail that were not met: {', '.join(unmet)}", file=sys.stderr)
-    if report.clean and not unmet and report.delivered > sum(report.dead.values()):
-        shutil.rmtree(directory, ignore_errors=True)
-        return 0
-    print(f"the evidence is in {directory}", file=sys.stderr)
-    return 1
+    met = all_met(EVERY_WAY - report.calls.keys())
+    return exit_code(directory, well=report.clean and met and report.delivered > sum(report.dead.values()))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,8 @@ effect was repeated, and no plan has spent more than its budget.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import random
-import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -24,10 +22,10 @@ from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database
 from switchboard.testing.scripted_llm import ScriptedLlm
+from tests.chaos.asked import a_directory, asked_for, exit_code
 from tests.chaos.books import read_traces
 from tests.chaos.plans_node import BUDGET, CONVERSATIONS, LOOP, RULES, TEAM, TOOLS, brain, message
-from tests.chaos.turns_run import WORKERS, Crew, TurnsPlan, a_directory, havoc
-from tests.guard import stand_guard
+from tests.chaos.turns_run import WORKERS, Crew, TurnsPlan, havoc
 from tests.lab import Lab, lab, submission
 from tests.waiting import eventually
 
@@ -196,21 +194,11 @@ async def judge(database: Database, trace: Sequence[Sequence[str]], kills: int, 
 
 def main() -> int:
     """Read the command line, run, print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = PlansPlan()
-    kinds = {"plans": int, "least": int, "most": int, "seconds": float, "every": float, "seed": int}
-    for name, kind in kinds.items():
-        parser.add_argument(f"--{name}", type=kind, default=getattr(defaults, name))
-    plan = PlansPlan(**vars(parser.parse_args()))
-    stand_guard()
+    plan = asked_for(PlansPlan, __doc__)
     directory = a_directory()
     report = asyncio.run(run(plan, directory))
     print(report)
-    if report.clean:
-        shutil.rmtree(directory, ignore_errors=True)
-        return 0
-    print(f"the evidence is in {directory}", file=sys.stderr)
-    return 1
+    return exit_code(directory, well=report.clean)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,13 @@ Prints what it does and ends with one line of counts; exit code 0 only if nothin
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -30,10 +27,10 @@ from switchboard.embedded.postmaster import stop
 from switchboard.embedded.supervisor import embedded_postgres
 from switchboard.journey.accept import Submission
 from switchboard.store.database import Database
+from tests.chaos.asked import a_directory, asked_for, exit_code
 from tests.chaos.books import Report, judge, read_traces, takeovers
 from tests.chaos.node import DIRECT_URL
 from tests.forked import ForkedCommand
-from tests.guard import stand_guard
 from tests.lab import Lab, lab, submission
 from tests.pooler import BUILT, pooler
 
@@ -201,23 +198,12 @@ async def _settled(database: Database, limit: float = 120) -> None:
 
 def main() -> int:
     """Read the command line, run, print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = Plan()
-    for name in ("messages", "conversations", "workers", "kills", "seed"):
-        parser.add_argument(f"--{name}", type=int, default=getattr(defaults, name))
-    parser.add_argument("--pooled", action="store_true")
-    plan = Plan(**vars(parser.parse_args()))
-    stand_guard()
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
-    directory.chmod(0o711)
+    plan = asked_for(Plan, __doc__)
+    directory = a_directory()
     began = time.monotonic()
     report = asyncio.run(run(plan, directory))
     print(f"{plan.kills} kills, 1 database crash, 1 zombie in {time.monotonic() - began:.0f} s: {report}")
-    if report.clean:
-        shutil.rmtree(directory, ignore_errors=True)
-        return 0
-    print(f"the evidence is in {directory}", file=sys.stderr)
-    return 1
+    return exit_code(directory, well=report.clean)
 
 
 if __name__ == "__main__":

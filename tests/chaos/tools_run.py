@@ -10,13 +10,11 @@ as many descriptors open, and as much of the models set aside, as before them.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import random
 import re
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
@@ -30,11 +28,11 @@ from switchboard.journey.accept import Submission
 from switchboard.store.books import audit_books
 from switchboard.testing.scripted_llm import ScriptedLlm
 from switchboard.transport.stdio_mcp import KEY
+from tests.chaos.asked import a_directory, asked_for, exit_code
 from tests.chaos.books import read_traces
 from tests.chaos.tools_node import CONVERSATIONS, WILD, mark_of, servers, team
-from tests.chaos.turns_run import Crew, TurnsPlan, a_directory, havoc
+from tests.chaos.turns_run import Crew, TurnsPlan, havoc
 from tests.forked import end_forking, forked
-from tests.guard import stand_guard
 from tests.hands import settled
 from tests.lab import ROOT, Lab, lab, rule, submission, to
 from tests.mcp_servers import running
@@ -271,23 +269,14 @@ async def judge(parts: Lab, directory: Path, kills: int, most: int) -> Report:
 
 def main() -> int:
     """Read the command line, run, print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, kind in (("turns", int), ("seconds", float), ("every", float), ("seed", int)):
-        parser.add_argument(f"--{name}", type=kind, default=getattr(ToolsPlan(), name))
-    parser.add_argument("--shells", action="store_true")
-    plan = ToolsPlan(**vars(parser.parse_args()))
-    stand_guard()
+    plan = asked_for(ToolsPlan, __doc__)
     directory = a_directory()
     try:
         report = asyncio.run(run(plan, directory))
     finally:
         end_forking()
     print(report)
-    if report.clean:
-        shutil.rmtree(directory, ignore_errors=True)
-        return 0
-    print(f"the evidence is in {directory}", file=sys.stderr)
-    return 1
+    return exit_code(directory, well=report.clean)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,12 @@ fail was met. Before that, ten turns are killed in the middle and resumed, and t
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -36,10 +34,10 @@ from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from tests.acceptance.lives import PEOPLE, REQUESTS, Lives, fill
 from tests.acceptance.model_node import team
 from tests.chaos import model
+from tests.chaos.asked import a_directory, all_met, asked_for, exit_code
 from tests.chaos.books import read_traces
 from tests.chaos.turns_node import CONVERSATIONS, RULES, TEAM
 from tests.forked import ForkedCommand, forked
-from tests.guard import stand_guard
 from tests.hands import settled
 from tests.lab import Lab, lab, submission
 from tests.waiting import eventually
@@ -363,21 +361,9 @@ def _told(point: Point, path: str) -> bool:
     return took.seconds > took.bound
 
 
-def a_directory() -> Path:
-    """Not for us alone: as root the database runs as a plain user, who must get through."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-chaos-"))
-    directory.chmod(0o711)
-    return directory
-
-
 def main() -> int:
     """Read the command line, run, print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    defaults = TurnsPlan()
-    for name, kind in (("turns", int), ("seconds", float), ("every", float), ("rate", float), ("seed", int)):
-        parser.add_argument(f"--{name}", type=kind, default=getattr(defaults, name))
-    plan = TurnsPlan(**vars(parser.parse_args()))
-    stand_guard()
+    plan = asked_for(TurnsPlan, __doc__)
     late = [_told(*point) for point in POINTS]
     directory = a_directory()
     began = time.monotonic()
@@ -385,14 +371,8 @@ def main() -> int:
     print(f"ways: {_listed(report.ways)}")
     print(f"{time.monotonic() - began:.0f} s")
     print(report)
-    unmet = sorted(WAYS.keys() - report.ways.keys())
-    if unmet:
-        print(f"ways to fail that were not met: {', '.join(unmet)}", file=sys.stderr)
-    if report.clean and not unmet and not any(late):
-        shutil.rmtree(directory, ignore_errors=True)
-        return 0
-    print(f"the evidence is in {directory}", file=sys.stderr)
-    return 1
+    met = all_met(WAYS.keys() - report.ways.keys())
+    return exit_code(directory, well=report.clean and met and not any(late))
 
 
 if __name__ == "__main__":
