@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import sys
@@ -239,7 +240,7 @@ async def test_of_our_proxies_and_certificates_it_gets_what_the_settings_let_thr
             monkeypatch.setenv(name, value)
         for name in ("no_proxy", "NODE_EXTRA_CA_CERTS"):
             monkeypatch.delenv(name, raising=False)
-        session = replace(program.session, spec=replace(program.session.spec, pass_env=allowed))
+        session = dataclasses.replace(program.session, spec=replace(program.session.spec, pass_env=allowed))
         with pytest.raises(ModelFailure):
             await session.run(program.request())
     env = json.loads((tmp_path / "given").read_text())

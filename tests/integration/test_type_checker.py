@@ -34,6 +34,7 @@ def wrong(point: Point, either: Line | Place) -> None:
     dataclasses.fields(Point)
     structs.replace(point, x="1")
     structs.replace(point, y=1)
+    structs.replace(Line(1), length=2)
 """
 
 
@@ -50,4 +51,5 @@ def test_the_type_checker_knows_how_structs_are_copied(tmp_path: Path) -> None:
         (3, "Point is a Struct and no dataclass; msgspec.structs has the same functions  [misc]"),
         (4, 'Argument "x" to "replace" of "Point" has incompatible type "str"; expected "int"  [arg-type]'),
         (5, 'Unexpected keyword argument "y" for "replace" of "Point"  [call-arg]'),
+        (6, "Line is no Struct; dataclasses has the same function  [misc]"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -90,3 +91,10 @@ def test_frozen_dataclasses_are_published_or_have_special_fields() -> None:
 
 def test_structs_are_frozen() -> None:
     assert [one.name for _, one in classes("Struct") if "frozen=True" not in map(ast.unparse, one.keywords)] == []
+
+
+def test_no_value_shows_a_secret_where_it_is_logged() -> None:
+    """By their names: a field of text or bytes that is called so is left out of the `repr` of its value."""
+    secret = re.compile(r"(^|_)(api_key|authorization|password|secret|token): (str|bytes)( \| None)?( =|$)")
+    fields = ((one.name, ast.unparse(line)) for _, one in all_classes() for line in one.body)
+    assert [field for field in fields if secret.search(field[1]) and "repr=False" not in field[1]] == []

@@ -99,7 +99,7 @@ async def test_a_set_up_asks_whom_it_says(name: str, tmp_path: Path, monkeypatch
     if isinstance(session, CliSession):
         asked = request(token="t", mcp_url=mcp_url(settings))
         assert asked.server is not None
-        command = command_for(session.kind, asked, asked.server, Way(spec, session.key, tmp_path))
+        command = command_for(session.kind, asked, asked.server, Way(spec, session.api_key, tmp_path))
         told = " ".join((*command.words, *command.env.values(), *command.files.values()))
         assert (url in told, "sk-canary" in told, spec.model in told) == (True, keyed, True)
         assert "http://127.0.0.1:8470/mcp" in told

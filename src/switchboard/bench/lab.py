@@ -13,12 +13,12 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Final
 
 import aiohttp
-from msgspec import Struct
 
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -36,11 +36,12 @@ _ECHO: Final[JsonMapping] = {
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
-class ReadyProcess(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ReadyProcess:
     """A process of ours that is ready: where it listens, what opens it, how long it took to be ready (s)."""
 
     url: str
-    token: str
+    token: str = field(repr=False)
     pid: int
     ready_s: float
 

@@ -15,13 +15,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 import httpx2
-from msgspec import Struct
 
 from switchboard.core.lenient import block_text, items, json_value, mapping, shown
 from switchboard.core.replies import is_call_of
@@ -60,12 +59,13 @@ _CAUSES: Final[tuple[tuple[FailureKind, re.Pattern[str]], ...]] = (
 )
 
 
-class CliSession(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CliSession:
     """One model through one command line. `guard` precedes the program's name; `http` asks our MCP server."""
 
     spec: ModelSpec
     kind: CliKind
-    key: str | None
+    api_key: str | None = field(repr=False)
     http: httpx2.AsyncClient
     guard: Sequence[str] = ()
     grace: float = 3.0
@@ -83,7 +83,7 @@ class CliSession(Struct, frozen=True):
         try:
             yield
         except ModelFailure as failure:
-            secrets = [self.key or "", *passed_on(self.spec.pass_env, None).values()]
+            secrets = [self.api_key or "", *passed_on(self.spec.pass_env, None).values()]
             for secret in sorted(secrets, key=len, reverse=True):
                 if len(secret) >= _SHORTEST_SECRET:
                     failure.message = failure.message.replace(secret, "***")
@@ -96,7 +96,7 @@ class CliSession(Struct, frozen=True):
         began = asyncio.get_running_loop().time()
         server = await self._offered(request)
         async with scratch("session") as place:
-            command = command_for(self.kind, request, server, Way(self.spec, self.key, place, self.login))
+            command = command_for(self.kind, request, server, Way(self.spec, self.api_key, place, self.login))
             lay_out(place, command)
             left = max(0.0, request.deadline - (asyncio.get_running_loop().time() - began))
             ended = await self._execute(place, command, left, urlsplit(server.url).hostname)

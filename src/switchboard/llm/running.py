@@ -59,7 +59,9 @@ class RunnerSession(Struct, frozen=True):
 
     async def _whole(self, request: Request, place: Path, tools: ToolServing, on_delta: OnDelta | None) -> Reply:
         asked = self.asked
-        command = run_command_for(self.kind, request, relay_to(place), Way(asked.spec, asked.key, place, asked.login))
+        command = run_command_for(
+            self.kind, request, relay_to(place), Way(asked.spec, asked.api_key, place, asked.login)
+        )
         lay_out(place, command)
         run = _Run(self.kind, self._started(place, command), tools, (on_delta, request.on_usage), asked.spec.timeout)
         try:

@@ -141,7 +141,7 @@ async def list_dead_letters(
     reader: TeamId | None = None,
     *,
     before: UUID | None = None,
-    limit: int,
+    limit: int = 50,
 ) -> list[ShownDeadLetter]:
     """Newest first; `before` is the id of the last one of the page before.
 

@@ -24,10 +24,10 @@ async def deliveries_of(database: Database, request_id: UUID) -> list[ShownDeliv
 async def list_deliveries(
     database: Database,
     *,
-    before: tuple[UUID, str, int] | None,
-    limit: int,
-    system_id: str | None,
-    state: ShownState | None,
+    before: tuple[UUID, str, int] | None = None,
+    limit: int = 50,
+    system_id: str | None = None,
+    state: ShownState | None = None,
 ) -> list[ShownDelivery]:
     """Newest message first; `before` is the message, system and seq with which the page before ends."""
     start = before or (None, None, None)

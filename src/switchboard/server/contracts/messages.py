@@ -6,7 +6,7 @@ Unknown fields are refused; strings hold no NUL, which PostgreSQL cannot store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Final, Literal
 from uuid import UUID
@@ -450,7 +450,7 @@ class ConnectorList(ResponseBody):
 class TokenIssued(Token):
     """The only response that contains the secret (`token`)."""
 
-    token: str
+    token: str = field(repr=False)
 
 
 class TokenList(ResponseBody):

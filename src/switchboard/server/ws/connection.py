@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar, cast
@@ -91,7 +91,8 @@ class Gone(Exception):
     """There is nobody any more to whom anything could be sent."""
 
 
-class GatewayCaller(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class GatewayCaller:
     """Who is connected, and for whom it speaks. `authorization` is looked at again and again: tokens are revoked.
 
     `given` null: it decides about approvals, and chats with nobody.
@@ -99,7 +100,7 @@ class GatewayCaller(Struct, frozen=True):
 
     principal: Principal
     given: Speaker | None
-    authorization: str
+    authorization: str = field(repr=False)
 
     @property
     def speaker(self) -> Speaker:

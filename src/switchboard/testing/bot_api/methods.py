@@ -81,7 +81,7 @@ class Methods:
         entities = check_entities(text, params.tree("entities"))
         return self._post(chat, params, {"text": text, **({"entities": entities} if entities else {})})
 
-    def _send_file(self, params: Params, kind: str, most: int) -> JsonObject:
+    def _send_file(self, params: Params, kind: str, most: int = MAX_UPLOAD) -> JsonObject:
         chat = self._chat(params)
         about = self._file(params.word(kind), _upload(params, kind, params.word(kind)), most)
         return self._post(chat, params, {**self._caption(params), **_as_media(kind, about)})

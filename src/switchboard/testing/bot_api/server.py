@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx2
@@ -50,11 +51,12 @@ class Call(Struct, frozen=True):
     error: str | None = None
 
 
-class Webhook(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Webhook:
     """Where updates are sent."""
 
     url: str
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     connections: int = 40
 
 
