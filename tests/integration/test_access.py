@@ -127,6 +127,14 @@ async def test_a_token_revoked_here_is_dead_at_once(database: Database) -> None:
     assert [e.action for e in await audit.list_entries(database)] == ["token:revoked", "token:issued"]
 
 
+async def test_what_was_asked_for_is_in_the_audit_trail_whatever_is_in_it(database: Database) -> None:
+    """As `GET /v1/blobs/%00` by an agent, which was 500."""
+    access, agent = Access(database), Principal("agent", "a", system_id="System1/echo")
+    assert str(await access.hide(agent, "raw", "blob \x00\ud800")) == "there is no blob \x00\ud800"
+    [entry] = await audit.list_entries(database)
+    assert entry.detail == {"role": "agent", "asked_for": "blob ?"}
+
+
 async def test_an_entry_of_the_audit_trail_is_bounded(database: Database) -> None:
     """Callers choose what is in it."""
     small = {"system_id": "System1/a", "ids": ["x" * 100] * 50}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,8 +18,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from switchboard.app.access import Principal
+from switchboard.app.reach import ALL
 from switchboard.app.rules.proposals import edit_by, new_one
+from switchboard.app.rules.records import RuleRecords
 from switchboard.app.rules.replays import Replays
+from switchboard.app.runtime import Runtime
+from switchboard.app.settings import Settings
 from switchboard.core.routing.backtest import Case
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.routing import RuleChange, TeamId
@@ -366,6 +372,37 @@ async def test_everything_that_was_done_to_a_rule_is_told(server: Opened) -> Non
     assert way_back["changes"][0]["after"] is None
     for path in (f"/v1/rules/{uuid4()}", "/v1/rules/versions/99", "/v1/rules/diff?from=1&to=99"):
         assert error_of(await server.http.get(path)) == (404, "not_found")
+
+
+async def test_a_large_difference_does_not_hold_up_the_server(server: Opened) -> None:
+    """That of 20,000 rules did, for more than a second, and every agent may ask for it."""
+    await server.lab.database.run(
+        "insert into rule_set (version, author, reason, teams) values (2, 'a', 'many', false)"
+    )
+    await server.lab.database.run(
+        "insert into rule_change (version, team_id, rule_id, after) select 2, c.team_id, n.id,"
+        " jsonb_set(c.after::jsonb, '{rule_id}', to_jsonb(n.id::text))::json"
+        " from (select * from rule_change limit 1) c,"
+        " lateral (select gen_random_uuid() as id from generate_series(1, 5000 + c.version)) n"
+    )
+    turns = [time.thread_time()]
+    turning = asyncio.create_task(_turns(turns))
+    whole = time.process_time()
+    found = await RuleRecords(Runtime(Settings(), server.lab.database, server.lab.notifier, server.lab.rule_book)).diff(
+        ALL, 1, 2
+    )
+    turns.append(time.thread_time())
+    whole = time.process_time() - whole
+    turning.cancel()
+    assert found.changed > 5000
+    assert max(after - before for before, after in pairwise(turns)) < whole / 4
+
+
+async def _turns(seen: list[float]) -> None:
+    """What the loop has worked, each time that it comes to us."""
+    while True:
+        await asyncio.sleep(0.001)
+        seen.append(time.thread_time())
 
 
 async def test_an_export_imported_again_changes_nothing(server: Opened) -> None:

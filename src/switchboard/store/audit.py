@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from switchboard.core.storable import storable_json
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import AuditEntry
 from switchboard.store.database import Database, query, rows_as
@@ -21,7 +22,7 @@ _CUT_AT: Final = 500
 
 async def append(database: Database, actor: str, action: str, detail: JsonMapping) -> None:
     """Write one entry. Of a detail with more than 8 KiB of JSON, what is large is cut: callers choose much of it."""
-    kept = dict(detail)
+    kept = storable_json(detail)
     if len(msgspec.json.encode(kept)) > _ENTRY_BYTES:
         kept = {name: _cut(value) for name, value in kept.items()}
     await database.run(query("audit.append"), new_uuid7(), actor, action, kept)

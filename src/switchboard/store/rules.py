@@ -246,8 +246,10 @@ async def changes_between(database: Database, first: int, last: int) -> list[Rul
     """
     for version in (first, last):
         await _must_be(database, version)
-    rows = await database.rows(query("rules.changes_between"), min(first, last), max(first, last))
-    changes = [_change(row) for row in rows]
+    changes: list[RuleChange] = []
+    async with database.snapshot() as connection:
+        async for rows in _pieces(connection, "rules.changes_between", min(first, last), max(first, last)):
+            changes += map(_change, rows)
     return changes if first <= last else [RuleChange(change.after, change.before) for change in changes]
 
 

@@ -180,7 +180,7 @@ class RuleRecords:
         """What lies between two versions; the way back when `first` is the later one. Raises NotFound."""
         between = await store.changes_between(self._database, first, last)
         # What was changed and changed back differs only in who did it when.
-        changes = [change for change in _within(reach, between) if changed_fields(change)]
+        changes = await asyncio.to_thread(lambda: list(filter(changed_fields, _within(reach, between))))
         return DiffView(first, last, len(changes), first_changes(changes))
 
     async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> RuleForm:
