@@ -52,7 +52,7 @@ def anthropic_at(url: str) -> AsyncAnthropic:
 
 @asynccontextmanager
 async def gemini_at(url: str) -> AsyncIterator[AsyncGemini]:
-    """Over httpx2: with aiohttp, where that is installed, it tries again by itself."""
+    """Over httpx2: with aiohttp, where that is installed, it retries automatically."""
     async with httpx2.AsyncClient(timeout=30) as http:
         # Else it would read the certificates of the system twice, 50 ms, though nothing here is https.
         unread = {"verify": _NO_TLS, "ssl": _NO_TLS}

@@ -336,7 +336,7 @@ async def test_a_conversation_waits_for_a_few_things_only(database_url: str, tmp
         await site.asked(MOST_WAITING)
         [reply] = await site.ended(await site.said("pay 99"))
         assert reply.startswith("pay was not called: it needs an approval (")
-        assert "nobody was asked, for 20 things wait" in reply
+        assert "not asked: 20 requests are already waiting" in reply
         await site.command("/stop")
         await site.ended(first)
 

@@ -279,4 +279,4 @@ async def test_people_see_that_an_account_catches_up_and_which_messages_wait_for
             explained = (await server.http.get(f"/v1/messages/{message['request_id']}/explain")).json()
             notes += explained["notes"]
         told = f"of its account, {MOST} such conversations are worked on now"
-        assert notes == [f"it came late, so live messages go first; {told}"]
+        assert notes == [f"it arrived late, so current messages go first; {told}"]

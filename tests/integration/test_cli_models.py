@@ -387,7 +387,7 @@ def test_doctor_names_what_a_model_lacks(monkeypatch: pytest.MonkeyPatch, tmp_pa
         "model idle": "warning",
         "model runner": "warning",
     }
-    assert "nobody is logged in" in found["model runner"].detail
+    assert "not logged in" in found["model runner"].detail
     assert "NO_KEY" in found["model keyless"].detail
     assert "not on PATH" in found["model program"].detail
     none = {one.name for one in check_machine(Settings(data_dir=tmp_path))}

@@ -143,7 +143,7 @@ async def test_files_of_strangers_are_not_fetched_and_the_message_says_so() -> N
     switchboard.strangers.add("person of t")
     await platform.brings("t", "from a stranger", PNG)
     await received(platform, switchboard)
-    assert "had not been let in" in attachments(switchboard)[0]["unavailable"]
+    assert "had not been approved" in attachments(switchboard)[0]["unavailable"]
     assert platform.fetched == []
 
 

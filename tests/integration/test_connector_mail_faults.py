@@ -176,7 +176,7 @@ async def test_a_mail_that_a_silent_server_may_have_is_not_sent_again_and_others
             await eventually(lambda: holds(len(connections) == 1))
             await asyncio.to_thread(dovecot.deliver, mail("m2"))
             await eventually(lambda: holds(len(switchboard.accepted) == 2))
-            await eventually(lambda: says("e-mail has not said what becomes of a reply"))
+            await eventually(lambda: says("e-mail has not reported the outcome of a reply"))
             assert not switchboard.outcome(first), "meanwhile the server is still waited for"
             await eventually(lambda: holds(switchboard.outcome(first) == "uncertain"))
             await eventually(lambda: says("the SMTP server got the whole mail and did not answer"))

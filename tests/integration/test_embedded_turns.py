@@ -588,7 +588,7 @@ async def test_a_program_goes_on_to_beat_whatever_happens(database_url: str) -> 
         with capture_logs() as logs:
 
             async def failed() -> bool:
-                return any(one["event"] == "turns cannot go on" for one in logs)
+                return any(one["event"] == "turns cannot continue" for one in logs)
 
             await parts.database.run("alter table process rename to elsewhere")
             await eventually(failed)

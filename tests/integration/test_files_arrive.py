@@ -115,7 +115,7 @@ async def test_who_is_let_in_gets_files_through_and_strangers_fill_no_disk(datab
         api.people.photo(PNG)
         async with serving(bot(api), server):
             [held] = await messages(server, 1)
-            assert "not been let in" in files_of(held)[0]["unavailable"]
+            assert "not been approved" in files_of(held)[0]["unavailable"]
             [contact] = (await server.http.get("/v1/pairing")).json()["contacts"]
             await server.http.post(f"/v1/pairing/{contact['contact_id']}/approve", json={})
             api.people.photo(PNG)
@@ -151,7 +151,7 @@ async def test_a_mail_as_bytes_brings_its_files_but_not_those_of_strangers(datab
         first, held = await messages(server, 2)
         assert [one["media_type"] for one in files_of(first)] == ["application/pdf", OCTETS, "application/pdf"]
         assert [await content(server, one) for one in files_of(first)] == [PDF[:100_000], b"", PDF[:100_000]]
-        assert ["not been let in" in one["unavailable"] for one in files_of(held)] == [True] * 3
+        assert ["not been approved" in one["unavailable"] for one in files_of(held)] == [True] * 3
         assert await server.lab.count("select count(*) from blob") == 2
 
 

@@ -23,7 +23,7 @@ from tests.servers import RULES, TEAMS, open_server
 from tests.strategies import NOW
 from tests.waiting import eventually
 
-APART = "its sender is not known in the thread that it names, so it is in a conversation of its own"
+APART = "its sender is not known in the thread that it refers to, so it is in a separate conversation"
 HOUSE = "house@home.example"
 
 

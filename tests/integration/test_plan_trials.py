@@ -120,7 +120,7 @@ async def test_the_command_prints_the_plan_its_graph_and_where_it_is_from(
 ) -> None:
     def work(cli: Cli) -> None:
         said = cli.says("plans", "try", TEXT)
-        for part in ("System1/clerk: pipeline", "the router's answer as it stands", "900+100 tokens", ARXIV, "s1, s2"):
+        for part in ("System1/clerk: pipeline", "the router's answer as it is", "900+100 tokens", ARXIV, "s1, s2"):
             assert part in said
         assert "s1 ∥ s2 → s3" in said
         assert len(cli.json("plans", "try", TEXT, "--butler", "clerk")["steps"]) == 3

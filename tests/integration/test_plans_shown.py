@@ -75,7 +75,7 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
         models = Asked([spec("openai", llm.url, "m", timeout=20.0)])
         tools = [Noting("look", act=look), Noting("send", "effectful")]
         approvals = StoredApprovals(server.lab.database)
-        given = Given(PLAN, [MORE] * 9, notes=("the router was not told of send: there was no room",))
+        given = Given(PLAN, [MORE] * 9, notes=("the router was not told of send: there was no space",))
         engine = trio_engine(models, given, tools, workspaces=tmp_path / "w", approvals=approvals)
         async with at_work(server.lab.worker({"trio": engine})):
             accepted = await server.lab.accept.accept(submission("do \x1b[31mit", channel="api", sender="ann"))
@@ -98,7 +98,7 @@ async def test_a_plan_that_waits_goes_on_when_it_is_approved_and_is_shown_at_eve
     assert states == {"s1": "done", "s2": "waiting", "s3": "done", "s4": "done", "s5": "failed"}
     [late] = [one for one in found["steps"] if one["id"] == "s5"]
     assert (late["target"], late["args"], late["why"]) == ("look", {"text": "b"}, "status 404")
-    assert found["notes"] == ["s4: the router was not told of send: there was no room"]
+    assert found["notes"] == ["s4: the router was not told of send: there was no space"]
     assert 0 < found["tokens"] <= found["token_budget"] == 20_000
     [asked] = (await house.got("/v1/approvals"))["approvals"]
     assert (await house.server.http.post(f"/v1/approvals/{asked['approval_id']}/approve")).status_code == 200

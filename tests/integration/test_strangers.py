@@ -427,7 +427,7 @@ async def test_an_operator_lists_approves_denies_and_revokes(server: Opened) -> 
     [contact] = (await server.http.get("/v1/pairing", params={"state": "stranger"})).json()["contacts"]
     assert (contact["identity"], contact["held"], contact["scope"]) == ("noor", 1, "person")
     told = (await server.http.get(f"/v1/messages/{held['request_id']}/explain")).json()["notes"]
-    assert told == [f"held until its sender is let in: switchboard pairing approve {contact['contact_id']}"]
+    assert told == [f"held until its sender is approved: switchboard pairing approve {contact['contact_id']}"]
 
     own = f"/{contact['contact_id']}"
     assert await post(server, f"{own}/approve") == {"contact_id": contact["contact_id"], "messages": 1}

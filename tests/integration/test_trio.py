@@ -266,7 +266,7 @@ async def test_a_plan_of_which_nothing_is_done_is_no_answer() -> None:
     assert not failed.value.retryable
 
 
-_NO_ROOM = r"s3: of its input the model was shown [\d,]+ characters: there was no room for more"
+_NO_ROOM = r"s3: of its input the model was shown [\d,]+ characters: there was no space for more"
 
 
 async def test_what_a_writer_was_not_shown_for_lack_of_room_is_told_to_the_operator() -> None:

@@ -73,14 +73,14 @@ def shown(take: Take, events: tuple[Event, ...], capsys: pytest.CaptureFixture[s
                 DONE,
             ),
             "clerk: Y\nswitchboard: Later.\n",
-            "clerk waits: the model does not answer in time; it tries again by itself\n",
+            "clerk waits: the model does not answer in time; it retries automatically\n",
         ),
         ((reply("whole"), DONE), "clerk: whole\n", ""),
         ((delta(0, "a\x1b[2Jb\u202e"), reply("a\x1b[2Jb\u202e"), DONE), "clerk: a[2Jb\n", ""),
         (
             (delta(0, "Ha"), reset(), waiting("target_unavailable"), DONE),
             "clerk: Ha\n",
-            "clerk waits: the model cannot be reached; it tries again by itself\n",
+            "clerk waits: the model cannot be reached; it retries automatically\n",
         ),
         (
             (delta(0, "Hm. "), reset(), asking("call", "pay"), delta(0, "Paid."), reply("Paid."), DONE),
@@ -103,5 +103,5 @@ def test_half_a_reply_is_on_the_screen(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_into_a_pipe_a_reply_comes_whole(capsys: pytest.CaptureFixture[str]) -> None:
     events = (delta(0, "On"), waiting("overload", "http"), delta(2, "ce"), reply("Once"), DONE)
-    note = "clerk waits: what it works with takes no more at the moment; it tries again by itself\n"
+    note = "clerk waits: what it works with takes no more at the moment; it retries automatically\n"
     assert shown(show_whole, events, capsys) == ("clerk: Once\n", note)

@@ -137,7 +137,7 @@ class CommandEngine:
         ours = ENVIRONMENT["PATH"] if options.sandbox else os.environ.get("PATH", os.defpath)
         path = options.env.get("PATH", ours)
         found = shutil.which(directory / program if os.sep in program else program, path=path)
-        return None if found else f"the program {program} is not there, or must not be run"
+        return None if found else f"the program {program} does not exist, or may not be executed"
 
     def _account(self, options: CommandOptions) -> ProgramUser | None:
         user = options.user or self._user

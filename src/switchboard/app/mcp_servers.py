@@ -50,7 +50,7 @@ class McpServerService:
             for tool, mark in marks.items():
                 if not await mcp_tools.accept(one, server, tool, mark, caller.name):
                     raise Conflict(
-                        f"{tool!r} of the MCP server {server!r} is not there, or has changed again: look once more"
+                        f"{tool!r} of the MCP server {server!r} is not there, or has changed again: check it once more"
                     )
                 await audit.append(one, caller.name, "mcp:accepted", {"server": server, "tool": tool, "mark": mark})
         return len(marks)

@@ -76,7 +76,7 @@ def approve(approval_id: ApprovalId) -> None:
 def refuse(
     approval_id: ApprovalId,
     *,
-    reason: Annotated[str, typer.Option(help="Why; the model is told.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason; the model is told.")] = "",
 ) -> None:
     """Refuse the call, or leave the question without an answer; the model goes on without it."""
     _decide(approval_id, "refuse", {"reason": reason})

@@ -80,7 +80,7 @@ def _summaries(page: Json) -> RenderableType:
 
 @app.command("show")
 def show_fact(fact_id: FactId) -> None:
-    """Show one fact with the words that it was taken from."""
+    """Show one fact with the message that it was taken from."""
     found = ask(lambda client: client.get(f"/v1/memory/facts/{fact_id}"))
     fact = found["fact"]
     rows: list[tuple[str, object]] = [(name, fact[name]) for name in ("fact_id", "system_id", "space", "author")]
@@ -97,14 +97,14 @@ def _said(source: Json) -> str:
 
 @app.command("share")
 def share(fact_id: FactId) -> None:
-    """Let everybody who talks to the butler hear a fact."""
+    """Make a fact visible to everyone who talks to the butler."""
     answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/share", {}))
     show(answer, f"{fact_id}: shared")
 
 
 @app.command("forget")
 def forget(fact_id: FactId) -> None:
-    """Forget a fact for good, with others that say it and the summaries that may repeat it. It cannot be restored."""
+    """Forget a fact permanently, with others that contain it and the summaries that may repeat it. It cannot be restored."""
     answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/forget", {}))
     others = answer["forgotten"] - 1
     also = f", and {others} more that said the same" if others else ""

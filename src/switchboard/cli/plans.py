@@ -28,7 +28,7 @@ _LOOK_EVERY_S: Final = 0.5
 _ROOM: Final = 40
 """Cells for the input of a step; where there are fewer it has a line of its own."""
 _SOURCES: Final[Mapping[str, str]] = {
-    "exact": "the router's answer as it stands",
+    "exact": "the router's answer as it is",
     "stripped": "the router's answer without thinking and fences",
     "repaired": "the router's answer with its punctuation repaired",
     "template": "a template",
@@ -150,7 +150,7 @@ def try_plan(
     *,
     butler: Annotated[str | None, typer.Option(help="Who is to plan it; by default the only one that plans.")] = None,
 ) -> None:
-    """Ask the router what it would do with a message, without doing it. The request to the model is paid for."""
+    """Ask the router what it would do with a message, without doing it. The request costs tokens."""
     body = {"text": text, "butler": butler and names.butler(butler)}
     found = ask(lambda client: client.post("/v1/plans/try", body, timeout=_TIMEOUT_S))
     show(found, _print)

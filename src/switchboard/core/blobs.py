@@ -17,7 +17,7 @@ from switchboard.domain.errors import InvalidInput
 PREFIX: Final = "blob:"
 HEAD_BYTES: Final = 4096
 """So many bytes are looked at."""
-NOT_LET_IN: Final = "it was not fetched, since its sender had not been let in"
+NOT_LET_IN: Final = "it was not fetched because its sender had not been approved"
 """In `unavailable`, of files of strangers."""
 UNKNOWN: Final = "application/octet-stream"
 _NAME: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)

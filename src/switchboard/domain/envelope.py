@@ -91,7 +91,7 @@ class Sender(_Wire, frozen=True, kw_only=True):
 class Attachment(_Wire, frozen=True, kw_only=True):
     """The metadata of an attachment. Its bytes stay with the platform or where `storage_ref` points.
 
-    `unavailable`: why they could not be had, of an attachment whose bytes a connector failed to fetch.
+    `unavailable`: why they are missing, of an attachment whose bytes a connector failed to fetch.
     """
 
     media_type: Identity

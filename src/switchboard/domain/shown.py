@@ -285,7 +285,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class ShownFact:
-    """What a butler has learned. `space` is `private:<author>`, `group:<conversation>` or `shared`: who may hear it."""
+    """What a butler has learned. `space` is `private:<author>`, `group:<conversation>` or `shared`: who may see it."""
 
     fact_id: UUID
     system_id: str
@@ -311,9 +311,9 @@ ContactState = Literal["stranger", "approved", "denied"]
 
 @dataclass(frozen=True, slots=True)
 class ShownContact:
-    """Who wrote to an endpoint that not everybody may write to, or was let in: a person, a group, or `unverified`.
+    """Someone who wrote to a restricted endpoint, or was approved: a person, a group, or `unverified`.
 
-    `unverified`: whom mails name that nobody vouches for; `late`: a conversation in which messages came too late to be
+    `unverified`: senders of unauthenticated mail; `late`: a conversation in which messages came too late to be
     answered. `held` messages wait; `refused` ones were not stored.
     """
 
@@ -418,7 +418,7 @@ class ShownPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShownSummary:
-    """What stands for the oldest part of a conversation. `restorable`: how many of its entries can be given back."""
+    """The text that replaces the oldest part of a conversation. `restorable`: how many of its entries can be restored."""
 
     summary_id: UUID
     system_id: str

@@ -56,8 +56,8 @@ MAX_ANSWER_TOKENS: Final = 16_384
 """Maximum tokens of an answer; a model's own limit is lower."""
 _DONE: Final = frozenset({"ok", "accepted"})
 _NO_REPORT: Final = Report(Reply())
-_NO_CANDIDATE: Final = "there is nobody to choose from: no butler is alive and within reach"
-_NOT_RECORDED: Final = "it tells of a call that our server has no record of"
+_NO_CANDIDATE: Final = "there are no candidates: no butler is alive and reachable"
+_NOT_RECORDED: Final = "it reports a call that our server has no record of"
 
 
 class Question(Struct, frozen=True):
@@ -380,7 +380,7 @@ def _record(question: Question, answer: SessionOutcome) -> JsonObject:
     notes = (
         f"by {answer.model or 'a model'}",
         ", inferred from its text" if found.inferred else "",
-        "" if found.error is None else f"; the whole message, because a part was assigned to nobody: {found.error}",
+        "" if found.error is None else f"; the whole message, because a part was not assigned: {found.error}",
         f'; in no part: "{left}"' if left else "",
     )
     return {"parts": list(parts.items()), "detail": "".join(notes)[:2000]}

@@ -35,7 +35,7 @@ def not_logged_in(kind: CliKind, environ: Mapping[str, str]) -> str | None:
     file = Path(environ.get(variable) or _home(environ) / usual) / name
     if file.exists() or (sys.platform == "darwin" and kind == "claude-code"):  # there it is in the keychain
         return None
-    return f"nobody is logged in: there is no {file}; as the user that runs the workers: {_LOG_IN[kind]}"
+    return f"not logged in: there is no {file}; as the user that runs the workers: {_LOG_IN[kind]}"
 
 
 def _home(environ: Mapping[str, str]) -> Path:

@@ -254,7 +254,7 @@ class Facts(Protocol):
         ...
 
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
-        """Let everybody who talks to the butler hear a fact. False: not its author asks, or there is none such."""
+        """Make a fact visible to everyone who talks to the butler. False: not its author asks, or there is none such."""
         ...
 
 

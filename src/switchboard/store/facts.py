@@ -98,7 +98,7 @@ async def get_fact(database: Database, fact_id: UUID) -> tuple[ShownFact, list[F
 
 
 async def share_as_operator(database: Database, fact_id: UUID) -> bool:
-    """Let everybody who talks to the butler hear a fact. False: there is none such."""
+    """Make a fact visible to everyone who talks to the butler. False: there is none such."""
     return bool(await database.value(query("facts.share"), fact_id, "", "", False, True))
 
 

@@ -109,7 +109,7 @@ def _moved_on(row: Row, name: str) -> str:
     """What another author did to the rule in the meantime."""
     by = f"by {row['author']} in version {row['changed']}" if row["author"] is not None else "by nobody"
     if row["seen"] is None:
-        return f"there is a rule {row['rule_id']} already, written {by}; a new one needs an id of its own"
+        return f"there is a rule {row['rule_id']} already, written {by}; a new rule needs a different id"
     if row["stored"] is None:
         return f"rule {name!r} is not there any more: it was removed {by}"
     return f"rule {name!r} was changed {by}; look at it again"

@@ -117,7 +117,7 @@ def _unless_it_fails(on_delta: _OnDelta) -> _OnDelta:
             on_delta(delta)
         except Exception:
             failed = True
-            log.exception("on_delta of the program failed; it is told no more of this turn")
+            log.exception("on_delta of the program failed; it is not called again in this turn")
 
     return tell
 

@@ -68,7 +68,7 @@ class Registration:
                 pass
             except Exception as error:
                 if str(error) != problem:
-                    log.exception("turns cannot go on")
+                    log.exception("turns cannot continue")
                 problem = str(error)
             await asyncio.sleep(_TTL_S / 8)
 

@@ -27,10 +27,10 @@ from switchboard.ports.tools import AsksFirst, Tool, ToolScope
 
 MOST_WAITING: Final = 20
 """What one conversation of a butler may wait for: nobody reads a list that strangers make longer and longer."""
-_FULL: Final = f"nobody was asked, for {MOST_WAITING} things wait in this conversation already"
+_FULL: Final = f"not asked: {MOST_WAITING} requests are already waiting in this conversation"
 _NOBODY: Final = "nobody can be asked from here"
-OUTSIDE: Final = "something from outside was read before, and may have asked for it"
-STRANGE: Final = "it names an address that the person has not written, after something from outside was read"
+OUTSIDE: Final = "external text was read before, and may have requested it"
+STRANGE: Final = "it names an address that the person has not written, after external text was read"
 _HOUR_S: Final = 3600.0
 
 log = structlog.get_logger(__name__)

@@ -263,7 +263,7 @@ class ProgramTalk(Talk):
         """Raises ModelFailure for a program that does not listen; what it was told to wait for is kept."""
         self._told_to_end += 1
         if self._told_to_end > _PATIENCE:
-            raise ModelFailure("defect", "it was told to end, and goes on calling tools", alive=True)
+            raise ModelFailure("defect", "it was told to end, but keeps calling tools", alive=True)
         return ToolResult("", why, ok=False)
 
     def _task(self, path: str, made: ToolCall) -> asyncio.Task[JsonMapping]:

@@ -41,7 +41,7 @@ _ANSWER: Final = 4
 _FACTS: Final = 500
 """How many of the latest facts are looked through for those that a model is told."""
 
-_MIXED: Final = "name models with an API or command lines, not both: what one of these has begun, others cannot finish"
+_MIXED: Final = "name models with an API or command lines, not both: a turn begun by one kind cannot be finished by the other"
 
 
 class TurnTerms(Struct, frozen=True):

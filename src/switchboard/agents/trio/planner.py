@@ -183,7 +183,7 @@ def _failed(report: Report, climb: _Climb) -> ModelFailure:
 def _notes_of(asked: FittedRequest) -> list[str]:
     notes = []
     if asked.left_out:
-        notes.append(f"the router was not told of {', '.join(asked.left_out)}: there was no room")
+        notes.append(f"the router was not told of {', '.join(asked.left_out)}: there was no space")
     if asked.cut_to is not None:
-        notes.append(f"of its input the router was shown {asked.cut_to:,} characters: there was no room for more")
+        notes.append(f"of its input the router was shown {asked.cut_to:,} characters: there was no space for more")
     return notes

@@ -317,7 +317,7 @@ def _room_notes(asked: FittedRequest, step: PipelineStep) -> list[str]:
     """That a model could not be shown as much as its step allows."""
     if asked.cut_to is None or asked.cut_to >= step.max_chars:
         return []
-    return [f"of its input the model was shown {asked.cut_to:,} characters: there was no room for more"]
+    return [f"of its input the model was shown {asked.cut_to:,} characters: there was no space for more"]
 
 
 def _short(why: str) -> str:

@@ -48,7 +48,7 @@ class MemoryService:
         return found
 
     async def share(self, caller: Principal, fact_id: UUID) -> None:
-        """Let everybody who talks to the butler hear a fact. Raises NotFound."""
+        """Make a fact visible to everyone who talks to the butler. Raises NotFound."""
         if not await facts.share_as_operator(self._database, fact_id):
             raise _no_fact(fact_id)
         await self._audit(caller, "shared", {"fact_id": str(fact_id)})

@@ -42,7 +42,7 @@ _CUT: Final = 1000
 _LLM_ENGINES: Final = frozenset({"model", "trio"})
 _FAILURES: Final = frozenset({"target_unavailable", "retry_exhausted", "outcome_unknown"})
 _WHY: Final[Mapping[str, str]] = {
-    "held": "the message is kept until an operator lets its sender in, or releases it",
+    "held": "the message is kept until an operator approves its sender or releases it",
     "cancelled": "the message was cancelled",
 }
 

@@ -201,18 +201,19 @@ async def _held(database: Database, request_id: UUID) -> list[str]:
     if held is None:
         return []
     if held.state == "held":
-        until = "it is released, as it came too late to be answered" if held.scope == "late" else "its sender is let in"
+        until = "it is released, as it came too late to be answered" if held.scope == "late" else "its sender is approved"
         return [f"held until {until}: switchboard pairing approve {held.contact_id}"]
     if held.scope == "late":
         return ["it came too late to be answered; forgotten"]
-    return ["its sender was let in by this code" if held.state == "code" else "its sender was not let in; forgotten"]
+    return ["its sender was approved by this code" if held.state == "code" else "its sender was not approved; forgotten"]
 
 
 async def _late(database: Database, request_id: UUID) -> list[str]:
     others = await lanes.late_before(database, request_id)
     if others is None:
         return []
-    return [f"it came late, so live messages go first; of its account, {others} such conversations are worked on now"]
+    what = f"of its account, {others} such conversations are worked on now"
+    return [f"it arrived late, so current messages go first; {what}"]
 
 
 async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
@@ -228,7 +229,7 @@ async def _notes(runtime: Runtime, message: StoredMessage) -> tuple[str, ...]:
             notes.append(f"message {first} has the same id, but another sender or text; both are kept")
     named = named_in(envelope, channel)
     if named is not None and message.conversation == named.apart:
-        notes.append("its sender is not known in the thread that it names, so it is in a conversation of its own")
+        notes.append("its sender is not known in the thread that it refers to, so it is in a separate conversation")
     return tuple(notes)
 
 

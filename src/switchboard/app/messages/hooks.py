@@ -58,7 +58,7 @@ class HookBusy(Overloaded):
 
 
 class HookResult(Struct, frozen=True):
-    """What became of a webhook.
+    """The outcome of a webhook.
 
     `quarantined` ones could not be made into a message; operators can replay them. `kept` ones wait for the connector
     of their account.

@@ -47,7 +47,7 @@ _AT_A_STRETCH: Final = 0.05
 class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The message is stored. The triage fields are there when it is not a duplicate.
 
-    `pending`: not decided yet; `held`: its sender has not been let in.
+    `pending`: not decided yet; `held`: its sender has not been approved.
     """
 
     request_id: UUID

@@ -64,7 +64,7 @@ class PairingService:
         return decided.messages
 
     async def allow(self, caller: Principal, contact: Contact) -> UUID:
-        """Let somebody in before they have written; returns the contact's id. Raises InvalidInput."""
+        """Approve someone who has not written yet; returns the contact's id. Raises InvalidInput."""
         self._runtime.channels.known(contact.channel, "channel")
         async with self._database.transaction() as one:
             contact_id = await store.add(one, contact, caller.name)

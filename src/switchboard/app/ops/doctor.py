@@ -172,7 +172,7 @@ def _mailbox(file: Path, settings: Settings) -> CheckResult | None:
     servers = settings.email.trusted_servers
     if channel != email.NAME or policy == "open" or servers.get(address) or servers.get("*"):
         return None
-    detail = f"{file.stem}: no mail server is trusted to say who wrote, so every mail is held and nobody is answered"
+    detail = f"{file.stem}: no mail server is trusted to authenticate senders, so every mail is held and nobody is answered"
     remedy = (
         f"name the server with which Authentication-Results of your mails begins, in {FILE_NAME}, and restart: "
         f'[email.trusted_servers] "{address}" = ["mx.example.org"]'
@@ -362,7 +362,7 @@ async def _teams(database: Database, settings: Settings) -> list[CheckResult]:
 _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
     "no_handler": ("no System4: nobody is notified of dead letters", "add a member System4/… to the team file"),
     "silent_handler": (
-        "the System4 files dead letters and tells nobody",
+        "the System4 only files dead letters and notifies nobody",
         "name a webhook in dead_letters.tell, see docs/operations.md",
     ),
 }
@@ -450,7 +450,7 @@ async def _mcp_servers(database: Database, settings: Settings) -> list[CheckResu
     looks = await asyncio.gather(*(looked_at(database, spec) for spec in settings.servers))
     found = [finding for look in looks for finding in _mcp_server(look)]
     if (size := sum(look.size for look in looks)) > MOST_SCHEMAS:
-        detail = f"the tools of all together have {size} bytes of schemas, and in a turn is room for {MOST_SCHEMAS}"
+        detail = f"the tools of all together have {size} bytes of schemas, but a turn has room for {MOST_SCHEMAS}"
         remedy = "name those that a butler needs in its option tools, or set off = true"
         found.append(_warning("MCP servers", detail, remedy))
     return found

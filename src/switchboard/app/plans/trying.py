@@ -35,7 +35,7 @@ _TRIO: Final = "trio"
 
 @dataclass(frozen=True, slots=True)
 class PlanTrial:
-    """What a butler would do. `source` says where it is from: the router's answer as it stands (`exact`), without
+    """What a butler would do. `source` says where it is from: the router's answer as it is (`exact`), without
     thinking and fences (`stripped`), with its punctuation repaired (`repaired`), or a `template`.
 
     `tries`: how often the router was asked; `faults`: why an answer was not taken; `failure`: why there was none.

@@ -115,7 +115,7 @@ def add(  # noqa: PLR0913 - the options of a command
         Policy | None, typer.Option(help="Who may write: only paired or listed senders, or everyone.")
     ] = None,
 ) -> None:
-    """Connect an account: sign in, write its files, and print a code with which you let yourself in.
+    """Connect an account: sign in, write its files, and print a code with which you are approved.
 
     At a terminal it asks for what is missing. Nothing is written unless the platform accepts the secret.
     """
@@ -178,7 +178,7 @@ def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
         ask(lambda client: _revoke(client, settings, name))
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
-    told = f"{name}: removed; added again within 30 days, it goes on where it stopped"
+    told = f"{name}: removed; added again within 30 days, it continues where it stopped"
     print_found({"name": name, "state": "removed"}, told)
 
 

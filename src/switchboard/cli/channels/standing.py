@@ -174,23 +174,23 @@ def _print_trust(added: Json) -> None:
 
 def _print_address(added: Json) -> None:
     console, path = out(), f"/hooks/{added['name']}"
-    console.print("Enter this address at the sender, with JSON as the type:")
+    console.print("Configure the sender with this URL, and JSON as the content type:")
     console.print(f"  {added['hook_url'] or f'PUBLIC_URL{path}'}", style="bold", soft_wrap=True)
     if not added["hook_url"]:
-        console.print("PUBLIC_URL is where the world reaches your server; keep it in the settings as public_url.")
-    console.print("Say how a message is made of what it posts, and try it with an example:")
+        console.print("PUBLIC_URL is the public address of your server; set it as public_url in the settings.")
+    console.print("Define how its events become messages, and try it with an example:")
     console.print(f"  {program()} webhooks try {added['name']} example.json", style="bold", soft_wrap=True)
 
 
 def _print_pairing(added: Json, who: str, account: str) -> None:
     console = out()
     if code := added["pairing"]:
-        console.print(f"Nobody may write yet. To let yourself in, write this to {who}:", soft_wrap=True)
+        console.print(f"Nobody may write yet. To be approved, send this to {who}:", soft_wrap=True)
         console.print(f"  /start {code['code']}", style="bold")
         until = f"It is valid until {when(code['expires_at'])}, for one person and five tries. Another one:"
         console.print(until, soft_wrap=True)
         console.print(f"  {program()} pairing code {account}", soft_wrap=True)
         return
-    console.print("No switchboard is running. Start it, and make a code to let yourself in with:")
+    console.print("No switchboard is running. Start it, and create a code to get approved:")
     console.print(f"  {program()} up", style="bold")
     console.print(f"  {program()} pairing code {account}", style="bold", soft_wrap=True)

@@ -89,7 +89,7 @@ def init(  # noqa: PLR0913 - the options of a command
         list[str] | None, typer.Option(help="The environment variable with the secret of the channel.")
     ] = None,
     test: Annotated[bool, typer.Option("--test/--no-test", help="Whether to ask the model something first.")] = True,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; take the defaults.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; use the defaults.")] = False,
 ) -> None:
     """Set up a butler with a model: find a model, test it, write the settings and a small team, connect a channel.
 
@@ -273,9 +273,9 @@ def _try(choice: Choice, wanted: _Wanted) -> JsonObject | None:
         return tried
     problem = f"{choice.offer.model} did not pass: {tried['detail']}; {tried['remedy']}".rstrip("; ")
     if not wanted.ask:
-        raise InvalidInput(f"{problem}. Nothing was written; --no-test writes the files all the same")
+        raise InvalidInput(f"{problem}. Nothing was written; --no-test writes the files anyway")
     errors().print(clean(problem), style="yellow", soft_wrap=True)
-    if not typer.confirm("Use it all the same?", err=True):
+    if not typer.confirm("Use it anyway?", err=True):
         raise typer.Exit(FAILED)
     return tried
 

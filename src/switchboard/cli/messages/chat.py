@@ -36,7 +36,7 @@ _HELP: Final = """\
 Each line is a message; the answer comes below it. Arrow keys bring back earlier lines.
 /help  this text
 /stop  ends an answer that is being written, as Ctrl-C does; Ctrl-C once more leaves
-Enter  looks for answers that wait until somebody has decided something
+Enter  checks for answers that were waiting for a decision
 /quit  leaves, as Ctrl-D does; `switchboard chat --session {session}` continues here
 Why a message went where it went: `switchboard messages list`, then `switchboard explain ID`."""
 
@@ -114,7 +114,7 @@ class _Talk(Struct, frozen=True, kw_only=True):
             return conclude(answer, sent.accepted)
         self.asked.append(sent)
         if keyboard:
-            errors().print("you can go on meanwhile; Enter looks for the answer", style="dim")
+            errors().print("you can continue meanwhile; Enter checks for the answer", style="dim")
         return OK
 
     async def _look(self, earlier: Iterable[_Sent], keyboard: Keyboard | None) -> None:

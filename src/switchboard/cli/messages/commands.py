@@ -126,7 +126,7 @@ def correct_message(
 
 @app.command("stop")
 def stop_message(request_id: RequestId) -> None:
-    """Stop the turns for a message; what was written so far is the reply. Messages behind it stay."""
+    """Stop the turns for a message; what was written so far is the reply. Messages waiting behind it are kept."""
     answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
     show(answer, "stop requested" if answer["stopped"] else "no turn is running")
 

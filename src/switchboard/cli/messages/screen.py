@@ -104,7 +104,7 @@ def _show_waiting(data: Json) -> None:
         return
     what = "the model" if data["engine"] == "model" else "what it works with"
     trouble = _TROUBLE.get(data["error_class"], "cannot be reached")
-    note = f"{data['system_id']} waits: {what} {trouble}; it tries again by itself"
+    note = f"{data['system_id']} waits: {what} {trouble}; it retries automatically"
     errors().print(Text(clean(note), style="dim"), soft_wrap=True)
 
 

@@ -38,7 +38,7 @@ MANIFEST: Final = Manifest(
     secrets=(Secret("password", "the password of the mailbox; an app password where there are some", optional=True),),
     strangers="listed",
     steps=(
-        "Create a mailbox of its own for your butler; it answers whatever arrives there.",
+        "Create a separate mailbox for your butler; it answers everything that arrives there.",
         "Find the names of its IMAP and SMTP servers in the help pages of your provider; those of the large ones are "
         "known here.",
         "Create an app password, or name a program that prints access tokens (`token_command`).",

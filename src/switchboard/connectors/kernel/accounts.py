@@ -57,7 +57,7 @@ class _File(BaseModel):
     @model_validator(mode="after")
     def _policies_are_of_endpoints(self) -> _File:
         if self.strangers is not None and self.endpoint is None:
-            raise ValueError("strangers needs the endpoint beside it, which `switchboard channels test NAME` tells")
+            raise ValueError("strangers needs the endpoint beside it, which `switchboard channels test NAME` shows")
         return self
 
 

@@ -180,7 +180,7 @@ class ReplySender:
 
     async def _send_all(self, reply: ReplyToSend, until: float) -> None:
         if reply.unreachable:
-            raise _Stopped("blocked", "not tried, as nothing can be sent there before somebody writes there again")
+            raise _Stopped("blocked", "not tried, as nothing can be sent there until somebody writes there again")
         held = HeldReply(reply, self.api, self.clock, until)
         held.parts = await self._planned(held)
         self._braked(reply)
@@ -261,7 +261,7 @@ class ReplySender:
     async def _answer(self, held: HeldReply, index: int, part: Part) -> Outcome:
         """What the platform says; the account tells if it says nothing."""
         asked, late = datetime.now(UTC), part.patience_s - SEND_S + _ANSWER_S
-        silence = f"{self.platform} has not said what becomes of a reply"
+        silence = f"{self.platform} has not reported the outcome of a reply"
         silent = asyncio.get_running_loop().call_later(late, self._unheard, asked, silence)
         try:
             async with asyncio.timeout(part.patience_s):

@@ -60,7 +60,7 @@ def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], 
     sizes = [min(len(text), _most(step)) for step, text in zip(done, whole, strict=True)]
     room = fair_shares(sizes, max(most - taken, 0))
     parts = [
-        f"{begin}{cut(text, share)}{end}" if share >= min(_LEAST, len(text)) else f"[{step.id} left out: no room]"
+        f"{begin}{cut(text, share)}{end}" if share >= min(_LEAST, len(text)) else f"[{step.id} left out: no space]"
         for step, text, share, (begin, end) in zip(done, whole, room, frames, strict=True)
     ]
     return cut("\n\n".join((*parts, *noted)), most)

@@ -20,7 +20,7 @@ class RefusalBody(Body):
 
 
 class AnswerBody(Body):
-    """The answer to a question; a number stands for the option that has it."""
+    """The answer to a question; a number selects the option with that number."""
 
     text: Said
 

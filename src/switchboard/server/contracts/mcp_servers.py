@@ -17,14 +17,14 @@ class McpServers(ResponseBody):
 
 
 class McpTools(ResponseBody):
-    """By name, those that wait for an operator or are gone included."""
+    """By name, including those that wait for an operator or no longer exist."""
 
     server: str
     tools: list[ShownMcpTool]
 
 
 class McpAcceptance(Body):
-    """Tools by name, each with the `seen_mark` of what was looked at."""
+    """Tools by name, each with the `seen_mark` of the version that was reviewed."""
 
     tools: Annotated[dict[str, str], Field(min_length=1, max_length=200)]
 

@@ -16,20 +16,20 @@ class FactPage(ResponseBody):
 
 
 class FactDetail(ResponseBody):
-    """A fact with the words that it was taken from."""
+    """A fact with the message that it was taken from."""
 
     fact: ShownFact
     sources: list[FactSource]
 
 
 class SharedFact(ResponseBody):
-    """A fact that everybody who talks to its butler may hear now."""
+    """A fact that is now visible to everyone who talks to its butler."""
 
     fact_id: UUID
 
 
 class ForgottenFact(ResponseBody):
-    """`forgotten` counts the fact and others that say it."""
+    """`forgotten` counts the fact and others that contain it."""
 
     fact_id: UUID
     forgotten: int
@@ -43,7 +43,7 @@ class SummaryPage(ResponseBody):
 
 
 class RestoredSummary(ResponseBody):
-    """`restored` counts the entries that were given back."""
+    """`restored` counts the restored entries."""
 
     summary_id: UUID
     restored: int

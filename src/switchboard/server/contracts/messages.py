@@ -120,7 +120,7 @@ class PostedNext(Body):
 
 
 class ConversationMoveBody(Body):
-    """The conversation of the thread `old` goes on in the thread `new`."""
+    """The conversation of the thread `old` continues in the thread `new`."""
 
     channel: Word
     endpoint: Word
@@ -143,7 +143,7 @@ class ReceiptBody(Body):
     """The outcome of one attempt to send a reply.
 
     `because`, of one that failed: `braked`, no more are sent there because a program seems to answer, or `blocked`,
-    nothing can be sent there. People are told once, as of a dead letter.
+    nothing can be sent there. People are notified once, as of a dead letter.
     """
 
     lease: Number
@@ -155,9 +155,9 @@ class ReceiptBody(Body):
 
 
 class PartBody(Body):
-    """What becomes of a part of a reply: `intent` before it is sent, then `sent` or `refused`; parts count from 0.
+    """The state of a part of a reply: `intent` before it is sent, then `sent` or `refused`; parts count from 0.
 
-    `later`: the platform did not take it, and is to be asked again; the intent is taken back.
+    `later`: the platform did not accept it, and is to be asked again; the intent is withdrawn.
     """
 
     lease: Number
@@ -180,7 +180,7 @@ class HeartbeatBody(Body):
     """`connector.heartbeat.v1`. `lag_s`: how far the connector is behind the platform, in seconds.
 
     `failed` needs a person; `standby`: another process serves the account; `stopped` is the last heartbeat of a
-    process. `error` is an old word for `failed`.
+    process. `error` is the former name of `failed`.
     """
 
     schema_version: Literal["connector.heartbeat.v1"] = "connector.heartbeat.v1"
@@ -265,10 +265,10 @@ class AcceptedBody(ResponseBody):
 
 
 class HookAnswer(ResponseBody):
-    """What became of a webhook.
+    """The outcome of a webhook.
 
-    `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for us;
-    `kept`: the connector of the account makes a message of it.
+    `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for this server;
+    `kept`: the connector of the account turns it into a message.
     """
 
     status: Literal["accepted", "duplicate", "quarantined", "ignored", "kept"]
@@ -406,7 +406,7 @@ class PostedRows(ResponseBody):
 
 
 class PostedSettled(ResponseBody):
-    """They are not handed out again."""
+    """They are not returned again."""
 
     status: Literal["settled"]
 

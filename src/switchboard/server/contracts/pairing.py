@@ -34,7 +34,7 @@ class ContactPage(ResponseBody):
 
 
 class AllowedContact(ResponseBody):
-    """Who was let in."""
+    """Who was approved."""
 
     contact_id: UUID
 

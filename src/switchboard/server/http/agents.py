@@ -44,7 +44,7 @@ class OrderBody(Body):
 
 
 class MoveBody(OrderBody):
-    """Where a butler is called from now on; null: where its team file says."""
+    """The new URL of a butler; null: the one in its team file."""
 
     endpoint: Url | None
 

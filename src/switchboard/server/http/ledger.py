@@ -59,7 +59,7 @@ async def list_lanes(parts: Parts, limit: Limit = 100, cursor: Cursor | None = N
 
 @router.post("/lanes/resume", **operation("resume_lane", "Resume a paused lane", Resumed, 404, needing="lanes"))
 async def resume_lane(parts: Parts, body: LaneBody) -> Response:
-    """It goes on with its next item."""
+    """It continues with its next item."""
     await parts.views.resume(body.lane)
     return answer({"lane": body.lane, "state": "resumed"})
 

@@ -42,14 +42,14 @@ async def list_facts(
 
 @router.get("/facts/{fact_id}", **operation("get_fact", "Get a fact", FactDetail, 404))
 async def get_fact(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
-    """With the words that it was taken from."""
+    """With the message that it was taken from."""
     fact, sources = await parts.memory.fact(caller, fact_id)
     return answer({"fact": fact, "sources": sources})
 
 
 @router.post("/facts/{fact_id}/share", **operation("share_fact", "Share a fact", SharedFact, 404))
 async def share(caller: Operator, parts: Parts, fact_id: UUID) -> Response:
-    """Everybody who talks to the butler may hear it from then on."""
+    """It becomes visible to everyone who talks to the butler."""
     await parts.memory.share(caller, fact_id)
     return answer({"fact_id": fact_id})
 

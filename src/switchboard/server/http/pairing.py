@@ -31,13 +31,13 @@ Operator = Annotated[Principal, Depends(needs("pairing"))]
 async def list_contacts(
     parts: Parts, state: ContactState | None = None, limit: Limit = 100, cursor: Cursor | None = None
 ) -> Response:
-    """Newest first, of all endpoints that not everybody may write to."""
+    """Newest first, of all restricted endpoints."""
     return answer(page("contacts", await parts.pairing.contacts(state, limit=limit, cursor=cursor)))
 
 
-@router.post("", **operation("allow_contact", "Let somebody in who has not written", AllowedContact))
+@router.post("", **operation("allow_contact", "Approve a sender who has not written", AllowedContact))
 async def allow(caller: Operator, parts: Parts, body: ContactBody) -> Response:
-    """What is held of them is released, as by approving."""
+    """Held messages are released, as by approving."""
     contact = Contact(body.channel, body.endpoint, body.scope, body.identity)
     return answer({"contact_id": await parts.pairing.allow(caller, contact)})
 
@@ -50,7 +50,7 @@ async def create_code(caller: Operator, parts: Parts, body: CodeBody) -> Respons
 
 @router.post("/{contact_id}/approve", **operation("approve_contact", "Approve a stranger", DecidedContact, 404))
 async def approve(caller: Operator, parts: Parts, contact_id: UUID) -> Response:
-    """What was held is routed now, in order; an `unverified` contact is not let in by that."""
+    """What was held is routed now, in order; an `unverified` contact is not approved by that."""
     return answer(await _decided(caller, parts, contact_id, "approved"))
 
 

@@ -17,7 +17,7 @@ router = router_of("plans", prefix="/v1/plans")
 
 @router.post("/try", **operation("try_plan", "Try what would be planned", PlanTrial, 404, needing="models"))
 async def try_plan(parts: Parts, body: TryPlanBody) -> Response:
-    """The router of a butler is asked what it would do with a message, which costs tokens; nothing of it is done."""
+    """The router of a butler is asked what it would do with a message, which costs tokens; nothing is done."""
     return answer(await parts.plan_trials.try_plan(body.text, body.butler))
 
 

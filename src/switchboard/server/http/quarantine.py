@@ -66,6 +66,6 @@ async def replay(caller: Caller, parts: Parts, quarantine_id: UUID) -> Response:
 
 @router.delete("/{quarantine_id}", **operation("discard_quarantined", "Discard an event", Discarded, 404))
 async def discard(caller: Caller, parts: Parts, quarantine_id: UUID) -> Response:
-    """For good: after a replay, or because nobody wants it."""
+    """Permanently: after a replay, or because it is not needed."""
     await parts.quarantine.discard(caller, quarantine_id)
     return answer({"quarantine_id": quarantine_id, "status": "discarded"})

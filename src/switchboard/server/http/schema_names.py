@@ -21,7 +21,7 @@ TAGS: Final[Mapping[str, str]] = {
     "teams": "Teams and their members, as they are in force.",
     "agents": "Remote butlers: heartbeats, quarantine and endpoints.",
     "models": "Models that classify messages: their state, cost and choices, and corrections of these.",
-    "pairing": "Who may write to endpoints that not everybody may write to. Operators only.",
+    "pairing": "Who may write to restricted endpoints. Operators only.",
     "approvals": "What butlers ask people: calls of tools to approve, and questions.",
     "plans": "What butlers plan for messages that need several steps. Operators only.",
     "memory": "What butlers have learned from people, and summaries of long conversations. Operators only.",
