@@ -108,7 +108,7 @@ class StoredSlots:
                 log.error("a provider refuses the key of a model, which is paused", model=model, why=why, remedy=remedy)
 
     def free(self, ticket: UUID) -> None:
-        """Give it back, without waiting for it; if the database is away, its time does."""
+        """Give it back, without waiting for it; if the database is unavailable, its time does."""
         if ticket not in self._asked:
             return
         self._asked.discard(ticket)

@@ -33,7 +33,7 @@ _LEAVE_WITHIN_S: Final = 2.0
 async def stay_registered(database: Database, every: float = _BEAT_S) -> None:
     """Register this process as a server, and again if somebody removed it. Runs until cancelled, then removes it.
 
-    On the schema of a newer release it may not go on, and shuts down as if it had been told to.
+    On the schema of a newer release it may not continue, and shuts down as if it had been told to.
     """
     server = NewProcess("server", tuple(KINDS), socket.gethostname(), os.getpid(), __version__, _TTL_S)
     process: int | None = None

@@ -284,7 +284,7 @@ class ClassifySettings(_Group):
     mcp_url: str | None = None
     """Where command lines find our MCP server, if not at `host` and `port`."""
     keep_days: Annotated[int, Field(ge=1, le=36_500)] = 365
-    """Days for which it is kept what models chose and what that cost; what was corrected is kept for good."""
+    """Days for which it is kept what models chose and what that cost; what was corrected is kept permanently."""
 
     @property
     def sender_caps(self) -> SenderCaps:

@@ -228,7 +228,7 @@ async def repeated(act: LookUp) -> float:
 
 
 async def timed(act: LookUp) -> float:
-    """Milliseconds. What is given up (a statement has 60 s) counts as long as it took."""
+    """Milliseconds. What is abandoned (a statement has 60 s) counts as long as it took."""
     began = perf_counter()
     with suppress(Unavailable):
         await act()

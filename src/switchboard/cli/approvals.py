@@ -78,7 +78,7 @@ def refuse(
     *,
     reason: Annotated[str, typer.Option(help="The reason; the model is told.")] = "",
 ) -> None:
-    """Refuse the call, or leave the question without an answer; the model goes on without it."""
+    """Refuse the call, or leave the question without an answer; the model continues without it."""
     _decide(approval_id, "refuse", {"reason": reason})
 
 

@@ -104,7 +104,7 @@ def share(fact_id: FactId) -> None:
 
 @app.command("forget")
 def forget(fact_id: FactId) -> None:
-    """Forget a fact permanently, with others that contain it and the summaries that may repeat it. It cannot be restored."""
+    """Forget a fact, others that contain it, and the summaries that may repeat it. It cannot be restored."""
     answer = ask(lambda client: client.post(f"/v1/memory/facts/{fact_id}/forget", {}))
     others = answer["forgotten"] - 1
     also = f", and {others} more that said the same" if others else ""

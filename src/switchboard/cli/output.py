@@ -270,8 +270,8 @@ def table(
     Where there is no room for all columns, the rest of them make a second line below each row; the last one also where
     it would have less than `room` cells.
 
-    `wrap`: the last column goes on in the next line instead of being cut. Columns without names make a table without a
-    head. Without rows it is a word that says so.
+    `wrap`: the last column continues in the next line instead of being cut. Columns without names make a table without
+    a head. Without rows it is a word that says so.
     """
     cells = [[*(_cell(cell) for cell in row[:-1]), _cell(row[-1], lines=wrap)] for row in rows]
     if not cells:
@@ -293,7 +293,7 @@ def table(
 
 
 class _Fitting(Struct, frozen=True):
-    """A table that goes on in a second line below each row where one line cannot hold it."""
+    """A table that continues in a second line below each row where one line cannot hold it."""
 
     whole: Table
     names: Sequence[str]

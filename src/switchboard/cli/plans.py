@@ -78,7 +78,7 @@ def show_plan(
 
 @app.command("cancel")
 def cancel(request_id: RequestId) -> None:
-    """End the plans for a message, within a second, with what there is until then."""
+    """End the plans for a message, within a second, with the results so far."""
     answer = ask_about("message", request_id, lambda client, found: client.post(f"/v1/messages/{found}/stop", {}))
     show(answer, "stop requested" if answer["stopped"] else "no plan is running")
 

@@ -65,6 +65,6 @@ def replay_event(quarantine_id: QuarantineId) -> None:
 
 @app.command("discard")
 def discard_event(quarantine_id: QuarantineId) -> None:
-    """Remove an event from quarantine for good."""
+    """Remove an event from quarantine permanently."""
     answer = ask_about("event", quarantine_id, lambda client, found: client.delete(f"/v1/quarantine/{found}"))
     show(answer, f"{clean(answer['quarantine_id'])}: discarded")

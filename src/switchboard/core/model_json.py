@@ -30,7 +30,7 @@ _FENCE_END: Final = re.compile(r"\r?\n?[ \t]*```\Z")
 
 
 class FoundObject(Struct, frozen=True):
-    """The object. `rung`: as it stands, without thinking and fences, or with its punctuation mended."""
+    """The object. `rung`: as it is, without thinking and fences, or with its punctuation mended."""
 
     value: JsonMapping
     rung: Rung

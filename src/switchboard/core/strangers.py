@@ -14,7 +14,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
 
 Policy = Literal["pair", "listed", "open"]
-"""Who may write: those who were let in, who may pair by a code and are told so; those who were let in; everybody."""
+"""Who may write: approved senders (others are told so, or are not told anything), or everyone."""
 Scope = Literal["person", "group", "unverified", "late"]
 
 CODE_ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"

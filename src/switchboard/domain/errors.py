@@ -142,7 +142,7 @@ class SenderOverRate(Overloaded):
 
 
 class BlobQuota(Overloaded):
-    """There is no room for the file today, or for any file."""
+    """There is no space for the file today, or for any file."""
 
     code = "blob_quota"
 

@@ -344,7 +344,7 @@ class Report(Struct, frozen=True):
     def failure(self) -> ModelFailure | None:
         """Why no model answered, as one failure; retryable if one of the attempts is.
 
-        If a model is away, that is its kind, whatever the others said; else it is that of the last one asked.
+        If a model is unavailable, that is its kind, whatever the others said; else it is that of the last one asked.
         """
         if self.reply is not None:
             return None
@@ -356,7 +356,7 @@ class Report(Struct, frozen=True):
 
     @property
     def _failed(self) -> list[Outcome]:
-        """What decides the kind of failure: models that are away, else those that are paused, else all asked."""
+        """What decides the kind of failure: models that are unavailable, else those that are paused, else all asked."""
         outcomes = [one.outcome for one in self.attempts]
         away = [one for one in outcomes if one in AWAY] or [one for one in outcomes if one in _PAUSED]
         return away or [one.outcome for one in self.attempts if one.asked]

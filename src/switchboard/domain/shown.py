@@ -17,7 +17,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.ledger import LaneName, ReplyFile
 
 MessageState = Literal["in_flight", "answered", "declined", "dead", "cancelled", "held", "history"]
-"""What became of a message as a whole; `held`: its sender has not been let in; `history`: it went to nobody."""
+"""What became of a message as a whole; `held`: its sender has not been approved; `history`: it went to nobody."""
 ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "declined", "dead", "cancelled"]
 """The state of a delivery; of a pending one the lane tells whether it runs, is retried, or waits for an event."""
 
@@ -418,7 +418,7 @@ class ShownPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShownSummary:
-    """The text that replaces the oldest part of a conversation. `restorable`: how many of its entries can be restored."""
+    """The text that replaces the oldest part of a conversation. `restorable`: how many entries can be restored."""
 
     summary_id: UUID
     system_id: str

@@ -31,7 +31,7 @@ log = structlog.get_logger(__name__)
 
 _EVERY_S: Final = 0.05
 _AGAIN_S: Final = 0.5
-"""Pause while the database is away."""
+"""Pause while the database is unavailable."""
 _CLOSE_S: Final = 2.0
 _Told = dict[Writer, list[Delta]]
 

@@ -24,8 +24,8 @@ MOST: Final = 24
 def below(rules: Rules, remote_agents: Mapping[SystemId, RemoteAgent], team_id: TeamId) -> Mapping[str, str]:
     """Whom a butler of this team may hand a message on to, and what is said of each: at most `MOST`.
 
-    First the teams directly below, then the butlers of all teams below. Those that are away are left out, and teams
-    with nobody else.
+    First the teams directly below, then the butlers of all teams below. Those that are unavailable are left out, and
+    teams with nobody else.
     """
     under = subtree(rules.teams, team_id) - {team_id}
 

@@ -1,4 +1,4 @@
-"""Strangers: at endpoints with a policy, what is not from somebody who was let in is held instead of decided.
+"""Strangers: at endpoints with a policy, what is not from somebody who was approved is held instead of decided.
 
 `accept.py` asks `Strangers` about messages of such endpoints. In: a message that is ready to be stored; out: what was
 stored, or None if its sender may write. Next: `app/messages/pairing.py`, where an operator lets the

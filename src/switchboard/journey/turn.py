@@ -279,7 +279,7 @@ class TurnLeg:
         return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, files=files.files, pool=pool)
 
     async def _handed_on(self, draft: Settlement, work: Work, member: Member, result: HandedOn) -> Settlement:
-        """The message goes on with the write that ends this turn. If nobody takes it, it is a dead letter here."""
+        """The message continues with the write that ends this turn. If nobody takes it, it is a dead letter here."""
         to = storable_text(result.to)[:200]
         if work.dead_letter is not None:
             return replace(draft, outcome="refused", error="a dead letter is sent on by rerouting it")
@@ -325,7 +325,7 @@ class TurnLeg:
             self._announce_reply(pool)
 
     async def _tell_what_waits(self, item: Item, work: Work, member: Member, claim: Claim) -> None:
-        """A machine is told nothing: two of them could go on like this for ever."""
+        """A machine is told nothing: two of them could continue like this for ever."""
         if work.dead_letter is not None or await self._replies.withheld(work):
             return
         pool = self._replies.pool(work)

@@ -1,4 +1,4 @@
-"""Work that goes on in the background for as long as a process needs it, restarted when it fails.
+"""Work that continues in the background for as long as a process needs it, restarted when it fails.
 
 Called by `app/wiring.py`, `app/database.py` and `turns/hosting.py`. Next: the caller's own coroutine.
 """
@@ -26,7 +26,7 @@ async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 
     """Run what must never end; after a defect, which is logged, start it again `pause` seconds later.
 
     Nothing waits for background work, so its end would be noticed too late: a process that no longer follows the rules
-    misroutes for good.
+    misroutes permanently.
     """
     while True:
         try:

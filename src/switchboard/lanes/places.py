@@ -15,7 +15,7 @@ from switchboard.domain.ledger import Flow
 Quota = Mapping[str, tuple[int, ...]]
 """Slots per tier, by pool."""
 _REMEMBERED: Final = 100
-"""Endpoints of a pool and tier; one that is forgotten goes on with any of its senders."""
+"""Endpoints of a pool and tier; one that is forgotten continues with any of its senders."""
 
 
 class Places:

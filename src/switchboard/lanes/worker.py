@@ -278,7 +278,7 @@ class _Session:
             self._look_again = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._wake.set)
 
     async def _work(self, item: Item) -> bool:
-        """Run the item, and those that follow in its lane; returns whether others may have to go on with it."""
+        """Run the item, and those that follow in its lane; returns whether others may have to continue with it."""
         began = monotonic()
         left = _IN_A_ROW
         kept = False
@@ -337,7 +337,7 @@ class _Session:
         self._last_beat = monotonic()
         while True:
             await asyncio.sleep(self._settings.ttl / 8)
-            # A process that was suspended for long resumes here with an old heartbeat, and must not go on.
+            # A process that was suspended for long resumes here with an old heartbeat, and must not continue.
             if not self._is_alive():
                 raise Unavailable("no beat got through in time")
             started = monotonic()

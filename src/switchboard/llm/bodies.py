@@ -1,7 +1,7 @@
 """A `Request` in the format of each provider: chat completions, Responses, Anthropic's messages. Pure.
 
 `openai_api.py` and `anthropic_api.py` send the bodies. Next: `pictures.py` for images, and `answers.py`, which reads
-the responses. The same messages give the same bytes, so that a request which goes on from an earlier one begins with
+the responses. The same messages give the same bytes, so that a request which continues from an earlier one begins with
 it: providers keep what they have read.
 """
 

@@ -95,7 +95,7 @@ class RunnerSession(Struct, frozen=True):
 
 
 class _Run:
-    """A program while it runs. `silence`: seconds after which one that neither says nor calls anything is given up.
+    """A program while it runs. `silence`: seconds after which one that neither says nor calls anything is abandoned.
 
     `listeners`: who is told what it says, and what it has used.
     """

@@ -64,7 +64,7 @@ def _listener(place: Path) -> socket.socket:
 
 
 class ToolServing:
-    """While it is served. `failed` ends with what `carry_out` has raised, if it has: then the turn cannot go on."""
+    """While it is served. `failed` ends with what `carry_out` has raised, if it has: then the turn cannot continue."""
 
     def __init__(self, tools: Sequence[OfferedTool], carry_out: CarryOut) -> None:
         self._tools = {tool.name: tool for tool in tools}

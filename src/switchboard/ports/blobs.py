@@ -22,5 +22,5 @@ class BlobStore(Protocol):
         ...
 
     async def remove(self, blobs: Sequence[bytes]) -> None:
-        """Forget these; those that are not there are no error. Raises `Unavailable`."""
+        """Forget these; missing ones are not an error. Raises `Unavailable`."""
         ...

@@ -122,7 +122,7 @@ class Channel(Struct, frozen=True, kw_only=True):
     chat: Callable[[Envelope], str | None] = _nothing
     """The chat a message belongs to where it names no thread; None: the conversation is that of its sender."""
     correspondence: Callable[[Envelope], Correspondence | None] = _open
-    """Where anybody can name any thread: who may then speak in it; None: who names a thread is in it."""
+    """On channels where anyone can name any thread: who may write in it; None: whoever names a thread is in it."""
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""
     facts: Callable[[Envelope], Found] = _no_facts
@@ -163,5 +163,5 @@ class Channel(Struct, frozen=True, kw_only=True):
         return self.automatic is not _nothing
 
     def named(self, name: str) -> Channel:
-        """The same channel by another connector, under a name of its own."""
+        """The same channel by another connector, under a different name."""
         return replace(self, name=name)

@@ -69,11 +69,11 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     receive_window_s: float = 60.0
     """Seconds within which a receive round trip ends while the connection is alive, even if nothing arrives."""
     on_uncertain: OnUncertain = "resend_marked"
-    """What becomes of a part that may have been sent, unless the account says otherwise."""
+    """How to handle a part that may have been sent, unless the account says otherwise."""
 
 
 class Secret(Struct, frozen=True):
-    """A secret that an account needs. `what` says in words where to get it."""
+    """A secret that an account needs. `what` is a text that says where to get it."""
 
     name: str
     what: str
@@ -124,11 +124,11 @@ class Inbound(Struct, frozen=True, kw_only=True):
     album: str | None = None
     """Events of one album are one message with several files."""
     moved: tuple[str, str] | None = None
-    """The conversation goes on elsewhere: the thread that it was, and the one that it is now."""
+    """The conversation has moved: its old thread, and its new one."""
 
 
 class Unreadable(Struct, frozen=True):
-    """An event that could not be made into an envelope: it goes to quarantine, and the next one goes on.
+    """An event that could not be made into an envelope: it goes to quarantine, and the next one continues.
 
     `raw` is as of an `Inbound`.
     """
@@ -139,7 +139,7 @@ class Unreadable(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """What a round trip brought, oldest first. `cursor`: where to go on once all of it is settled; None: unchanged."""
+    """The result of a round trip, oldest first. `cursor`: where to continue once all is settled; None: unchanged."""
 
     events: tuple[Inbound | Unreadable, ...]
     cursor: str | None = None
@@ -283,7 +283,7 @@ class Posted(Struct, frozen=True):
 
 
 class PostedEvents(Protocol):
-    """What the platform has posted for an account and is not settled. Waits while the server is away."""
+    """What the platform has posted for an account and is not settled. Waits while the server is unavailable."""
 
     async def posted(self, after: int, wait_s: float) -> Sequence[tuple[int, bytes]]:
         """Numbers and bodies of the events after that number, in their order; waits so long for the first."""

@@ -254,7 +254,7 @@ class Facts(Protocol):
         ...
 
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
-        """Make a fact visible to everyone who talks to the butler. False: not its author asks, or there is none such."""
+        """Share a fact with all who talk to the butler. False: the caller is not its author, or it does not exist."""
         ...
 
 
@@ -316,7 +316,7 @@ class EngineContext(Struct, frozen=True):
     workspaces: Path | None = None
     """Where butlers have the directories of their files, unless their options name one."""
     readers: Readers | None = None
-    """Who reads; None: as far as the message alone tells."""
+    """Who reads; None: as far as the message alone shows."""
     history: History | None = None
     """What was said before; None: nothing is kept."""
     facts: Facts | None = None
@@ -328,7 +328,7 @@ class EngineContext(Struct, frozen=True):
     toolset: Toolset | None = None
     """Tools beside those of the engine; None: there are none."""
     approvals: Approvals | None = None
-    """What people are asked; None: nobody can be asked."""
+    """Questions and approvals of people; None: nobody can be asked."""
     closing: AsyncExitStack | None = None
     """Closed when no turn comes any more, with what engines keep running; None: that ends with this process."""
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -389,9 +389,9 @@ TurnResult = Answer | NoReply | Refusal | HandedOn
 
 
 class EngineFailure(Exception):
-    """The engine could not do its turn. If `retryable` it is tried again, otherwise the delivery ends at once.
+    """The engine could not complete its turn. If `retryable`, it is retried, otherwise the delivery ends at once.
 
-    `tokens`: what models generated all the same; if `act` raises it, that is what stays spent of those reserved.
+    `tokens`: what models generated anyway; if `act` raises it, that is what stays spent of those reserved.
     """
 
     tokens: int = 0
@@ -403,7 +403,7 @@ class EngineFailure(Exception):
 
 
 class Outage(EngineFailure):
-    """What the engine needs is away since `since`, for all messages alike: this is no attempt.
+    """What the engine depends on has been unavailable since `since`, for all messages: not an attempt.
 
     The turn is tried again until that is six hours ago; `retry_after` in seconds, if the other side asks for a pause.
     """
@@ -426,7 +426,7 @@ class NoEffect(EngineFailure):
 
 
 class Fenced(Exception):
-    """Another worker has taken over, and this attempt is void. Stop at once; write nothing."""
+    """Another worker has taken over, and this attempt is invalid. Stop at once; write nothing."""
 
 
 class Parked(Exception):

@@ -24,7 +24,7 @@ class ListedTool(Struct, frozen=True):
 
 
 class PinnedTool(Struct, frozen=True):
-    """A tool as it was accepted; `mark` is the hash of all that a model is told of it."""
+    """A tool as it was accepted; `mark` is the hash of everything that models see of it."""
 
     tool: ListedTool
     mark: str

@@ -35,7 +35,7 @@ class Asking(Struct, frozen=True):
     can be; `on_delta` is told the reply while it is written. `on_share_of`: the message whose sender's
     share of the day it counts towards; None: nobody's. `ready` is awaited before each request leaves, beside what is
     prepared meanwhile; what it raises is raised. `taken` says whether anything was done for the request already: then
-    no other model is asked. What it costs is booked for `asker`, the purpose, and `butler`.
+    no other model is asked. What it costs is recorded for `asker`, the purpose, and `butler`.
     """
 
     models: Sequence[str]
@@ -72,7 +72,7 @@ class Models(Protocol):
         ...
 
     def habits(self, name: str) -> Habits:
-        """What the settings say of a model; the usual of one that is not there."""
+        """The settings of a model; the defaults for one that does not exist."""
         ...
 
     async def ask(self, request: Request, asking: Asking) -> Report:

@@ -17,4 +17,4 @@ class SandboxRules(Struct, frozen=True):
     tmpfs: int = 256 * 1024**2
     """Bytes of files in memory: /tmp and /dev/shm."""
     hidden: tuple[Path, ...] = ()
-    """Directories of ours that no command may see."""
+    """Directories of Switchboard that no command may see."""

@@ -30,7 +30,7 @@ SHOWN: Final = 16_000
 
 
 class ToolSpec(Struct, frozen=True):
-    """What a model is told of a tool, and what the loop has to know of it."""
+    """What a model sees of a tool, and what the loop needs to know about it."""
 
     name: str
     description: str
@@ -84,7 +84,7 @@ class ToolScope(Struct, frozen=True):
     quota: int = QUOTA
     """Bytes on disk that the workspace may take."""
     results: Path | None = None
-    """Where long results are kept for those who read this turn, and for nobody else; None: nowhere."""
+    """Where long results are kept for the readers of this turn only; None: nowhere."""
     approved: bool = False
     """A person has approved this call with exactly its arguments."""
     keep: Keep | None = None
@@ -125,7 +125,7 @@ class Tool(Protocol):
 
 @runtime_checkable
 class NeedsMachine(Protocol):
-    """A tool that needs something of the machine; where that is missing, no model is told of it."""
+    """A tool that needs something on the machine; if that is missing, it is not offered to models."""
 
     async def lacking(self) -> str:
         """What is missing, in a sentence; empty: nothing."""

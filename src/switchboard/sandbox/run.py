@@ -181,7 +181,7 @@ class Sandbox:
         return ended, ready.watchdog.why
 
     async def start(self, workspace: Path, disk: int, inside: Inside, terminal: TerminalDescriptors) -> RunningCommand:
-        """Start what goes on until `close`, with a terminal. Raises `NoSandbox`, OSError."""
+        """Start a command that runs until `close`, with a terminal. Raises `NoSandbox`, OSError."""
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
         room = self._room(workspace, disk)

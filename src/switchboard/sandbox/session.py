@@ -185,7 +185,7 @@ class ShellSession:
             self._spoken.feed(data)
         except OSError:  # nobody has the other end open any more
             self._loop.remove_reader(self._master)
-        if self._spoken.too_much:  # what goes on in the background waits until it is listened to
+        if self._spoken.too_much:  # what continues in the background waits until it is listened to
             self._loop.remove_reader(self._master)
         self._heard.set()
 

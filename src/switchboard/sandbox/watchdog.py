@@ -205,7 +205,7 @@ class _Taken:
         if tasks > self._totals.processes:
             raise _Excess(f"it had more than {self._totals.processes} processes")
         full = tasks == self._totals.processes
-        if full and self._was_full:  # it would take time of the processors in vain
+        if full and self._was_full:  # it would only waste processor time
             raise _Excess(f"it wanted more than {self._totals.processes} processes")
         self._was_full = full
         # What processes share was counted for each of them. To ask for their shares takes longer.

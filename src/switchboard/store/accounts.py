@@ -116,7 +116,7 @@ async def save_cursor(database: Database, channel: str, endpoint: str, lease: in
 
 
 async def move(database: Database, channel: str, endpoint: str, lease: int, old: str, new: str) -> None:
-    """A conversation goes on in another thread. Raises Conflict if the lease has ended."""
+    """A conversation continues in another thread. Raises Conflict if the lease has ended."""
     threads = (storable_text(old), storable_text(new))
     _require(await database.value(query("accounts.move"), channel, endpoint, lease, *threads), lease)
 

@@ -74,7 +74,7 @@ class Books(Struct, frozen=True):
 
     @property
     def balanced(self) -> bool:
-        """Both balances add up. Problems may be there all the same: a paused lane loses nothing."""
+        """Both balances add up. Problems may be there anyway: a paused lane loses nothing."""
         return self.messages.difference == 0 and self.targets.difference == 0
 
     def __add__(self, other: Books) -> Books:

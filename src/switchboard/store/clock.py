@@ -21,10 +21,10 @@ from switchboard.store.database import Database, query
 log = structlog.get_logger(__name__)
 
 MAX_SKEW: Final = timedelta(seconds=30)
-"""The difference above which no message is accepted: one of the two clocks is wrong, and ids would be so for good."""
+"""The difference above which no message is accepted: one of the two clocks is wrong, and ids would stay wrong."""
 
 
-# Unlike `time.monotonic`, they go on while the machine is suspended.
+# Unlike `time.monotonic`, they continue while the machine is suspended.
 _steady: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

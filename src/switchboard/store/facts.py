@@ -103,7 +103,7 @@ async def share_as_operator(database: Database, fact_id: UUID) -> bool:
 
 
 async def forget(database: Database, fact_id: UUID) -> int:
-    """Forget a fact for good, with others that say it; returns how many facts are gone."""
+    """Forget a fact permanently, with others that contain it; returns how many facts were removed."""
     return int(await database.value(query("facts.forget"), fact_id))
 
 

@@ -44,7 +44,7 @@ class Acceptance(Struct, frozen=True, gc=False):
 
     `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
     behind a message of its conversation that does. A duplicate `differs` if the first one has another text, sender,
-    thread or other attachments. It is `held` if its sender has not been let in, or has just been, by this message.
+    thread or other attachments. It is `held` if its sender has not been approved, or has just been, by this message.
     """
 
     request_id: RequestId

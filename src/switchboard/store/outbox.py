@@ -22,7 +22,7 @@ from switchboard.store.database import Database, Row, each_as, part_as, query, r
 from switchboard.store.ids import new_uuid7
 
 MAX_SENDS: Final = 8
-"""Attempts to send before a reply is given up (and can be sent again by an operator)."""
+"""Attempts to send before a reply is abandoned (and can be sent again by an operator)."""
 
 
 LEASE_S: Final = 60.0

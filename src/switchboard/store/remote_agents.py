@@ -1,9 +1,9 @@
 """Remote butlers: what they announced, where they are, and when they were last heard of.
 
-Called by `journey/rulebook.py` and `journey/candidates.py` (who is away), `app/wiring.py` (that a server listens) and
-`app/remote_agents.py` (heartbeats and operators); engines get `StoredRemoteAgents`. The rows are those of members;
-a start, which brings members up to the team files, leaves these columns as they are. Next: `core/policy/liveness.py`.
-"""
+Called by `journey/rulebook.py` and `journey/candidates.py` (who is unavailable), `app/wiring.py` (that a server
+listens) and `app/remote_agents.py` (heartbeats and operators); engines get `StoredRemoteAgents`. The rows are those of
+members; a start, which brings members up to the team files, leaves these columns as they are. Next:
+`core/policy/liveness.py`."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MAX_REASON: Final = 2000
 
 
 class WaitingMessage(Struct, frozen=True):
-    """A message whose turn to be decided has come. `envelope` is JSON: what cannot be read is decided all the same."""
+    """A message whose turn to be decided has come. `envelope` is JSON: what cannot be read is decided anyway."""
 
     request_id: RequestId
     conversation: Conversation

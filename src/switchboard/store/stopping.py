@@ -41,7 +41,7 @@ async def stopped_by(database: Database, command: UUID) -> list[SystemId]:
 
 
 async def wake(database: Database, stopped: Sequence[Stopped]) -> bool:
-    """Let lanes go on that wait for another attempt at what is to end. False: there are none."""
+    """Let lanes continue that wait for another attempt at what is to end. False: there are none."""
     return bool(await database.value(query("stopping.wake"), [lane for lane, _ in stopped]))
 
 

@@ -1,4 +1,4 @@
-"""Messages of senders who were not let in, and who was.
+"""Messages of senders who were not approved, and who was.
 
 `journey/strangers.py` holds them while they are accepted; `app/messages/pairing.py` decides about their senders. Each
 function is one transaction. Next: what is released waits in a `route:` lane, see `store/routing.py`.

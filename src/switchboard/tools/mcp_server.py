@@ -160,7 +160,7 @@ class McpServer:
             await asyncio.wait((running.task,))
 
     async def _kept(self, running: _Running) -> None:
-        """The process from its start to its end: of itself, when it is given up, or when it has been idle."""
+        """The process from its start to its end: of itself, when it is abandoned, or when it has been idle."""
         try:
             opened = await asyncio.to_thread(_imported)
             async with opened(self.spec.program(), self.spec.start_timeout) as session:

@@ -133,7 +133,7 @@ class WebFetch:
         raise ToolRefusal(f"it redirects more than {MOST_REDIRECTS} times")
 
     async def _asked(self, url: str, came_from: str, scope: ToolScope) -> Page | str:
-        """What one server answers: a page, or where to go on."""
+        """What one server answers: a page, or where to continue."""
         place, private = place_of(url), scope.private_hosts
         if not _open(url, scope):
             raise ToolRefusal(f"port {port_of(url)} is not one of web pages")

@@ -119,7 +119,7 @@ def root_of(scope: ToolScope, parts: Sequence[str]) -> Path:
 
 
 def meaning(error: OSError) -> str:
-    """What went wrong, to go on behind a path."""
+    """What went wrong, to continue behind a path."""
     return _MEANINGS.get(error.errno or 0, f"cannot be used: {error.strerror or type(error).__name__}")
 
 

@@ -1,10 +1,10 @@
 """The program of a child process that reads mails: `mail_reading.py` starts it, and gives it one mail after another.
 
-A stranger wrote them, so what happens here is limited: memory for good, processor time per mail. It has no secrets in
-its environment, and ends with its parent, when its input ends. In: frames of the account and the bytes; out: a frame
-with the envelope as JSON, or with the reason why there is none; or with the bytes of an attachment. The first mail
-waits for all imports here, so what few mails need is imported with the first that does. Next: `core/mail/parse.py`.
-"""
+A stranger wrote them, so what happens here is limited: memory for the process, processor time per mail. It has no
+secrets in its environment, and ends with its parent, when its input ends. In: frames of the account and the bytes; out:
+a frame with the envelope as JSON, or with the reason why there is none; or with the bytes of an attachment. The first
+mail waits for all imports here, so what few mails need is imported with the first that does. Next:
+`core/mail/parse.py`."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ _US: Final = Implementation(name="switchboard", version=__version__)
 
 
 class StdioServer:
-    """A server that runs. Made by `opened`; `over` is set when it has ended or is given up."""
+    """A server that runs. Made by `opened`; `over` is set when it has ended or is abandoned."""
 
     def __init__(self, client: ClientSession, lines: _Lines) -> None:
         self._client = client

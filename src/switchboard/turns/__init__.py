@@ -2,7 +2,7 @@
 
 A program with an asyncpg pool asks a butler of an installation and gets the answer in the same call. The message is
 stored like any other, its lane is claimed by the caller's process, and the turn runs there through the journal: killed
-in the middle, it goes on at the next call. The engine is the one that workers run. docs/butlers.md shows it at work.
+in the middle, it continues at the next call. The engine is the one that workers run. docs/butlers.md shows it at work.
 
     calls of one session            wait for each other, in the order in which they came
     the same `request_id` again     the same turn: its answer, or the rest of it

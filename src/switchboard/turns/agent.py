@@ -209,14 +209,14 @@ class ButlerAgent:
     async def _unclaimed(self, claiming: asyncio.Task[Item | None], claim: Claim) -> None:
         try:
             item = await claiming
-        except Unavailable:  # it may have been claimed all the same
+        except Unavailable:  # it may have been claimed anyway
             self._parts.registration.lose()
             return
         if item is not None:
             await self._leave(item, claim)
 
     async def _leave(self, item: Item, claim: Claim) -> None:
-        """The caller has gone: the item is free again, and this was no attempt."""
+        """The caller is gone: the item is free again, and this does not count as an attempt."""
         await self._put_back(replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
 
     async def _run(self, item: Item, claim: Claim) -> None:

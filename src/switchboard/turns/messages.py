@@ -52,7 +52,7 @@ async def stream_message(  # noqa: PLR0913 - as above
     """`process_message` as an iterator: the answer while it is written, and at last the result.
 
     The folded deltas equal the content, in whichever process the turn ran. Closed before its end, it ends the attempt;
-    the message is kept, and the same `request_id` goes on. Raises what `process_message` raises.
+    the message is kept, and the same `request_id` continues. Raises what `process_message` raises.
     """
     told: asyncio.Queue[Delta | None] = asyncio.Queue()
     message = NewMessage(

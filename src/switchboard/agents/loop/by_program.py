@@ -174,7 +174,7 @@ class ProgramTalk(Talk):
         return Reply(self._so_far, usage=usage, model=report.attempts[-1].name, stop_reason="end")
 
     def _concluded(self, record: JsonMapping) -> TurnResult | None:
-        """The result of the turn after a run; None: it goes on with another."""
+        """The result of the turn after a run; None: it continues with another."""
         if "refused" in record:
             usage = self._use.usage
             return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
@@ -267,7 +267,7 @@ class ProgramTalk(Talk):
         return ToolResult("", why, ok=False)
 
     def _task(self, path: str, made: ToolCall) -> asyncio.Task[JsonMapping]:
-        """It goes on if the program is gone: what has begun should end, and be known."""
+        """It continues if the program is gone: what has begun should end, and be known."""
         if path not in self._tasks:
             self._tasks[path] = asyncio.create_task(self._carry(path, made))
         return self._tasks[path]

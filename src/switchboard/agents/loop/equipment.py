@@ -41,7 +41,9 @@ _ANSWER: Final = 4
 _FACTS: Final = 500
 """How many of the latest facts are looked through for those that a model is told."""
 
-_MIXED: Final = "name models with an API or command lines, not both: a turn begun by one kind cannot be finished by the other"
+_MIXED: Final = (
+    "name models with an API or command lines, not both: a turn begun by one kind cannot be finished by the other"
+)
 
 
 class TurnTerms(Struct, frozen=True):
@@ -100,7 +102,7 @@ class Equipment:
             raise wrong(member, f"hosts: {error.message}") from error
 
     def check_tools(self, member: Member, options: TurnOptions) -> None:
-        """Raises `EngineFailure` if the butler is to have a tool that there is not."""
+        """Raises `EngineFailure` if the butler is to have a tool that does not exist."""
         self._check_names(member, _tools_of(options))
 
     def _check_names(self, member: Member, named: Mapping[str, Sequence[str]]) -> None:

@@ -64,7 +64,7 @@ class Executor:
     async def run(self, pipeline: Pipeline, guard: Guard, halted: HaltReason | None = None) -> Plan:
         """The plan when all of its steps have ended. `halted`: why nothing more of it is to be started.
 
-        Raises `Parked` when nothing can go on before people decide, and `Outage` before a model is back.
+        Raises `Parked` when nothing can continue before people decide, and `Outage` before a model is back.
         """
         start = self.carrier.start
         if self.stop is not None and self.stop.is_set():

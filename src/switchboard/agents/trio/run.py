@@ -160,7 +160,7 @@ class PlannedTurn:
         return read_routed(record)
 
     async def _asked(self, carrier: Carrier, tokens: int) -> Planned:
-        """What the router says. While it is away a template takes its place, if that needs another model."""
+        """What the router says. While it is unavailable a template takes its place, if that needs another model."""
         start = self._start
         try:
             return await self._planner.plan(carrier.question(tokens, start.menu))

@@ -76,7 +76,7 @@ class Carrier(Struct, frozen=True):
     clock: Clock
 
     async def __call__(self, plan: Plan, step: PipelineStep, tokens: int) -> StepEnded:
-        """How a step ended. Raises `Parked`, and `Outage` while its model is away."""
+        """How a step ended. Raises `Parked`, and `Outage` while its model is unavailable."""
         before = tokens_of(self.journal.on_record(), step)
         try:
             await self._carry_out(plan, step, tokens)
@@ -172,7 +172,7 @@ class Carrier(Struct, frozen=True):
         await self.journal.step(step.id, act, reserve=tokens)
 
     async def _asked(self, name: str, request: Request, path: str) -> Costed:
-        """A request to one model. Raises `StepFailed` if it gives no answer, `Outage` while it is away."""
+        """A request to one model. Raises `StepFailed` if it gives no answer, `Outage` while it is unavailable."""
         models, began = self.caller.around.models, monotonic()
         if name not in models.names:
             raise StepFailed({"why": f"there is no model {name} any more"})

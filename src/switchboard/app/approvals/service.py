@@ -1,7 +1,7 @@
 """What butlers ask people, for those who decide by API: operators, and tokens with the role `approver`.
 
 HTTP, MCP and the gateway call `ApprovalService` with the caller's `Principal`. In: ids and words; out: what was asked,
-as it stands then. Who decides in chat is in `journey/approving.py`, where both ways meet. Next: `store/approvals.py`.
+as it is then. Who decides in chat is in `journey/approving.py`, where both ways meet. Next: `store/approvals.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model chose wrongly: that is put on record, and the message goes to the right butler, or down the right team.
+"""A model chose wrongly: that is recorded, and the message goes to the right butler, or down the right team.
 
 HTTP calls `CorrectionService` with the caller's `Principal`: an operator, or the System3 of a team that asked a model,
 or of one above it. Log, decision and delivery are one transaction (`correct_decision` in SQL), which shares its steps

@@ -93,7 +93,7 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
         request = task.request(asking.mcp_url, asking.timeout)
         spent_up = isinstance(reserve(BudgetAccount(spent=terms.spent), Amount(1), asking.cap), BudgetRefusal)
         if spent_up or asking.senders == _NO_SENDER_CAPS:
-            # What is spent up is refused for good by the dispatcher, so the limits of its sender do not matter.
+            # When a budget is used up, the dispatcher refuses permanently, so the limits of its sender do not matter.
             return await dispatcher.run(request, terms)
         wanted = dispatcher.estimate(request, asking.models)
         return await _for_sender(database, request_id, asking, wanted, lambda: dispatcher.run(request, terms))

@@ -21,7 +21,10 @@ _AT_ONCE: Final = 100
 _TOLD: Final[Mapping[Literal["uncertain", "braked", "blocked"], tuple[DeadLetterCategory, str]]] = {
     "uncertain": ("reply_uncertain", "may have been sent, so it is not repeated"),
     "braked": ("reply_braked", "was one of many within minutes, so perhaps a program answers: no more are sent there"),
-    "blocked": ("reply_unreachable", "cannot be sent, nor can others in this conversation, until somebody writes there again"),
+    "blocked": (
+        "reply_unreachable",
+        "cannot be sent, nor can others in this conversation, until somebody writes there again",
+    ),
 }
 """By what has happened. No word of it is of a sender, a butler or a platform."""
 

@@ -73,7 +73,7 @@ class Handled:
 
 
 class Bulk(Struct, frozen=True):
-    """The same for every pending dead letter of a filter, oldest first, at most `limit`; `after` is where to go on.
+    """The same for every pending dead letter of a filter, oldest first, at most `limit`; `after` is where to continue.
 
     `dry_run` does nothing, and says of each what would come of it.
     """

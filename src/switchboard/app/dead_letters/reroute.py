@@ -60,7 +60,7 @@ class Rerouter:
             return await self._before(caller, case, wanted, case.rerouted_n)
         decision = await self._decide(caller, case, wanted.to)
         self._check_takers(case, decision)
-        # The rule first: when what follows fails, doing it all again finds the rule made, and goes on from there.
+        # The rule first: when what follows fails, doing it all again finds the rule made, and continues from there.
         rule = await self._make_rule(caller, case, wanted)
         handling = DeadLetterHandling(author(caller), wanted.reason)
         step = _reroute_step(case, wanted, handling, rule)

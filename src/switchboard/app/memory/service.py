@@ -54,7 +54,7 @@ class MemoryService:
         await self._audit(caller, "shared", {"fact_id": str(fact_id)})
 
     async def forget(self, caller: Principal, fact_id: UUID) -> int:
-        """Forget a fact for good, with others that say it; returns how many facts are gone. Raises NotFound."""
+        """Forget a fact and others that contain it; returns how many facts were removed. Raises NotFound."""
         gone = await facts.forget(self._database, fact_id)
         if not gone:
             raise _no_fact(fact_id)

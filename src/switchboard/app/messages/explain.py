@@ -201,11 +201,13 @@ async def _held(database: Database, request_id: UUID) -> list[str]:
     if held is None:
         return []
     if held.state == "held":
-        until = "it is released, as it came too late to be answered" if held.scope == "late" else "its sender is approved"
+        late = held.scope == "late"
+        until = "it is released, as it arrived too late to be answered" if late else "its sender is approved"
         return [f"held until {until}: switchboard pairing approve {held.contact_id}"]
     if held.scope == "late":
-        return ["it came too late to be answered; forgotten"]
-    return ["its sender was approved by this code" if held.state == "code" else "its sender was not approved; forgotten"]
+        return ["it arrived too late to be answered; forgotten"]
+    by_code = held.state == "code"
+    return ["its sender was approved by this code" if by_code else "its sender was not approved; forgotten"]
 
 
 async def _late(database: Database, request_id: UUID) -> list[str]:

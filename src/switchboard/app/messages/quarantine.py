@@ -91,7 +91,7 @@ class QuarantineService:
             raise _missing(quarantine_id)
 
     async def discard(self, caller: Principal, quarantine_id: UUID) -> None:
-        """Remove it for good: it was replayed, or nobody wants it. Raises NotFound."""
+        """Remove it permanently: it was replayed, or nobody wants it. Raises NotFound."""
         await self._check(caller, quarantine_id)
         event_id = await store.discard(self._database, quarantine_id)
         if event_id is None:

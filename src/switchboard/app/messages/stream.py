@@ -82,7 +82,7 @@ class Waiting:
 
 
 class StreamEvent(Struct, frozen=True):
-    """What a reader is told. It can go on after an `id`; "": not here. `ping`: nothing has happened for a while."""
+    """What a reader is told. It can continue after an `id`; "": not here. `ping`: nothing has happened for a while."""
 
     kind: StreamEventKind
     data: Reset | Waiting | ReplyView | MessageReplies | None = None

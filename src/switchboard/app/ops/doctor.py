@@ -172,7 +172,9 @@ def _mailbox(file: Path, settings: Settings) -> CheckResult | None:
     servers = settings.email.trusted_servers
     if channel != email.NAME or policy == "open" or servers.get(address) or servers.get("*"):
         return None
-    detail = f"{file.stem}: no mail server is trusted to authenticate senders, so every mail is held and nobody is answered"
+    detail = (
+        f"{file.stem}: no mail server is trusted to authenticate senders, so every mail is held and nobody is answered"
+    )
     remedy = (
         f"name the server with which Authentication-Results of your mails begins, in {FILE_NAME}, and restart: "
         f'[email.trusted_servers] "{address}" = ["mx.example.org"]'

@@ -1,7 +1,7 @@
 """What a butler that plans would do with a message: its router is asked, and nothing of the plan runs.
 
 `server/http/plans.py` calls `PlanTrials`, for operators. The models are asked from the process of the server, so keys
-must be in its environment; what they cost is booked like all else. In: a text; out: a `PlanTrial`. Next:
+must be in its environment; what they cost is recorded like all else. In: a text; out: a `PlanTrial`. Next:
 `agents/trio/engine.py`.
 """
 
@@ -122,7 +122,7 @@ class PlanTrials:
 
 
 def _without(question: PlanQuestion, failure: ModelFailure) -> Planned:
-    """A template, as a turn takes it if its router is away."""
+    """A template, as a turn takes it if its router is unavailable."""
     used = failure.reply.usage
     spent = (ModelUsage(question.models[0], used.input_tokens, used.output_tokens),) if used.tokens else ()
     return Planned(SettledDecision(question.templates.best, "template", 0), spent)

@@ -1,7 +1,7 @@
 """Rules tried without writing any: what would a message do, do the tests pass, what would a change change.
 
 HTTP and MCP call `Replays`, and `app/rules/service.py` for the blast radius of each edit. In: envelopes, cases,
-proposals; out: dry runs, test results, differences. Reads only, in chunks, so that messages go on being decided in
+proposals; out: dry runs, test results, differences. Reads only, in chunks, so that messages continue being decided in
 between. Next: `core/routing/backtest.py`, `store/replay.py`.
 """
 

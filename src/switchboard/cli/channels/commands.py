@@ -160,7 +160,7 @@ def pause(name: Name) -> None:
 
 @app.command("resume")
 def resume(name: Name) -> None:
-    """Let a paused account go on where it stopped."""
+    """Let a paused account continue where it stopped."""
     with suppress(FileNotFoundError):
         pause_file(_file(load_settings(), name)).unlink()
     told = f"{name}: resumed; `switchboard up` connects it within a second"

@@ -72,7 +72,7 @@ class Show:
             self.console.print(text, soft_wrap=True)
 
     def __rich__(self) -> Group:
-        # While it goes on, what fits on the screen; when it has ended, all of it.
+        # While it runs, what fits on the screen; when it has ended, all of it.
         newest = self.messages if self.ended else self.messages[: max(3, self.console.height - 14)]
         rows = [
             (m["channel"], one_line(m["sender"], 34), state(m["state"]), one_line(m["text"], 60))

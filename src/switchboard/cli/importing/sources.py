@@ -47,7 +47,7 @@ class SourceFile(Struct, frozen=True):
 
 
 class SourceItem(Struct, frozen=True):
-    """One mail or envelope as it stands in a file; `place` says where: `offset 4711`, `line 3`."""
+    """One mail or envelope as it is in a file; `place` says where: `offset 4711`, `line 3`."""
 
     file: Path
     place: str

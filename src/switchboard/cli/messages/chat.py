@@ -50,8 +50,8 @@ def chat(
 ) -> None:
     """Talk to your butlers; on a terminal answers appear while they are written. Ctrl-D ends.
 
-    /stop or Ctrl-C ends the answer that is being written, Ctrl-C once more leaves. /help says more.
-    With --json one object a line, when its message is answered. With --once exit code 1 if nobody answered.
+    /stop or Ctrl-C ends the answer that is being written, Ctrl-C once more leaves. See /help.
+    With --json, one object per line, when its message is answered. With --once, exit code 1 if there was no answer.
     """
     place = find_server(find_whereabouts())
     talk = _Talk(place=place, speaker=_speaker(place, endpoint), session=session or new_id(), wait=wait)

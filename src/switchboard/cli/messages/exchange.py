@@ -1,7 +1,7 @@
 """One message over the gateway, and its answer while it is written.
 
 Called by `chat.py`. In: where the server is, for whom the terminal speaks, and a text; out: events for the screen, and
-a `MessageProgress`. A connection that is lost is made again, and the answer goes on where it was. Next: `server/ws/`.
+a `MessageProgress`. A connection that is lost is made again, and the answer continues where it was. Next: `server/ws/`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AGAIN_S: Final = 0.5
 """Pause before a connection is made again."""
 _CLOSE_S: Final = 1.0
 _FAILURES: Final = 20
-"""Failures in a row after which it is given up."""
+"""Failures in a row after which it is abandoned."""
 _KINDS: Final[Mapping[str, type[SwitchboardError]]] = {
     "unauthenticated": Unauthenticated,
     "forbidden": Forbidden,

@@ -30,7 +30,7 @@ _LONGEST_S: Final = 3600.0
 _AGAIN_S: Final = 0.5
 """Pause before a stream that has ended is asked for again."""
 _FAILURES: Final = 20
-"""Failures in a row after which a stream is given up."""
+"""Failures in a row after which a stream is abandoned."""
 
 Take = Callable[[str, Json], None]
 """Is given the kind and the data of an event; see docs/api.md."""

@@ -170,7 +170,7 @@ class EmailSession(Session):
         return None, why
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
-        """A mail from quarantine. Of one that could not be had there is the head alone, which must not pass for it."""
+        """A mail from quarantine. If only its header was kept, that must not pass for the mail."""
         if not raw.replace(b"\r\n", b"\n").partition(b"\n\n")[2].strip():
             return Unreadable(
                 "unreadable", raw, "it has a head alone, as what was too large or refused: read it in the mailbox"
@@ -237,7 +237,7 @@ class EmailSession(Session):
         return sent
 
     async def _handed_in(self, to: str, mail: bytes, began: float) -> Outcome:
-        """A few at a time; one that is given up by its caller is still one of them until its thread has ended."""
+        """A few at a time; one that is abandoned by its caller is still one of them until its thread has ended."""
         try:
             async with asyncio.timeout(_TURN_S):
                 await self._turns.acquire()

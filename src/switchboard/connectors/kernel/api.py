@@ -98,7 +98,7 @@ class Api:
             await self._ask("DELETE", "/v1/connectors/lease", b"", params=account)
 
     async def save_cursor(self, cursor: str) -> None:
-        """Keep where to go on. Raises Unreachable, Overtaken."""
+        """Keep where to continue. Raises Unreachable, Overtaken."""
         await self._ask("PUT", "/v1/connectors/cursor", {**self._fenced(), "cursor": cursor})
 
     async def posted(self, after: int, wait_s: float) -> list[tuple[int, bytes]]:
@@ -113,7 +113,7 @@ class Api:
         await self._ask("DELETE", "/v1/connectors/posted", b"", params=settled)
 
     async def move(self, old: str, new: str) -> None:
-        """A conversation goes on in another thread. Raises Unreachable, Overtaken."""
+        """A conversation continues in another thread. Raises Unreachable, Overtaken."""
         await self._ask("POST", "/v1/connectors/moves", {**self._fenced(), "old": old, "new": new})
 
     async def ingest(self, envelopes: Sequence[Envelope]) -> list[IntakeAnswer]:

@@ -84,7 +84,7 @@ class Filer:
     async def filed(self, envelope: Envelope, files: Sequence[FileIn]) -> Envelope:
         """The envelope with its files stored, as far as they can be had. Raises Overtaken, ConfigurationError.
 
-        A switchboard that is away is waited for: the message could not be submitted either.
+        A switchboard that is unavailable is waited for: the message could not be submitted either.
         """
         wanted = await self._wanted(envelope)
         if wanted is None or wanted.reason in _UNSEEN:

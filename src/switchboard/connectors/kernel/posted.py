@@ -1,4 +1,4 @@
-"""What a platform posts to the server, for the session of its account; while the server is away, it is waited for.
+"""What a platform posts to the server, for the session of its account; it waits while the server is unavailable.
 
 `receiving.py` hands it to sessions that take it. Next: `api.py`.
 """

@@ -60,7 +60,7 @@ class Replayer:
             case None:
                 self.health.counters["replayed"] += 1
                 await self.api.discard(quarantine_id)
-            case NotNow(reason):  # the others go on
+            case NotNow(reason):  # the others continue
                 log.info("replay waits", event_id=event.event_id, why=reason)
             case _:
                 await self.api.quarantine(event.event_id, why, event.raw)

@@ -332,7 +332,7 @@ class ReplySender:
         self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
         held.put_off_s += later.seconds
-        # Given back, a part counts as certainly not sent, which is not so of one in doubt.
+        # Given back, a part counts as certainly not sent, which is not true of an uncertain one.
         if index in held.doubts and held.put_off_s > _HOLD_DOUBT_S:
             raise _LeftToLease(later.reason)
         if index not in held.doubts and held.put_off_s > _HOLD_S:
@@ -343,7 +343,7 @@ class ReplySender:
         await self._wait(held, later.seconds, later.reason)
 
     def _braked(self, reply: ReplyToSend) -> None:
-        """What was begun goes on."""
+        """What was begun continues."""
         if self.brake is None or any(part.get("state") == "sent" for part in reply.parts.values()):
             return
         now = self.clock()

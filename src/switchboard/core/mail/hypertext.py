@@ -250,7 +250,7 @@ class _Document:
             self._close(scope.cell)
 
     def _pop_to(self, element: Element) -> None:
-        """End it, and all inside that does not go on behind it."""
+        """End it, and all inside that does not continue behind it."""
         scope = self._scope
         while scope.stack:
             last = scope.stack.pop()

@@ -113,13 +113,13 @@ class Record(Struct, frozen=True):
 
 
 class StopStep(Struct, frozen=True):
-    """Stop a step that runs; its end is reported with `StepEnded` all the same."""
+    """Stop a step that runs; its end is reported with `StepEnded` anyway."""
 
     id: str
 
 
 class Park(Struct, frozen=True):
-    """Nothing can go on until one of these steps is approved or refused."""
+    """Nothing can continue until one of these steps is approved or refused."""
 
     ids: tuple[str, ...]
 

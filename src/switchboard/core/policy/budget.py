@@ -132,8 +132,8 @@ def reserve(account: BudgetAccount, wanted: Amount, cap: Cap) -> BudgetAccount |
 def settle(account: BudgetAccount, reserved: Amount, actual: Amount) -> BudgetAccount:
     """The spending after a call: its reservation is released, its actual cost is spent.
 
-    The actual cost is booked even if it is above the cap: it has been paid. A call that was never made is settled with
-    ZERO. Raises ValueError if more is released than was reserved.
+    The actual cost is recorded even if it is above the cap: it has been paid. A call that was never made is settled
+    with ZERO. Raises ValueError if more is released than was reserved.
     """
     left = Amount(account.reserved.tokens - reserved.tokens, account.reserved.micros - reserved.micros)
     return replace(account, spent=account.spent + actual, reserved=left)

@@ -19,7 +19,7 @@ def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: floa
 
 
 class OutagePolicy(Struct, frozen=True):
-    """How long something that is away for all messages is waited for; seconds. `told`: when its sender is told."""
+    """How long to wait for something that is unavailable for all messages; seconds. `told`: when to tell the sender."""
 
     least: float = 5.0
     most: float = 300.0

@@ -115,7 +115,7 @@ class _Shape:
     keys: _Keys
     best: bytes
     """No rule here ranks before this one: if a better rule was found already, the lookup is skipped. It stays when its
-    rule is removed: then a lookup may be in vain, but none is omitted."""
+    rule is removed: then a lookup may find nothing, but none is omitted."""
     winners: dict[_Values, bytes] = field(default_factory=dict)
     others: dict[_Values, list[bytes]] = field(default_factory=dict)
     """Rules that can fire only once the winner of the same values is removed; kept sorted."""

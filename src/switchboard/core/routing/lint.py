@@ -134,9 +134,8 @@ def lint_handlers(teams: Iterable[Team], *, told: bool) -> Iterator[Finding]:
             message = f"team {team.team_id} has no System4: nobody is notified of its dead letters"
             yield Finding("no_handler", "warning", team.team_id, None, None, message)
         if handler is not None and handler.engine == _FILES_ONLY and not told:
-            message = (
-                f"{handler.system_id} ({handler.engine}) only files dead letters and notifies nobody: set dead_letters.tell"
-            )
+            who = f"{handler.system_id} ({handler.engine})"
+            message = f"{who} only files dead letters and notifies nobody: set dead_letters.tell"
             yield Finding("silent_handler", "note", team.team_id, None, None, message)
 
 
@@ -260,7 +259,9 @@ class _Problems:
     def of(self, rule: Rule) -> Iterator[Finding]:
         """Errors: such a rule would be refused if written now. Of butlers that are switched off no more than a word."""
         if self._skips(rule):
-            yield _about(rule, "skipped", "note", "skipped: its butlers are switched off; delete the rule if this is permanent")
+            yield _about(
+                rule, "skipped", "note", "skipped: its butlers are switched off; delete the rule if this is permanent"
+            )
             return
         key = rule.team_id, rule.targets
         if key not in self._of_targets:

@@ -140,7 +140,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """Whether the stream goes on. If not, it is not known here any more: ask for the history."""
+    """Whether the stream continues. If not, it is not known here any more: ask for the history."""
 
     resumed: bool
 

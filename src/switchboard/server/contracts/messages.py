@@ -267,8 +267,8 @@ class AcceptedBody(ResponseBody):
 class HookAnswer(ResponseBody):
     """The outcome of a webhook.
 
-    `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for this server;
-    `kept`: the connector of the account turns it into a message.
+    `quarantined`: it could not be made into a message, and an operator can replay it; `ignored`: it is not for this
+    server; `kept`: the connector of the account turns it into a message.
     """
 
     status: Literal["accepted", "duplicate", "quarantined", "ignored", "kept"]
@@ -344,7 +344,7 @@ class AgentList(ResponseBody):
 
 
 class LaneView(ResponseBody):
-    """A queue that is not idle. `parked` counts items that wait for an event or a time while the others go on."""
+    """A queue that is not idle. `parked` counts items that wait for an event or a time while the others continue."""
 
     lane: str
     kind: str
@@ -357,7 +357,7 @@ class LaneView(ResponseBody):
     ready_at: datetime
     lease_until: datetime | None
     parked: int
-    """Items that wait for an event or a time while the others go on."""
+    """Items that wait for an event or a time while the others continue."""
 
 
 class LaneList(ResponseBody):

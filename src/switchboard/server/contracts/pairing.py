@@ -20,7 +20,7 @@ class CodeBody(Body):
 
 
 class ContactBody(CodeBody):
-    """Who is let in: a person by the platform's id or address, or a group by that of its chat."""
+    """Who is approved: a person by the platform's id or address, or a group by that of its chat."""
 
     identity: Word
     scope: Literal["person", "group"] = "person"

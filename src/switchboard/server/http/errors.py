@@ -39,7 +39,7 @@ class UnsupportedMediaType(InvalidInput):
 
 
 def error_response(error: SwitchboardError) -> Response:
-    """An error of ours as a response."""
+    """One of our errors as a response."""
     return _response(error.status, refused(error), _headers(error))
 
 
@@ -121,7 +121,7 @@ async def _unexpected(_: Request, error: Exception) -> Response:
 
 
 def unexpected(error: Exception) -> Response:
-    """A defect of ours: the trace is logged, and nothing of it is told."""
+    """A bug: the traceback is logged, and nothing of it is sent."""
     log.error("unexpected error in a request", exc_info=error)
     return _response(500, IntakeRefused(ErrorDetail("internal_error", "internal error; see the server's log")))
 

@@ -24,7 +24,9 @@ Name = Annotated[str, Path(max_length=64, description="The name of the account, 
 @router.post(
     "/hooks/{account}",
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
-    **operation("post_webhook", "Post a webhook", HookAnswer, 404, description="Stored now, stored before, or quarantined."),
+    **operation(
+        "post_webhook", "Post a webhook", HookAnswer, 404, description="Stored now, stored before, or quarantined."
+    ),
 )
 async def post(request: Request, account: Name, parts: Parts) -> Response:
     """Any JSON, signed as the account wants it. Post it again after any other answer: an event is stored once."""

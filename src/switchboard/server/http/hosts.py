@@ -26,7 +26,7 @@ class UnknownHost(SwitchboardError):
 
 
 def names_of(settings: Settings) -> frozenset[str]:
-    """The names of this server in lower case; `*` among them stands for any."""
+    """The names of this server in lower case; `*` matches any."""
     called = urlsplit(settings.classify.mcp_url or "").hostname or ""
     public = urlsplit(settings.public_url or "").hostname or ""
     names = {"localhost", settings.host, socket.gethostname(), called, public, *settings.public_names}

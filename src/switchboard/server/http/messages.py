@@ -102,5 +102,5 @@ async def get_replies(
 
 @router.post("/{request_id}/stop", **operation("stop_message", "Stop the turns of a message", Stopping, 404))
 async def stop_message(caller: Caller, parts: Parts, request_id: UUID) -> Response:
-    """They end within a second, with what they have written. Messages waiting behind it are kept. Senders write `/stop`."""
+    """They end within a second, with what they have written. Messages behind it are kept. Senders write `/stop`."""
     return answer(await parts.views.stop(caller, request_id))

@@ -1,4 +1,4 @@
-"""What a browser may look at without a token: the start page, `/docs`, `/openapi.json`. Made once, and kept.
+"""What a browser may see without a token: the start page, `/docs`, `/openapi.json`. Made once, and kept.
 
 `app.py` mounts the routes. In: the OpenAPI document, when somebody first asks for it; out: responses that hold no
 script or style but those of the page itself. Next: `docs.py`.

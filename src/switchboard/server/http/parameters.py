@@ -21,7 +21,7 @@ from switchboard.server.fastpath.described import DescribedRoute
 def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | None = None) -> APIRouter:
     """A router whose routes refuse parameters that they do not know, and have the dependency `needing`.
 
-    Its routes are for good: included in an app they would be built once more for every app, which takes a third of a
+    Its routes are final: included in an app, they would be built once more for every app, which takes a third of a
     second.
     """
     needed = [only_known_parameters] if needing is None else [only_known_parameters, needing]

@@ -39,6 +39,6 @@ async def create_token(caller: Operator, parts: Parts, body: NewToken) -> Respon
 
 @router.delete("/{name}", **operation("revoke_token", "Revoke a token", Revoked, 404))
 async def revoke_token(caller: Operator, parts: Parts, name: Word) -> Response:
-    """It becomes invalid: in this process at once, in others within two seconds."""
+    """It becomes invalid in this process at once, in others within two seconds."""
     await parts.access.revoke(caller, name)
     return answer({"name": name, "status": "revoked"})

@@ -74,7 +74,7 @@ log = structlog.get_logger(__name__)
 SLOW_S: Final = 20.0
 """Seconds within which a client must take what was sent before."""
 _AGAIN_S: Final = 0.5
-"""Pause while the database is away."""
+"""Pause while the database is unavailable."""
 _LONGEST_S: Final = 3600.0
 _REST: Final = 4096
 """Bytes of a frame around its outcome."""
@@ -372,7 +372,7 @@ class GatewayConnection:
     ) -> _Settled:
         """What becomes of a message; `tell` is given each event from `place` on. Raises Gone, NotFound.
 
-        While the database is away this waits, and goes on where it was.
+        While the database is unavailable this waits, and continues where it was.
         """
         principal, allowed = self._caller.principal, partial(self._parts.admits, self._caller.authorization)
         while True:

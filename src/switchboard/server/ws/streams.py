@@ -1,7 +1,7 @@
-"""What is needed to go on with a stream: which place in the message each of its events leads to.
+"""What is needed to continue with a stream: which place in the message each of its events leads to.
 
 `connection.py` opens one for each answer that is told while it is written, and numbers its events here. The text itself
-is not kept: `app/messages/stream.py` goes on from a place. Next: `connection.py`.
+is not kept: `app/messages/stream.py` continues from a place. Next: `connection.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KEEP_S: Final = 300.0
 _OF_ONE: Final = 100
 _OF_ALL: Final = 2000
 _PLACES: Final = 128
-"""How many events back a client can go on: some seconds of a fast model."""
+"""How many events back a client can continue: some seconds of a fast model."""
 
 
 @dataclass(slots=True)
@@ -39,11 +39,11 @@ class ChatStream:
 
     @property
     def place(self) -> str | None:
-        """Where to go on; None: at the beginning."""
+        """Where to continue; None: at the beginning."""
         return self._places[-1][1]
 
     def number(self, place: str) -> int:
-        """The number of the next event. `place`: where to go on after it, "" if that is not possible."""
+        """The number of the next event. `place`: where to continue after it, "" if that is not possible."""
         self._seq += 1
         if place:
             self._places.append((self._seq, place))

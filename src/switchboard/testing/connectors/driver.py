@@ -119,4 +119,4 @@ class LosingDriver(FileDriver, Protocol):
     """The other side of a platform from which files must be fetched."""
 
     def loses_files(self) -> None:
-        """None of the files that were sent so far can be had any more."""
+        """None of the files that were sent so far are available any more."""

@@ -75,7 +75,7 @@ class ScriptedPlatform:
     typing: list[JsonObject] = field(default_factory=list)
     """Where it was shown that an answer is being written."""
     files: dict[int, bytes] = field(default_factory=dict)
-    """By a hundred times the number of their event and their place in it; what is not there cannot be had."""
+    """By a hundred times the number of their event and their place in it; what is not there is not available."""
     fetching: Callable[[int], AsyncIterator[bytes]] | None = None
     """What gives a file instead."""
     fetched: list[int] = field(default_factory=list)

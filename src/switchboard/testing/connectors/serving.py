@@ -25,8 +25,8 @@ _NEXT: Final = "POST /v1/outbox/next"
 
 
 async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> None:
-    """For 90 s it has no room (429), for 90 s it is away (503); then the connector ends while it is away, and
-    the next one begins from the beginning."""
+    """For 90 s it has no room (429), for 90 s it is unavailable (503); then the connector ends while it is unavailable,
+    and the next one begins from the beginning."""
     switchboard, said = scripted(), list[str]()
 
     async def away(status: int, *pauses_s: float) -> None:

@@ -166,7 +166,7 @@ class ScriptedSwitchboard:
     async def handle(self, request: httpx2.Request, dead: asyncio.Event) -> httpx2.Response:
         """Answer one request, unless it is the one at which the connector dies."""
         content = await request.aread()
-        await asyncio.sleep(0)  # as over a network, others go on meanwhile
+        await asyncio.sleep(0)  # as over a network, others continue meanwhile
         if dead.is_set():
             raise httpx2.ConnectError("the connector is dead")
         self.requests.append(f"{request.method} {request.url.path}")

@@ -29,7 +29,7 @@ class Exchange(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Gate:
-    """Replies wait at it until it is released; then it is open for good."""
+    """Replies wait at it until it is released; then it is open permanently."""
 
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
