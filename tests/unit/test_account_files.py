@@ -104,7 +104,9 @@ async def test_the_process_of_an_account_that_is_paused_may_end_before_anybody_l
 def test_what_cannot_be_removed_without_a_server_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, paused: bool
 ) -> None:
+    """Also where the server has its data directory on another machine, so that there is none here."""
     monkeypatch.setenv("SWITCHBOARD_CHANNELS_DIR", str(tmp_path))
+    monkeypatch.setenv("SWITCHBOARD_DATA_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("SWITCHBOARD_URL", "http://127.0.0.1:1")
     file = tmp_path / "good.toml"
     file.write_text(GOOD)

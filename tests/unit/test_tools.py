@@ -89,17 +89,17 @@ def test_limits_and_defaults_in_the_manual() -> None:
     mib, told = 1024**2, " ".join(MANUAL.read_text().split())
     rules, server, limits = SandboxRules(), ServerSpec("x", ()), CallLimits()
     for claim in (
-        f"A file has at most {workspace.MOST_WRITTEN // mib} MiB,"
+        f"A file may have at most {workspace.MOST_WRITTEN // mib} MiB,"
         f" a workspace {QUOTA // 1024**3} GiB on disk (`workspace_quota`)"
         f" and {workspace.MOST_ENTRIES:,} files and directories",
         f"text files of up to {search.MOST_SEARCHED // mib} MiB",
         f"it shows at most {search.MOST_FOUND} lines",
-        f"Of more than {MOST_SHOWN:,} characters it sees the head and the tail",
+        f"If there are more than {MOST_SHOWN:,} characters it sees the head and the tail",
         f"a command that writes more than {MOST_OUTPUT // mib} MiB is killed",
         f"may take {rules.memory // 1024**3} GiB of memory (`sandbox.memory`), be {rules.processes}"
         f" (`sandbox.processes`; threads count), and write {rules.tmpfs // mib} MiB to",
-        f"looks every {PERIOD_S * 1000:.0f} ms",
-        f"for half an hour after its last command, and ends with it; a worker keeps {MOST_SESSIONS}.",
+        f"checks every {PERIOD_S * 1000:.0f} ms",
+        f"for half an hour after its last command, and ends with it; a worker keeps at most {MOST_SESSIONS}.",
         f"at most {workspace.MOST_WRITTEN // mib} MiB, a workspace",
         f"Redirects**, at most {('zero', 'one', 'two', 'three', 'four', 'five')[MOST_REDIRECTS]}.",
         f"At most {MOST_BODY // mib} MiB are read, in {WebOptions().seconds:.0f} seconds",
@@ -109,7 +109,7 @@ def test_limits_and_defaults_in_the_manual() -> None:
         f"**Names** have at most {MOST_NAME} characters",
         f"sends more than {MOST_LINE // mib} MiB in one message",
         f"A call ends after {limits.timeout:.0f} seconds (`tool_timeout`)",
-        f"Of a result over {MOST:,} characters ({MOST_SHOWN:,} of `execute_command` and `bash`)",
+        f"If a result is longer than {MOST:,} characters ({MOST_SHOWN:,} for `execute_command` and `bash`)",
         f"each of these gets at most {results.QUOTA // mib} MiB",
     ):
         assert claim in told, claim
