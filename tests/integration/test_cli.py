@@ -497,7 +497,8 @@ def test_doctor_tells_of_dead_letters_that_nobody_hears_of(
 ) -> None:
     found = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "System4"]
     [silent] = found
-    assert (silent["status"], silent["detail"].endswith("only files dead letters and notifies nobody")) == ("warning", True)
+    assert silent["status"] == "warning"
+    assert silent["detail"].endswith("only files dead letters and notifies nobody")
     monkeypatch.setenv("PAGER_SECRET", "canary-secret")
     monkeypatch.setenv("SWITCHBOARD_DEAD_LETTERS__TELL", '{"url": "https://x.example", "secret_env": "PAGER_SECRET"}')
     assert "System4" not in {f["name"] for f in cli.json("doctor", code=1)["findings"]}
