@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 from msgspec import Struct, field
 
-from switchboard.tasks import wait_at_most
+from switchboard.tasks import first_of, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -36,9 +36,7 @@ async def supervise(program: SupervisedProgram, stop: asyncio.Event) -> None:
     while not stop.is_set() and program.wanted():
         started = asyncio.get_running_loop().time()
         process = await _spawn(program)
-        ended, stopped = asyncio.create_task(process.wait()), asyncio.create_task(stop.wait())
-        await asyncio.wait([ended, stopped], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
+        await first_of(process.wait(), stop.wait())
         if stop.is_set():
             await _end(process)
             return

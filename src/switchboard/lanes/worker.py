@@ -12,10 +12,10 @@ import os
 import random
 import socket
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import asyncpg
 import structlog
@@ -37,7 +37,7 @@ from switchboard.store import schedule
 from switchboard.store.database import Database
 from switchboard.store.pooler import is_direct
 from switchboard.store.processes import NewProcess
-from switchboard.tasks import cancelled, wait_at_most
+from switchboard.tasks import cancelled, first_of, wait_at_most
 
 log = structlog.get_logger(__name__)
 
@@ -211,21 +211,16 @@ class _Session:
     async def _leave(self, claiming: asyncio.Task[None]) -> None:
         """Leave in order: stop claiming first (a claim after our release would have no owner), then drain."""
         self._wake.set()
-        await self._unless_lost(asyncio.wait([claiming], timeout=self._settings.drain))
+        await first_of(asyncio.wait([claiming], timeout=self._settings.drain), self._lost.wait())
         if self._running:
             log.info("draining", running=len(self._running), limit_s=self._settings.drain)
-            await self._unless_lost(asyncio.wait(self._running, timeout=self._settings.drain))
+            await first_of(asyncio.wait(self._running, timeout=self._settings.drain), self._lost.wait())
         if self._lost.is_set():
             return  # the others see it by the lock, or by the beat
         await cancelled(claiming)
         await self._cancel_running()
         await store.release_worker(self._database, self._worker)
         self._notifier.notify(WORK)
-
-    async def _unless_lost(self, waiting: Coroutine[Any, Any, object]) -> None:
-        tasks = [asyncio.create_task(waiting), asyncio.create_task(self._lost.wait())]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await cancelled(*tasks)
 
     async def _cancel_running(self) -> None:
         await cancelled(*self._running)

@@ -337,3 +337,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
     """For platforms that can post events to the server; None for an account whose events are fetched."""
     connects: bool = True
     """Whether a connector runs for an account; not where everything arrives by `hook`."""
+
+    @property
+    def platform(self) -> str:
+        """As people call it."""
+        return self.title or self.channel

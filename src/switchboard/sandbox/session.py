@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from switchboard.core.shell import ShellReport, Spoken, prompt
 from switchboard.sandbox.enclosure import Inside
 from switchboard.sandbox.run import MOST_OUTPUT, RunningCommand, Sandbox, TerminalDescriptors
+from switchboard.tasks import first_of
 
 _START_S: Final = 30.0
 INTERRUPT_S: Final = 5.0
@@ -164,20 +165,12 @@ class ShellSession:
 
     async def _until_reported(self, *, patient: bool = False) -> None:
         """Or until it has ended or, unless we are patient, has said too much."""
-        over = asyncio.ensure_future(self._running.over.wait())
-        try:
-            while self._spoken.report is None and self.alive and (patient or not self._spoken.too_much):
-                self._heard.clear()
-                heard = asyncio.ensure_future(self._heard.wait())
-                try:
-                    await asyncio.wait((heard, over), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    heard.cancel()
-                if patient and self._spoken.too_much:
-                    self._spoken.take()
-                    self._listen()
-        finally:
-            over.cancel()
+        while self._spoken.report is None and self.alive and (patient or not self._spoken.too_much):
+            self._heard.clear()
+            await first_of(self._heard.wait(), self._running.over.wait())
+            if patient and self._spoken.too_much:
+                self._spoken.take()
+                self._listen()
 
     def _hear(self) -> None:
         try:

@@ -124,8 +124,7 @@ class Runner:
             case Busy() | Overtaken():
                 return self._broken(error.message, _BUSY_S)
         why = error.message if isinstance(error, SwitchboardError) else error.strerror or str(error)
-        platform = self.configured.manifest.title or self.configured.manifest.channel
-        return self._broken(f"{platform}: {why or type(error).__name__}", 0.5)
+        return self._broken(f"{self.configured.manifest.platform}: {why or type(error).__name__}", 0.5)
 
     async def _sign_in(self) -> Session:
         if self.known is not None:
@@ -179,8 +178,7 @@ class Runner:
     def _sender(self, session: Session, api: Api, typist: Typist, brake: Brake | None) -> ReplySender:
         capabilities, handling = self.configured.manifest.capabilities, self.configured.handling
         on_uncertain = handling.on_uncertain or capabilities.on_uncertain
-        platform = self.configured.manifest.title or self.configured.manifest.channel
-        more = brake, typist.ended, platform
+        more = brake, typist.ended, self.configured.manifest.platform
         return ReplySender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
 
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
