@@ -138,7 +138,7 @@ def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping
 
 
 def _without_address(envelope: Envelope) -> Envelope:
-    """What belongs to the connector alone is told to nobody."""
+    """Fields that are only for the connector are not passed on."""
     return replace(envelope, event=replace(envelope.event, reply_address=None))
 
 

@@ -4,7 +4,7 @@
 nearest earlier memos. Next: `store/memos.py`.
 
 What one person wrote is never shown to another: in a private chat, that person's own memos may be shown; where others
-can read along, only what was said in this same conversation.
+can read it, only what was said in this same conversation.
 """
 
 from __future__ import annotations

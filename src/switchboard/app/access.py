@@ -172,7 +172,7 @@ class Access:
     async def authenticate(self, header: str | None) -> Principal:
         """Who shows this Authorization header. Raises Unauthenticated, Unavailable.
 
-        Only the hash of the secret is compared, by an index or a dict, so that time tells nothing about it.
+        Only the hash of the secret is compared, by an index or a dict, so that time reveals nothing about it.
         """
         scheme, _, secret = (header or "").partition(" ")
         secret = secret.strip()

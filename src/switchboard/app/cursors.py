@@ -75,7 +75,7 @@ class LongRows(Struct, Generic[_Row], frozen=True):
 
 
 def bad_cursor() -> InvalidInput:
-    """The error for a cursor that is none of ours."""
+    """The error for a cursor that this server did not issue."""
     return InvalidInput(
         "this cursor was not issued by this server; start without one", code="invalid_cursor", field="cursor"
     )

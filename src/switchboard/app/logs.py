@@ -75,7 +75,7 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
 
 
 class _Unfailing(io.TextIOBase):
-    """A stream on which a line that cannot be written is lost, and nothing else: the disk is full, or nobody reads."""
+    """A stream that drops lines that cannot be written, because the disk is full or the reader is gone, and goes on."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

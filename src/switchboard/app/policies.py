@@ -71,7 +71,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """What tells one version of a file from another; None: it cannot be looked at."""
+    """Identifies a version of a file; None: it cannot be read."""
     try:
         status = file.stat()
     except OSError:

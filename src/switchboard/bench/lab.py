@@ -38,7 +38,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ReadyProcess:
-    """A process of ours that is ready: where it listens, what opens it, how long it took to be ready (s)."""
+    """A Switchboard process that is ready: its address, its token, and how long it took to start (s)."""
 
     url: str
     token: str = field(repr=False)

@@ -50,7 +50,7 @@ SIZES: Final = (101, 401)
 LIMITS: Final = PlanLimits(steps=512, at_once=64)
 _WORK: Final = "work"
 _BEHIND: Final = 24
-"""A step needs some of so many before it: so fewer than `at_once` can ever run side by side."""
+"""A step needs some of so many before it: so fewer than `at_once` can ever run in parallel."""
 _OPTIONS: Final = {
     "plan": {"steps": LIMITS.steps, "at_once": LIMITS.at_once},
     "grants": {"owners": [_WORK], "others": [_WORK], "groups": [_WORK]},

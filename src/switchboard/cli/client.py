@@ -276,7 +276,7 @@ class Client:
 
 
 def no_server(place: ServerPlace) -> NoServer:
-    """The error when nobody answers there."""
+    """The error when no server answers there."""
     scheme = "; it speaks http, not https" if place.url.startswith("https") else ""
     return NoServer(
         f"no switchboard is running at {place.url}{scheme}; start it with `switchboard up`, "

@@ -107,7 +107,7 @@ async def _matches(client: Client, given: str) -> list[Json]:
 
 
 async def _refuse_others(client: Client, kind: Kind, given: str) -> None:
-    """Raise NotFound that says what this id is; nothing where nobody may know."""
+    """Raise NotFound that says what this id is; do nothing if the caller may not know."""
     try:
         matches = await _matches(client, given)
     except SwitchboardError:

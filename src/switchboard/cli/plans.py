@@ -211,7 +211,7 @@ def _depths(steps: Sequence[Json]) -> Mapping[str, int]:
 
 
 def levels(steps: Sequence[Json]) -> Iterator[str]:
-    """The graph of a plan in a line: what may run side by side, then what comes after it."""
+    """The graph of a plan in a line: what may run in parallel, then what comes after it."""
     depth = _depths(steps)
     for level in range(1, max(depth.values(), default=0) + 1):
         yield " ∥ ".join(name for name, at in depth.items() if at == level)

@@ -31,13 +31,13 @@ _NOT_AT_THE_TOP: Final = frozenset({"oneOf", "anyOf", "allOf", "not", "enum", "$
 
 
 def pinned(tool: ListedTool) -> PinnedTool:
-    """With its mark, the sha256 of all that a model is told of it: it changes with any of it."""
+    """With its mark, the sha256 of all that a model sees of it: it changes with any of it."""
     said = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
     return PinnedTool(tool, hashlib.sha256(said.encode()).hexdigest())
 
 
 def described(tool: ListedTool) -> str:
-    """What a model is told of it: whose words they are, and the words as data."""
+    """What a model sees of it: whose words they are, and the words as data."""
     return f"A tool of an MCP server, which describes it so: {outside_json(tool.description)}"
 
 
@@ -79,12 +79,12 @@ def fitting(specs: Iterable[ToolSpec]) -> Iterator[str]:
 
 
 def size_of(tool: ListedTool) -> int:
-    """Bytes of what a model is told of it."""
+    """Bytes of what a model sees of it."""
     return _size(tool.name, described(tool), tool.parameters)
 
 
 def _size(*told: object) -> int:
-    """Bytes of what a model is told of a tool."""
+    """Bytes of what a model sees of a tool."""
     return len(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 

@@ -25,7 +25,7 @@ Remotes = Mapping[SystemId, RemoteAgent]
 
 
 def candidate_of(target: Target, teams: Sequence[Team], remote_agents: Remotes) -> Candidate:
-    """What a model is told of a target."""
+    """What a model sees of a target."""
     if target.team_id is not None:
         team = next(team for team in teams if team.team_id == target.team_id)
         return Candidate(team.team_id, team.purpose)
@@ -46,7 +46,7 @@ class Live(Struct, frozen=True):
         return self.index.candidates(team_id)
 
     def candidates(self, team_id: TeamId) -> tuple[Candidate, ...]:
-        """What a model is told of them, in the same order."""
+        """What a model sees of them, in the same order."""
         return tuple(candidate_of(target, self.teams, self.remote_agents) for target in self.targets(team_id))
 
     def below(self, team_id: TeamId) -> frozenset[TeamId]:

@@ -1,4 +1,4 @@
-"""What running turns write, on its way to those who read along.
+"""What running turns write, on its way to those who read the stream.
 
 `turn.py` enters `publishing` for a turn of an engine that can tell. What is told within 50 ms leaves as one insert and
 one NOTIFY for all turns of a worker, and none at all where nothing is told. It may be lost, the reply may not: nothing

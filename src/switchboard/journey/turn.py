@@ -325,7 +325,7 @@ class TurnLeg:
             self._announce_reply(pool)
 
     async def _tell_what_waits(self, item: Item, work: Work, member: Member, claim: Claim) -> None:
-        """A machine is told nothing: two of them could continue like this for ever."""
+        """A machine is told nothing: two of them could continue like this forever."""
         if work.dead_letter is not None or await self._replies.withheld(work):
             return
         pool = self._replies.pool(work)

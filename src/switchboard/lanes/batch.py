@@ -20,9 +20,9 @@ AnswerT = TypeVar("AnswerT")
 
 
 class WriteGroup(Struct, Generic[AskT, AnswerT], frozen=True):
-    """Asks that were handed in together, or have joined them since; once written, per ask its answer or what it raised.
+    """Asks that were submitted together, or have joined them since; once written, per ask its answer or what it raised.
 
-    Those with a lower `number` were handed in earlier.
+    Those with a lower `number` were submitted earlier.
     """
 
     number: int
@@ -56,7 +56,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
         self._free_writers = writers
         self._waiting: deque[WriteGroup[AskT, AnswerT]] = deque()
         self._handed_in = self._taken = 0
-        """The number of the last group that was handed in, and of the last that does not wait any more."""
+        """The number of the last group that was submitted, and of the last that does not wait any more."""
         self._size = 0
         self._at_work = 0
         self._busy: set[Hashable] = set()
@@ -80,7 +80,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
         return [outcome for part in parts for outcome in await part.outcomes]
 
     def hand_in(self, *asks: AskT) -> WriteGroup[AskT, AnswerT]:
-        """Hand in at most `most` without waiting; what is handed in later is written later."""
+        """Submit at most `most` without waiting; what is submitted later is written later."""
         self._handed_in += 1
         outcomes = asyncio.get_running_loop().create_future()
         group = WriteGroup[AskT, AnswerT](self._handed_in, list(asks), self._keys(asks), outcomes)

@@ -1,7 +1,7 @@
 """The journal of an item: what was done is never done again, what may have happened is never repeated blindly.
 
 The legs of `journey/` open one per attempt; an engine runs each part of its work through `Journal.step`. A step is
-known by its path (`request:2`, `tool:2:call_7`, `s3/2`), so steps may run side by side and come in another order at the
+known by its path (`request:2`, `tool:2:call_7`, `s3/2`), so steps may run in parallel and come in another order at the
 next attempt. Next: `store/steps.py`, where they are kept.
 """
 
@@ -123,7 +123,7 @@ class StoredJournal:
         self._records = _Records(self._known)
         self._asked: set[str] = set()
         self._ends: _Writes | None = None
-        """The last that were handed in of those for which nothing waits."""
+        """The last that were submitted of those for which nothing waits."""
         self._unwritten: set[_Outcomes] = set()
         self._broken: BaseException | None = None
         self.progressed = False

@@ -321,7 +321,7 @@ class _Session:
             log.info("fenced", lane=item.lane, seq=item.seq, epoch=item.epoch)
 
     async def _put_back(self, item: Item, error: BaseException) -> None:
-        """A defect of ours: never silent, never a stuck lane. It counts as an attempt, and the limit ends it."""
+        """A bug: never silent, never a stuck lane. It counts as an attempt, and the limit ends it."""
         what = storable_text("".join(traceback.format_exception_only(error)).strip())[:2000]
         failed = store.Settlement(item, "failed", None, None, error_class="internal", error=what)
         await store.retry(self._database, self._worker, failed, _PAUSE_AFTER_DEFECT)

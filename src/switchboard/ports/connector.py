@@ -237,7 +237,7 @@ class Session(Protocol):
     identity: Identity
 
     def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
-        """What arrives after the cursor, for ever; a batch without events for a round trip that brought none.
+        """What arrives after the cursor, forever; a batch without events for a round trip that brought none.
 
         The kernel asks for more before it has confirmed what came, to see the rest of an album. What has not been
         confirmed yet may come again; only what `confirm` was called with may be forgotten.

@@ -161,5 +161,5 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside)
 
 
 def _covered(machine: Machine, hidden: Iterable[Path]) -> list[str]:
-    """Directories of ours that are below what is shown."""
+    """Switchboard's own directories below those that are shown."""
     return [f"{one}" for one in hidden if any(one.is_relative_to(path) for path in machine.bound)]

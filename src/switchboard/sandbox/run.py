@@ -208,7 +208,7 @@ class Sandbox:
         assert self._machine is not None  # noqa: S101 (it was probed)
         allowed = Allowed(CommandLimits(room.rules.memory, room.rules.processes), room.disk)
         told, writing = _pipe(opened)
-        # For writing alone, bwrap would end at this pipe if we have died, and its child would wait for it for ever.
+        # For writing alone, bwrap would end at this pipe if we have died, and its child would wait for it forever.
         both = os.open(f"/proc/self/fd/{told.fileno()}", os.O_RDWR | os.O_CLOEXEC)
         ours: IO[bytes] = opened.enter_context(os.fdopen(both, "r+b", 0))
         writing.close()

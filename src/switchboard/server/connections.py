@@ -1,4 +1,4 @@
-"""How many connections there may be: a stranger's cost nobody else theirs.
+"""How many connections are allowed: those of strangers never displace those of others.
 
 `fastpath/heads.py` reports what opens and closes, `http/gate.py` who has shown a token. When all places are taken, the
 oldest connection that has shown none makes room, so an operator always gets in. Next: `http/gate.py`.

@@ -41,7 +41,7 @@ async def run_server(
 ) -> None:
     """Serve HTTP and MCP on `listener` until `stop` is set; `started(host, port)` is called when requests are answered.
 
-    Long polls end at once with what there is, other requests have two seconds.
+    Long polls end at once with the results so far, other requests have two seconds.
     """
     await ensure_operator_token(switchboard.runtime.database, switchboard.runtime.settings.data_dir)
     with listener:

@@ -1,4 +1,4 @@
-"""What turns write at the moment, piece by piece: an unlogged table, for those who read along.
+"""What turns write at the moment, piece by piece: an unlogged table, for those who read the stream.
 
 Written by `journey/deltas.py`, read by `app/messages/stream.py`. Each function is one transaction, and none of them
 waits for a disk. Nothing here is ever needed for a reply, which is settled with its turn (`store/lanes.py`).

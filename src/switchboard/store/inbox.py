@@ -268,7 +268,7 @@ def _acceptance(arrival: Arrival, told: tuple[RequestId | None, bool, bool] | No
 
 
 async def find_authors(database: Database, replies: Sequence[tuple[Conversation, str]]) -> list[SystemId | None]:
-    """Which butler wrote what is replied to: (conversation, the platform's id of it) each; None: none of ours."""
+    """Which butler wrote what is replied to: (conversation, the platform's id of it) each; None: not our reply."""
     rows = await database.rows(query("inbox.authors"), [c for c, _ in replies], [storable_text(i) for _, i in replies])
     found = {row["ord"]: SystemId(row["system_id"]) for row in rows}
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]

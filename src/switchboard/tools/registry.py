@@ -55,7 +55,7 @@ async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 def tool_definitions(tools: Iterable[Tool]) -> tuple[llm.OfferedTool, ...]:
-    """What a model is told of the tools, in their order."""
+    """What a model sees of the tools, in their order."""
     return tuple(llm.OfferedTool(tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in tools)
 
 

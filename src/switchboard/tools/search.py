@@ -3,7 +3,7 @@
 `registry.py` builds it. The files are found and opened as in `workspace.py`; a text is looked for by us, a regular
 expression by ripgrep (`rg`), which takes time in proportion to the files whatever the expression. It is handed our open
 descriptors, never a path, so that nothing can be exchanged under it. Where there is no `rg` only texts can be searched
-for: Python's own expressions can take for ever.
+for: Python's own expressions can take forever.
 """
 
 from __future__ import annotations

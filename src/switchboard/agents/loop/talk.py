@@ -296,7 +296,7 @@ class Talk:
             raise
 
     def _groups(self, calls: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
-        """Calls that change nothing may run side by side; all others wait for those before them."""
+        """Calls that change nothing may run in parallel; all others wait for those before them."""
         groups: list[list[PlannedCall]] = []
         beside = False
         for call in calls:
@@ -389,7 +389,7 @@ def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None
 
 
 def _instead(tool: str, decided: Decided) -> JsonObject | None:
-    """What a model is told of a question, or of a call that people did not approve; None: it is made."""
+    """The result of a question, or of a call that people did not approve; None: the call is made."""
     if tool != ASK_USER:
         why = not_called(tool, decided)
         return None if why is None else told(why)

@@ -1,6 +1,6 @@
 """The executor of a plan: what the machine commands is done, and what came of it is told to the machine.
 
-`engine.py` calls `Executor.run` with a plan that is valid. Steps run side by side, each a step of the journal; nothing
+`engine.py` calls `Executor.run` with a plan that is valid. Steps run in parallel, each a step of the journal; nothing
 of a plan is kept anywhere else. Next: `core/planning/machine.py`, which decides, and `steps.py`, which does.
 """
 

@@ -205,7 +205,7 @@ async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPl
 
 
 async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
-    """Ask for what only a tool can tell: whether the model calls tools by itself, as a butler's model must."""
+    """Ask for what only a tool can tell: whether the model calls tools on its own, as a butler's model must."""
     lacks = flaw(model.spec)
     if lacks is not None:
         return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)

@@ -177,7 +177,7 @@ class DeadLetterService:
         return Handled(shown, already=not done)
 
     async def _refuse(self, caller: Principal, to: Target | None, which: JsonMapping) -> None:
-        """Put it on record that somebody wanted to send dead letters beyond their reach."""
+        """Record an attempt to send dead letters beyond the caller's reach."""
         named = None if to is None else to.system_id or to.team_id
         await self._access.refused(caller, "dead_letters", {**which, "to": named})
 

@@ -29,7 +29,7 @@ from switchboard.store.spool import Limit, Spooled, enter, spooled
 _ARRIVING: Final = 32
 """Most uploads at a time; the others wait."""
 _ARRIVING_OF_ONE: Final = 4
-"""Most at a time of one endpoint or butler, so that those who are slow keep nobody else waiting."""
+"""Most at a time of one endpoint or butler, so that those who are slow do not delay others."""
 _STORING: Final = 2
 """Most that write to the database at a time."""
 
@@ -69,7 +69,7 @@ class BlobService:
     async def upload(
         self, caller: Principal, body: AsyncIterable[bytes], claimed: str, announced: int | None = None
     ) -> Uploaded:
-        """Store a file; the same bytes twice are one blob, which nobody can tell.
+        """Store a file; the same bytes are stored once, which is not observable.
 
         Raises TooLarge, BlobQuota, Unavailable.
         """

@@ -1,4 +1,4 @@
-"""What a connector does beside submitting: fetch replies, hand in receipts, say that it lives.
+"""What a connector does beside submitting: fetch replies, submit receipts, say that it lives.
 
 HTTP and MCP call `ConnectorService` with the caller's `Principal`. In: requests of `journey/reply.py`; out: rows of the
 outbox. Next: `journey/reply.py`.
@@ -82,7 +82,7 @@ class ConnectorService:
         return [_leased(reply) for reply in replies]
 
     async def _give_back(self, replies: list[LeasedRow]) -> None:
-        """What was leased for somebody who has left was certainly not sent; without this it would end as uncertain."""
+        """Replies leased for a client that is gone were certainly not sent; otherwise they would end as uncertain."""
         unsent = Receipt("retryable", error="the connector disconnected before the reply was handed over")
         for reply in replies:
             await self._replies.receipt(reply.outbox_id, reply.lease, unsent)

@@ -211,7 +211,7 @@ class HookService:
 
 
 async def _read(account: HookAccount, posted: Posted) -> Inbound | Unreadable:
-    """What the account makes of it. A large one holds up nobody else."""
+    """The message that the account makes of it. A large one does not delay others."""
     read = account.hook.read
     assert read is not None  # noqa: S101 - otherwise a connector reads it
     now = datetime.now(UTC)

@@ -116,7 +116,7 @@ class MessageReplies:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """How many turns of the message are told to end; none: all have ended."""
+    """How many turns of the message were told to end; 0: all had ended."""
 
     request_id: UUID
     stopped: int

@@ -648,7 +648,7 @@ def _balanced(what: str, balance: Balance, when: str) -> CheckResult:
 
 
 async def _waiting(database: Database, _: Settings) -> list[CheckResult]:
-    """What waits for a person: no fault of the installation, but nobody should have to stumble on it."""
+    """What waits for a person: not a fault of the installation, but it should be visible."""
     found = [
         _warning("paused lane", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
         for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]

@@ -160,7 +160,7 @@ async def _all(bite: Callable[[], Awaitable[int]]) -> int:
 
 
 class DeadLetterMaintenance:
-    """What is done about dead letters without anybody asking."""
+    """Automatic jobs about dead letters."""
 
     def __init__(
         self, database: Database, notifier: Notifier, callbacks: Container[str], channels: Channels = CHANNELS

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 Start = Callable[[str, asyncio.Event], Coroutine[object, object, None]]
 """Serves the account of this name until the event is set."""
 _Seen = tuple[tuple[Path, int, int, int], ...]
-"""What tells one version of files from another: path, inode, size and time of the last change."""
+"""Identifies a version of files: path, inode, size and time of the last change."""
 
 
 async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event) -> None:
@@ -77,7 +77,7 @@ class _Served:
         self._stop.set()
 
     def gone(self) -> None:
-        """Its file is not there any more, or it is paused."""
+        """Its file no longer exists, or it is paused."""
         if self._runs():
             log.info("account disconnected", account=self._name)
         self.end()
@@ -89,7 +89,7 @@ class _Served:
             await self._task
 
     def _broken(self) -> bool:
-        """Its supervisor ended by itself, as when there is no memory for a process."""
+        """Its supervisor ended on its own, as when there is no memory for a process."""
         return self._task is not None and self._task.done() and not self._stop.is_set()
 
     def _runs(self) -> bool:

@@ -2,7 +2,7 @@
 
 Called by `commands.py`. In: a directory; out: what happens, on the terminal, and an exit code. Every part is the real
 one, in a process of its own: server, two workers, `switchboard import`, `switchboard send`; this process plays the
-connectors of Telegram and mail, which fetch replies and hand in receipts. Next: `model.py`, for what no rule decides.
+connectors of Telegram and mail, which fetch replies and submit receipts. Next: `model.py`, for what no rule decides.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def _epilogue(show: Show, outcome: DemoOutcome) -> int:
 async def _process(
     home: Path, environment: Mapping[str, str], *arguments: str, module: str = _MAIN
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A command of ours in a process of its own; shut down cleanly, or at once if it does not.
+    """A Switchboard command in a separate process; shut down cleanly, or at once if it does not.
 
     It runs in `home`: a `switchboard.toml` where the demo was started may name a real database.
     """
@@ -424,7 +424,7 @@ def _tell_answer(show: Show, line: str, replies: Sequence[Json]) -> None:
 
 
 async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> None:
-    """A connector in a few lines: fetch what is to be sent, send it, hand in the receipt."""
+    """A connector in a few lines: fetch what is to be sent, send it, submit the receipt."""
     ask: JsonObject = {"channel": channel, "endpoint": endpoint, "wait_s": 5, "idempotent": True}
     while True:
         for reply in (await client.post("/v1/outbox/next", ask))["replies"]:

@@ -68,7 +68,7 @@ class Pages:
 
 
 def a_port() -> socket.socket:
-    """A port of this machine that nobody else has."""
+    """A free port on this machine."""
     return socket.create_server(("127.0.0.1", 0))
 
 

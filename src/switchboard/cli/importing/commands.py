@@ -82,13 +82,13 @@ class ImportTally:
             self.new += 1
 
     def wait(self, error: SwitchboardError) -> None:
-        """Say why it does not go on for a while."""
+        """Say why it pauses."""
         if error.code not in self.troubles:
             self.troubles.add(error.code)
             errors().print(f"waiting: {clean(error.message)}", style="yellow", soft_wrap=True)
 
     def refuse(self, item: SourceItem, code: str, reason: str) -> None:
-        """Count one that nobody takes."""
+        """Count one that was refused."""
         self.refused[code] += 1
         if len(self.refusals) < _LISTED:
             self.refusals.append(EntryRefusal(str(item.file), item.place, code, reason))

@@ -76,7 +76,7 @@ def local_endpoint() -> str:
 
 
 def new_id() -> str:
-    """A name for an event or a session that nobody else has."""
+    """A unique name for an event or a session."""
     return str(uuid4())
 
 

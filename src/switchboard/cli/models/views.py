@@ -20,7 +20,7 @@ _SAID: Final[Mapping[bool | None, str]] = {True: "yes", False: "no", None: ""}
 
 
 def dollars(cost_usd: float | None) -> str:
-    """As `$0.0031`; nothing where nobody told the cost."""
+    """As `$0.0031`; empty if the cost is unknown."""
     return "" if cost_usd is None else f"${cost_usd:,.4f}"
 
 

@@ -55,11 +55,11 @@ _BATCH_BYTES: Final = 4_000_000
 _TOKEN_S: Final = 15.0
 _NO_TOKEN_S: Final = 900.0
 _AT_ONCE: Final = 4
-"""Mails that are handed in at a time; more connections of one account are refused by some servers."""
+"""Mails that are submitted at a time; more connections of one account are refused by some servers."""
 _TURN_S: Final = 10.0
 _NO_TURN_S: Final = 5.0
 _WRITTEN_S: Final = 20.0
-"""After which a mail is not handed in any more, since the kernel gives up a little later."""
+"""After which a mail is not submitted any more, since the kernel gives up a little later."""
 _ANSWERED_S: Final = 28.0
 _REFUSED_S: Final = (1.0, 5.0, 0.0)
 """Seconds after each try of a mail that the server does not give."""
@@ -76,7 +76,7 @@ async def open_account(account: Account) -> EmailSession:
 
 
 async def try_sending(account: Account) -> None:
-    """Signs in where answers are handed in, and sends nothing. Raises SignInRefused, OSError."""
+    """Signs in where answers are submitted, and sends nothing. Raises SignInRefused, OSError."""
     settings = _settings_of(account)
     sign_in = await _sign_in_of(settings, account.secrets.get("password", ""))
     await asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S)
@@ -104,7 +104,7 @@ class EmailSession(Session):
         self.identity = Identity(self._own, settings.display_name)
 
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch, None]:
-        """Mails after the cursor, for ever; None: those of the last seven days.
+        """Mails after the cursor, forever; None: those of the last seven days.
 
         A search comes before each wait: what arrived in between was announced to nobody. Raises SignInRefused, OSError.
         """
@@ -344,7 +344,7 @@ async def _sign_in_of(settings: EmailAccountSettings, password: str) -> SignIn:
 
 
 async def _whole(file: FileOut) -> File:
-    """A mail is handed in whole."""
+    """A mail is submitted whole."""
     return File(file.filename, file.media_type, b"".join([piece async for piece in file.read()]))
 
 

@@ -55,7 +55,7 @@ def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
 
 
 def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
-    """Sign in, and hand in nothing. Raises SignInRefused, OSError."""
+    """Sign in, and submit nothing. Raises SignInRefused, OSError."""
     try:
         client = _connected(server, time.monotonic() + seconds)
         try:

@@ -85,7 +85,7 @@ def _step(actions: Sequence[str], targets: Sequence[str], args: JsonObject) -> J
 
 
 def offered(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
-    """The tools that a model is told of, and their reduced schemas: at most 12 of those that can be used."""
+    """The tools that a model sees, and their reduced schemas: at most 12 of those that can be used."""
     return usable(menu)[:MOST_TOOLS]
 
 

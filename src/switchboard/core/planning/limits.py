@@ -21,7 +21,7 @@ def _reserved() -> Mapping[PipelineAction, int]:
 class PlanLimits(Struct, frozen=True):
     """The most that one plan may use.
 
-    `steps` over all rounds, `at_once` side by side. `tool_chars` and `specialist_chars`: the `max_chars` of steps that
+    `steps` over all rounds, `at_once` in parallel. `tool_chars` and `specialist_chars`: the `max_chars` of steps that
     models and templates plan. `reserve`: generated tokens that a step with a model may use, by its action; actions that
     are not there use none. `kept` tokens are for the end of the plan, and a step with fewer than `least` is not worth
     starting. An answer of the router has `router_tokens`, or `thinking_tokens` if it thinks; a plan of a template has

@@ -59,7 +59,7 @@ def fits_chat(asked: ShownApproval) -> bool:
 
 
 def notice(asked: Sequence[ShownApproval], *, decides: bool) -> str:
-    """What the person is told, whose message waits. `decides`: whether they may approve calls in chat."""
+    """The text for the person whose message waits. `decides`: whether they may approve calls in chat."""
     return "\n\n".join(_question(one) if one.kind == "question" else _request(one, decides) for one in asked)
 
 
@@ -97,7 +97,7 @@ def short(asked: ShownApproval) -> str:
 
 
 def pending_note(pending: Sequence[Pending]) -> str:
-    """What a later message of the conversation is told of what waits; empty for nothing."""
+    """What the turn of a later message is told about pending requests; empty if there are none."""
     if not pending:
         return ""
     lines = [
@@ -145,7 +145,7 @@ def answer_of(decided: Decided) -> str | None:
 
 
 def unanswered(decided: Decided) -> str:
-    """What a model is told of a question without an answer."""
+    """The result for a model whose question was not answered."""
     if decided.expired:
         return "nobody has answered in time; go on as far as that is possible without the answer"
     if decided.value.get("decision") == "unasked":

@@ -83,7 +83,7 @@ def is_image_name(name: str) -> bool:
 
 
 def left_out(images: Iterable[FrozenImage], why: str) -> str:
-    """What a model is told of images that it does not see; empty for none."""
+    """A note to a model about images that it cannot see; empty if there are none."""
     names = ", ".join(one.name for one in images)
     return f"\n\n({names}: {why}.)" if names else ""
 

@@ -36,7 +36,7 @@ def is_stop(envelope: Envelope, channel: Channel) -> bool:
 
 
 def answer(stopped: Sequence[bool]) -> str:
-    """What the sender of the command is told; for each turn that ran, whether its engine can stop in the middle."""
+    """The answer to the command; `stopped`: for each running turn, whether its engine can stop in the middle."""
     if not stopped:
         return "Nothing is running."
     return "Stopped." if any(stopped) else "This cannot be stopped; there will be no further attempt."

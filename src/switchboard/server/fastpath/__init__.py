@@ -5,5 +5,5 @@
 - `heads.py`, `one_write.py`: past uvicorn's protocol, for every connection (`test_fastpath.py`, `test_one_write.py`)
 - `mcp_ingest.py`: past the SDK, for `ingest` and `ingest_batch` (`test_fastpath_mcp.py`)
 
-It imports neither `http` nor `mcp`: they hand in what it needs. What it saves is in decision 0041.
+It imports neither `http` nor `mcp`: they pass in what it needs. What it saves is in decision 0041.
 """

@@ -79,7 +79,7 @@ async def _framework(request: Request, error: Exception) -> Response:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    """In the middle of the body: nobody is there to be answered, and it is no defect of ours."""
+    """In the middle of the body: there is no client to answer, and it is not a bug."""
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 

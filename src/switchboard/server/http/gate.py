@@ -41,7 +41,7 @@ _SESSION_BYTES: Final = 65_536
 """A session calls one tool, with a name and some text."""
 _DRAIN_BYTES, _DRAIN_S = 33_554_432, 3.0
 """What is read of a body that was refused. A client that is cut off while it sends does not get the answer: it takes us
-for unreachable, and tries for ever. So it is twice the size of the largest batch."""
+for unreachable, and tries forever. So it is twice the size of the largest batch."""
 _ARRIVING: Final = 8
 """Most large bodies that are held in memory."""
 

@@ -88,7 +88,7 @@ _T = TypeVar("_T", bound=Body)
 
 
 class Gone(Exception):
-    """There is nobody any more to whom anything could be sent."""
+    """The client is gone, so nothing can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class GatewayCaller:
 
 
 class OutgoingFrames:
-    """The way to the client: one frame after the other, and the next when there is room for it."""
+    """Sends to the client one frame after the other, each when there is space for it."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
@@ -164,7 +164,7 @@ def read_params(kind: type[_T], request: RequestFrame) -> _T:
 
 
 def unknown_method(name: str) -> InvalidInput:
-    """The error for a method that is not there."""
+    """The error for a method that does not exist."""
     meant = near(name, METHODS)
     hint = f"did you mean {or_list(meant)}?" if meant else f"there are {or_list(list(METHODS))}"
     return InvalidInput(f"there is no method {name!r}; {hint}", code="unknown_method", field="method")

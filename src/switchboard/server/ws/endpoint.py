@@ -59,7 +59,7 @@ class UpgradeRequired(SwitchboardError):
 
 
 async def without_upgrade(_: Request) -> Response:
-    """What a client is told whose WebSocket has become a plain request on its way."""
+    """The error for a client whose WebSocket has arrived as a plain request."""
     response = error_response(
         UpgradeRequired("this is a WebSocket: a proxy in between must pass the headers Upgrade and Connection on")
     )

@@ -47,7 +47,7 @@ async def check_a_kill_while_receiving_loses_and_doubles_nothing(driver: Driver)
 
 
 async def check_what_is_refused_is_quarantined_and_the_rest_goes_on(driver: Driver) -> None:
-    """A refusal holds nobody up, and a restart changes nothing; later it can be read again, and is accepted."""
+    """A refusal does not delay others, and a restart changes nothing; later it can be read again, and is accepted."""
     switchboard = scripted()
     switchboard.refusal = lambda envelope: "invalid_value" if texts([envelope]) == ["message 2"] else None
     await says(driver, 3)

@@ -90,7 +90,7 @@ class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Replies for the requests that match, in order. Used up, the rule is over; `again` repeats the last for ever."""
+    """Replies for the requests that match, in order. Used up, the rule is over; `again` repeats the last forever."""
 
     when: When
     replies: tuple[Reply | Obey, ...]
