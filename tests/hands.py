@@ -20,9 +20,11 @@ from switchboard.store import lanes
 from switchboard.store.books import audit_books
 from switchboard.store.database import Database
 from switchboard.store.ids import new_uuid7
-from switchboard.store.lanes import Settlement, SettlementOutcome
+from switchboard.store.inbox import Acceptance
+from switchboard.store.lanes import NewDeadLetter, Settlement, SettlementOutcome
 from switchboard.store.processes import NewProcess
-from tests.lab import Lab
+from switchboard.store.steps import Step, StepWrite, write_steps
+from tests.lab import Lab, submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +142,28 @@ async def assert_balanced(parts: Lab) -> None:
     books = await audit_books(parts.database)
     assert books.balanced, books
     assert books.problems == ()
+
+
+async def pass_through(parts: Lab, hand: Hand, first: int, messages: int) -> None:
+    """Accept so many messages, each of a conversation of its own, twice; then claim, journal and settle their turns."""
+    given = [submission(sender=f"s{first + n}", channel="api") for n in range(messages)]
+    assert not any(isinstance(one, BaseException) for one in await parts.accept.accept_all(given))
+    again = await parts.accept.accept_all(given)
+    assert all(isinstance(one, Acceptance) and one.duplicate for one in again)
+    items = await hand.claim(messages, messages, messages, messages)
+    works = await lanes.load_work(parts.database, items)
+    assert len(works) == messages
+    steps = [
+        StepWrite(item, work.request_id, Step("x", "done", "idempotent", new_uuid7(), 1))
+        for item, work in zip(items, works, strict=True)
+    ]
+    assert all(await write_steps(parts.database, hand.worker, steps))
+    ends = [
+        Settlement(
+            item, "answered", None, None, outbox_id=new_uuid7(), text="x", pool=("pull:telegram:bot", None)[n % 2]
+        )
+        for n, item in enumerate(items)
+    ]
+    dead_letter = NewDeadLetter(new_uuid7(), "poison", "x", None)
+    ends[-1:] = [Settlement(items[-1], "failed", None, None, dead_letter=dead_letter)]
+    assert all(end.ok for end in await lanes.settle(parts.database, hand.worker, ends))

@@ -65,8 +65,8 @@ from switchboard.store.replay import cases_since, count_cases
 from switchboard.store.routing import Routed
 from switchboard.store.steps import Step, StepWrite, forget_events, load_steps, write_steps
 from switchboard.testing.engines import a_turn
-from tests.hands import a_hand
-from tests.lab import ROOT, envelope, lab, submission
+from tests.hands import a_hand, pass_through
+from tests.lab import ROOT, envelope, lab
 from tests.postgres import AN_ID, Postgres
 
 GROWING: Final = (
@@ -384,27 +384,6 @@ async def test_plans_that_were_made_for_small_tables_look_up_keys(
     async with lab(database_url) as parts, a_hand(parts.database) as hand:
         watched = Watched(parts.database, hand.worker)
 
-        async def pass_through(first: int, messages: int) -> None:
-            given = [submission(sender=f"s{first + n}", channel="api") for n in range(messages)]
-            assert not any(isinstance(one, BaseException) for one in await parts.accept.accept_all(given))
-            again = await parts.accept.accept_all(given)
-            assert all(isinstance(one, inbox.Acceptance) and one.duplicate for one in again)
-            items = await hand.claim(messages, messages, messages, messages)
-            works = await lanes.load_work(parts.database, items)
-            assert len(works) == messages
-            steps = [
-                StepWrite(item, work.request_id, Step("x", "done", "idempotent", new_uuid7(), 1))
-                for item, work in zip(items, works, strict=True)
-            ]
-            assert all(await write_steps(parts.database, hand.worker, steps))
-            ends = [
-                Settlement(item, "answered", None, None, outbox_id=new_uuid7(), text="x", pool=(PULL, None)[n % 2])
-                for n, item in enumerate(items)
-            ]
-            dead_letter = NewDeadLetter(new_uuid7(), "poison", "x", None)
-            ends[-1:] = [Settlement(items[-1], "failed", None, None, dead_letter=dead_letter)]
-            assert all(end.ok for end in await lanes.settle(parts.database, hand.worker, ends))
-
         async def wait_for_a_model(first: int, messages: int) -> None:
             batch = [inbox.Arrival(a_message(first + n), inbox.ToClassify({"channel": "cli"})) for n in range(messages)]
             assert all(one.waits for one in await inbox.accept(parts.database, batch, queued=True))
@@ -413,14 +392,14 @@ async def test_plans_that_were_made_for_small_tables_look_up_keys(
             await parts.database.run(query("lanes.plan_ahead"))
         if analyzed_after is not None:
             for n in range(analyzed_after):
-                await pass_through(n, 1)
+                await pass_through(parts, hand, n, 1)
                 await wait_for_a_model(n, 1)
             await parts.database.run("vacuum analyze")
         for n in range(50, 58):
-            await pass_through(n, 1)
+            await pass_through(parts, hand, n, 1)
             await wait_for_a_model(n, 1)
         await parts.database.run(GROW)
-        for act in (pass_through, wait_for_a_model):
+        for act in (partial(pass_through, parts, hand), wait_for_a_model):
             for _ in range(2):
                 assert await watched.scanned(partial(act, 1000, 7)) & set(GROWING) == set()
                 assert await watched.much_read_by_index(partial(act, 1000, 7)) == {}
