@@ -132,7 +132,7 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: 
             pages = pages_at(listening)
             model = demo_model(settings, examples(), home, pages, scripted=scripted)
             environment = {**environment_of(settings, home), **model.environment}
-            demo = _with_pages(listening, pages, _demo(home, environment, model, Show(console), pages))
+            demo = _with_pages(listening, pages, _demo(_Stage(home, environment, Show(console)), model, pages))
             return asyncio.run(_until_told_to_end(demo))
     except TimeoutError as error:
         raise ConfigurationError(f"the demo took too long. {_logged(home)}".rstrip()) from error
@@ -183,23 +183,31 @@ def environment_of(settings: Settings, home: Path) -> dict[str, str]:
     return others | {f"SWITCHBOARD_{name}": value for name, value in ours.items()}
 
 
-async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show: Show, pages: Pages) -> int:
-    environment |= {"SWITCHBOARD_TEAMS_DIR": str(model.teams)}
+class _Stage(Struct, frozen=True):
+    """Where the parts run, what they are given, and who hears of it."""
+
+    home: Path
+    environment: dict[str, str]
+    show: Show
+
+
+async def _demo(stage: _Stage, model: DemoModel, pages: Pages) -> int:
+    show, environment = stage.show, stage.environment
+    environment["SWITCHBOARD_TEAMS_DIR"] = str(model.teams)
     with Live(show, console=show.console, refresh_per_second=8, transient=True) if show.live else nullcontext():
         async with AsyncExitStack() as stack:
             show.tell(model.said)
             show.tell("setting up: a database, a server and two workers")
-            environment |= await _scripted(home, environment, model, stack)
-            server = await stack.enter_async_context(_process(home, environment, "serve", "--while-stdin", "--json"))
-            address = await _first_line(server, home)
+            environment.update(await _scripted(stage, model, stack))
+            server = await stack.enter_async_context(_process(stage, "serve", "--while-stdin", "--json"))
+            address = await _first_line(server, stage.home)
             show.tell(f"the server is listening at {address['url']}, database included")
-            environment |= {"SWITCHBOARD_URL": address["url"], "SWITCHBOARD_CLASSIFY__MCP_URL": f"{address['url']}/mcp"}
+            environment["SWITCHBOARD_URL"] = address["url"]
+            environment["SWITCHBOARD_CLASSIFY__MCP_URL"] = f"{address['url']}/mcp"
             os.environ.update({k: environment[k] for k in ("SWITCHBOARD_URL", "SWITCHBOARD_DATA_DIR")})
-            victim = await stack.enter_async_context(_worker(home, environment, show))
+            victim = await stack.enter_async_context(_worker(stage))
             client = await stack.enter_async_context(open_client())
-            took = await _act(
-                client, show, home, environment, (server, victim), stack, pages=pages if model.clerk else None
-            )
+            took = await _act(stage, client, (server, victim), stack, pages=pages if model.clerk else None)
             show.messages = await _messages(client)
             explained, undecided = await _interesting(client)
             books = await client.get("/v1/books", {"now": True})
@@ -207,22 +215,18 @@ async def _demo(home: Path, environment: dict[str, str], model: DemoModel, show:
     return _epilogue(show, DemoOutcome(took, explained, dead_letters, books, model.certain, undecided))
 
 
-async def _scripted(
-    home: Path, environment: Mapping[str, str], model: DemoModel, stack: AsyncExitStack
-) -> Mapping[str, str]:
+async def _scripted(stage: _Stage, model: DemoModel, stack: AsyncExitStack) -> Mapping[str, str]:
     """Start the scripted model, where it is one; what the parts that come after it are to know."""
     if model.script is None:
         return {}
     words = ("--script", str(model.script), "--while-stdin")
-    process = await stack.enter_async_context(_process(home, environment, *words, module=_SCRIPTED))
-    return model.at((await _first_line(process, home))["url"])
+    process = await stack.enter_async_context(_process(stage, *words, module=_SCRIPTED))
+    return model.at((await _first_line(process, stage.home))["url"])
 
 
-async def _act(  # noqa: PLR0913 - all that runs
+async def _act(
+    stage: _Stage,
     client: Client,
-    show: Show,
-    home: Path,
-    environment: Mapping[str, str],
     parts: tuple[asyncio.subprocess.Process, tuple[asyncio.subprocess.Process, int]],
     stack: AsyncExitStack,
     *,
@@ -230,21 +234,22 @@ async def _act(  # noqa: PLR0913 - all that runs
 ) -> Json:
     """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
     server, (victim, number) = parts
+    show = stage.show
     watching = asyncio.create_task(_watch(client, show))
     connectors = [asyncio.create_task(_connect(client, show, *endpoint)) for endpoint in _ENDPOINTS]
-    importing = asyncio.create_task(_import(home, environment))
-    chatting = asyncio.create_task(_typed(client, home, environment, show, pages))
+    importing = asyncio.create_task(_import(stage))
+    chatting = asyncio.create_task(_typed(stage, client, pages))
     tasks = (watching, *connectors, importing, chatting)
     try:
-        await _until(lambda: _busy(client), _Alive(home, (server, victim), tasks))
+        await _until(lambda: _busy(client), _Alive(stage.home, (server, victim), tasks))
         busy = await _running(client)
         os.kill(victim.pid, signal.SIGKILL)
         show.tell(f"kill -9 of worker {number}, in the middle of {busy} turns")
-        second, _ = await stack.enter_async_context(_worker(home, environment, show))
+        second, _ = await stack.enter_async_context(_worker(stage))
         took = await importing
         show.tell(f"import: {took['new']} new, {took['duplicates']} duplicate, {took['refused']} refused")
         await chatting
-        await _until(lambda: _settled(client), _Alive(home, (server, second), tasks))
+        await _until(lambda: _settled(client), _Alive(stage.home, (server, second), tasks))
         show.tell("everything is done, every reply has its receipt")
         return took
     finally:
@@ -278,18 +283,16 @@ def _epilogue(show: Show, outcome: DemoOutcome) -> int:
 
 
 @asynccontextmanager
-async def _process(
-    home: Path, environment: Mapping[str, str], *arguments: str, module: str = _MAIN
-) -> AsyncIterator[asyncio.subprocess.Process]:
+async def _process(stage: _Stage, *arguments: str, module: str = _MAIN) -> AsyncIterator[asyncio.subprocess.Process]:
     """A Switchboard command in a separate process; shut down cleanly, or at once if it does not.
 
-    It runs in `home`: a `switchboard.toml` where the demo was started may name a real database.
+    It runs in the demo's home: a `switchboard.toml` where the demo was started may name a real database.
     """
-    with (home / "demo.log").open("ab") as log:
+    with (stage.home / "demo.log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", module, *arguments),
-            env=dict(environment),
-            cwd=home,
+            env=stage.environment,
+            cwd=stage.home,
             stdin=asyncio.subprocess.PIPE,  # what stays runs only `--while-stdin`: not longer than we do
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
@@ -318,13 +321,11 @@ async def _closed(process: asyncio.subprocess.Process) -> None:
 
 
 @asynccontextmanager
-async def _worker(
-    home: Path, environment: Mapping[str, str], show: Show
-) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+async def _worker(stage: _Stage) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
     """A worker, and the number by which `explain` calls it."""
-    async with _process(home, environment, "work", "--while-stdin", "--concurrency", "8", "--json") as process:
-        number = int((await _first_line(process, home))["worker"])
-        show.tell(f"worker {number} is ready (process {process.pid})")
+    async with _process(stage, "work", "--while-stdin", "--concurrency", "8", "--json") as process:
+        number = int((await _first_line(process, stage.home))["worker"])
+        stage.show.tell(f"worker {number} is ready (process {process.pid})")
         yield process, number
 
 
@@ -369,47 +370,48 @@ class _Alive(Struct, frozen=True):
             raise ConfigurationError(f"a part of the demo has stopped. {_logged(self.home)}".rstrip())
 
 
-async def _import(home: Path, environment: Mapping[str, str]) -> Json:
+async def _import(stage: _Stage) -> Json:
     """`switchboard import` of everything in the example inbox."""
     inbox = examples() / "inbox"
     sources = [str(inbox / name) for name in ("telegram.jsonl", "household.mbox", "eml", "api.jsonl")]
-    return await _result(home, environment, "import", *sources, "--endpoint", "house@home.example", "--json")
+    return await _result(stage, "import", *sources, "--endpoint", "house@home.example", "--json")
 
 
-async def _result(home: Path, environment: Mapping[str, str], *arguments: str) -> Json:
-    async with _process(home, environment, *arguments) as process:
+async def _result(stage: _Stage, *arguments: str) -> Json:
+    async with _process(stage, *arguments) as process:
         if process.stdout is None:
             raise ConfigurationError("the process has no output")
         text = await process.stdout.read()
         await asyncio.wait_for(process.wait(), _PATIENCE)  # told to end while it ends, it would trouble asyncio
-        return _said(text, home)
+        return _said(text, stage.home)
 
 
-async def _typed(client: Client, home: Path, environment: Mapping[str, str], show: Show, pages: Pages | None) -> None:
+async def _typed(stage: _Stage, client: Client, pages: Pages | None) -> None:
     """The lines of cli.txt, one after the other, through `switchboard send`; then one for each butler with a model."""
     for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
-        answer = await _result(home, environment, *_send(line, "demo"), "--wait", "20")
-        _tell_answer(show, line, answer["replies"])
+        answer = await _result(stage, *_send(line, "demo"), "--wait", "20")
+        _tell_answer(stage.show, line, answer["replies"])
     if pages is not None:
         async with asyncio.timeout(_PATIENCE):  # one's own model may be away, or ask again and again
-            await _approved(client, home, environment, show)
-        await _planned(home, environment, show, pages)
+            await _approved(stage, client)
+        await _planned(stage, pages)
 
 
-async def _planned(home: Path, environment: Mapping[str, str], show: Show, pages: Pages) -> None:
+async def _planned(stage: _Stage, pages: Pages) -> None:
     """The butler that plans fetches both pages, and writes from what they say."""
-    answer = await _result(home, environment, *_send(pages.question, LIBRARY), "--wait", "30")
-    show.tell(f"a plan of several steps: {pages.most} of {len(pages.urls)} pages were fetched at the same time")
-    _tell_answer(show, pages.question, answer["replies"])
+    answer = await _result(stage, *_send(pages.question, LIBRARY), "--wait", "30")
+    stage.show.tell(f"a plan of several steps: {pages.most} of {len(pages.urls)} pages were fetched at the same time")
+    _tell_answer(stage.show, pages.question, answer["replies"])
 
 
-async def _approved(client: Client, home: Path, environment: Mapping[str, str], show: Show) -> None:
+async def _approved(stage: _Stage, client: Client) -> None:
     """The butler with a model asks before it calls its tools, and `switchboard approvals approve` lets it."""
-    request_id = (await _result(home, environment, *_send(_FOR_THE_CLERK, DESK)))["request_id"]
+    show = stage.show
+    request_id = (await _result(stage, *_send(_FOR_THE_CLERK, DESK)))["request_id"]
     while not (told := await client.get(f"/v1/messages/{part(request_id)}/replies", {"wait_s": 0.5}))["settled"]:
         for one in reversed((await client.get("/v1/approvals", {"state": "pending"}))["approvals"]):
             show.tell(f"waits for an approval: {one['tool']}  {one_line(outside_json(one['arguments']), 90)}")
-            done = await _result(home, environment, "approvals", "approve", one["approval_id"], "--json")
+            done = await _result(stage, "approvals", "approve", one["approval_id"], "--json")
             show.tell(f"{program()} approvals approve {one['approval_id'][:8]} → {done['state']}")
     _tell_answer(show, _FOR_THE_CLERK, [one for one in told["replies"] if one["system_id"] != SWITCHBOARD])
 
