@@ -787,7 +787,7 @@ def _approved_at_the_prompt(env: Mapping[str, str]) -> None:
         screen.type("buy milk\n")
         screen.expect("This needs an approval first: write_file")
         screen.expect("System1/clerk waits for a decision about write_file: switchboard approvals show ")
-        screen.expect("you can go on meanwhile")
+        screen.expect("you can continue meanwhile")
         screen.expect("you: ")
         screen.type("and the weather?\n")
         screen.expect("It is sunny.")

@@ -184,4 +184,4 @@ class _End:
             return self.chat_type == "private" and self.dead
         meant = {RULED} if self.chat_type == "private" else {f"System1/{b}" for b in self.text.split()[1].split("+")}
         given = set(self.butlers)
-        return given != meant and not (given < meant and "a part was assigned to nobody" in self.trail)
+        return given != meant and not (given < meant and "a part was not assigned" in self.trail)

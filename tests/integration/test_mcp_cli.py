@@ -132,7 +132,7 @@ async def test_doctor_starts_the_servers_and_tells_what_is_wrong(
     assert told["MCP server rogue", "warning"].startswith("a.b is not offered: its name has other characters")
     assert told["MCP server broken", "warning"] == "the server has ended, status 0: ***"
     assert "NOT_SET is not set" in told["MCP server unset", "warning"]
-    assert "in a turn is room for 12288" in told["MCP servers", "warning"]
+    assert "a turn has room for 12288" in told["MCP servers", "warning"]
     assert not await house.server.lab.database.rows("select from mcp_tool")
 
     await house.look()

@@ -210,7 +210,7 @@ async def test_every_request_fits_the_context_of_its_model(characters: int) -> N
     async with planner([Reply(wrong), Reply(form(SEED))], context=None) as (one, llm):
         planned = await one.plan(question(text, menu))
     assert (planned.settled.tries, rejected(llm)) == (2, [])
-    assert any("no room" in note for note in planned.notes)
+    assert any("no space" in note for note in planned.notes)
 
 
 # Whatever comes -------------------------------------------------------------------------------------------------------

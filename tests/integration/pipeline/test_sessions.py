@@ -163,7 +163,7 @@ async def test_a_session_cannot_call_for_ever(house: Lab, pool: asyncpg.Pool) ->
 async def test_nobody_to_choose_from_is_told_and_logged(house: Lab, pool: asyncpg.Pool) -> None:
     model = Model()
     result = await MessagePipeline(pool, model, "switchboard").process("x", {}, request_context=context(candidates=[]))
-    assert "nobody to choose from" in (result.classification_error or "")
+    assert "there are no candidates" in (result.classification_error or "")
     assert model.tasks == []
     [row] = await logged(house, result)
     assert row.error == result.classification_error
