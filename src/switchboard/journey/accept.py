@@ -212,7 +212,7 @@ class AcceptLeg:
         return await self._held(asks, strangers) if strangers is not None and (strangers or not ready) else asks
 
     async def _with_room(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
-        """Refuse what there is no room for, unless it is known: a sender who missed our answer must get one."""
+        """Refuse messages for which there is no space, except duplicates: their sender may have missed our response."""
         refused = {n: (ask.message, ask.refused) for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.refused}
         if not refused:
             return asks
@@ -224,7 +224,7 @@ class AcceptLeg:
         return _with_refusals(unknown, asks)
 
     async def _placed(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
-        """Where anybody can name any thread, a message gets into a conversation only if its author is known there."""
+        """If anyone can name any thread, a message joins a conversation only if its author is known there."""
         naming = {n: ask.named for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.named}
         if not naming:
             return asks
@@ -439,7 +439,7 @@ def _moved(ask: _Ask, to: Conversation) -> _Ask:
 
 
 def _apart(message: Message) -> Message | None:
-    """The same message under a key of its own, if its channel wants that."""
+    """The same message under a separate key, if its channel requires that."""
     if message.content is None:
         return None
     return replace(message, dedupe_key=key_of_its_own(message.dedupe_key, message.content))

@@ -37,7 +37,7 @@ _FEW: Final = 5
 
 
 class ApprovalDecision(Struct, frozen=True):
-    """What somebody decides, who it is, and what they say: the answer, or why they refuse."""
+    """A decision, who makes it, and their text: the answer, or the reason for a refusal."""
 
     state: State
     by: str
@@ -106,7 +106,7 @@ class ChatDecisions:
         return await self._answered(turn)
 
     async def _answered(self, turn: Turn) -> TurnResult:
-        """A reply to a message with one question answers it, without a word of ours."""
+        """A reply to a message with one question answers it, without a response from Switchboard."""
         replied_to = await self._conversations.replied_to(turn)
         asked = [] if replied_to is None else await store.asked_in(self._database, turn.conversation, replied_to)
         if len(asked) != 1:
@@ -156,7 +156,7 @@ class ChatDecisions:
 
 
 def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:
-    """Why this cannot be done to what is asked, by anybody; None: it can."""
+    """Why nobody can do this to the request; None: it can be done."""
     if asked.kind == "question" and command.verb == "approve":
         return f"That is a question: write /answer {short(asked)} and your answer."
     if asked.kind == "call" and command.verb == "answer":

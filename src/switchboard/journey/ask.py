@@ -372,7 +372,7 @@ def _failure(answer: SessionOutcome) -> ClassifierFailure:
 
 
 def _record(question: Question, answer: SessionOutcome) -> JsonObject:
-    """The classification as JSON. A sole butler gets the whole message; so do all if a part was left to nobody."""
+    """The classification as JSON. A sole butler gets the whole message; so do all if a part was not assigned."""
     found = answer.classification
     whole = found.error is not None or len(found.chosen) == 1
     parts = {route.butler: None if whole else route.segment for route in found.chosen}

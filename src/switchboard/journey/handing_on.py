@@ -22,7 +22,7 @@ MOST: Final = 24
 
 
 def below(rules: Rules, remote_agents: Mapping[SystemId, RemoteAgent], team_id: TeamId) -> Mapping[str, str]:
-    """Whom a butler of this team may hand a message on to, and what is said of each: at most `MOST`.
+    """To whom a butler of this team may hand on a message, with their descriptions: at most `MOST`.
 
     First the teams directly below, then the butlers of all teams below. Those that are unavailable are left out, and
     teams with nobody else.

@@ -98,7 +98,7 @@ class ReplyWays:
         return self._channels[turn.envelope.source.channel].replied_to(envelope or turn.envelope)
 
     async def reader(self, turn: Turn) -> Reader:
-        """For whom the turn reads, and the reply is."""
+        """The readers of the turn and of its reply."""
         return await self._readers.of(turn)
 
 

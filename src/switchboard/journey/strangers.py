@@ -97,7 +97,7 @@ class Strangers:
         return None if found == "open" else found
 
     def _notice(self, envelope: Envelope, contact: Contact) -> StrangerNotice | None:
-        """A stranger only in a chat of two. Nobody by mail: a notice to a forged sender would hit somebody else."""
+        """Only strangers in a chat of two, never by mail: a notice to a forged sender would reach somebody else."""
         channel, late = self._channels[contact.channel], contact.scope == "late"
         if channel.personal or channel.replies != "connector" or channel.automatic(envelope):
             return None

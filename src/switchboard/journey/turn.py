@@ -134,7 +134,7 @@ class TurnLeg:
         self._settle: dict[int, BatchWriter[Settlement, store.SettlementOutcome]] = {}
 
     async def aclose(self) -> None:
-        """Let what turns have told leave, before the database is closed."""
+        """Flush the deltas of turns before the database is closed."""
         await self._deltas.aclose()
 
     async def __call__(self, item: Item, claim: Claim) -> Item | None:
@@ -349,7 +349,7 @@ class TurnLeg:
         return failed
 
     def _dead_letter(self, draft: Settlement, work: Work, category: DeadLetterCategory, reason: str) -> Settlement:
-        """The end of a delivery that could not be carried out; a notice gets no dead letter of its own."""
+        """The end of a delivery that could not be carried out; a notice does not become a dead letter."""
         clean = storable_text(reason)[:2000]
         ended = replace(draft, error=draft.error or clean, error_class=draft.error_class or category)
         if work.dead_letter is not None:

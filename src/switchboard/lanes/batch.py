@@ -73,7 +73,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
         return outcome
 
     async def put_all(self, asks: Sequence[AskT]) -> Sequence[AnswerT | BaseException]:
-        """Hand in many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
+        """Submit many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
         if 0 < len(asks) <= self._most:
             return await self.hand_in(*asks).outcomes
         parts = [self.hand_in(*asks[at : at + self._most]) for at in range(0, len(asks), self._most)]
@@ -116,7 +116,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
             self._free_writers += 1
 
     def _take(self) -> list[WriteGroup[AskT, AnswerT]]:
-        """The next groups, together not more than `most`; none where they have to wait for who is at work."""
+        """The next groups, together not more than `most`; none if they have to wait for running ones."""
         if self._at_work and self._size < self._least:
             return []
         taken: list[WriteGroup[AskT, AnswerT]] = []

@@ -51,7 +51,7 @@ class Notifier:
         self._hearers: dict[str, set[Callable[[], None]]] = defaultdict(set)
         self._unsent: set[str] = set()
         self._origin = f"@{uuid4()}"
-        """By which we know our own notifications, of which PostgreSQL tells us too."""
+        """Identifies our own notifications, which PostgreSQL also delivers to us."""
         self._sender: asyncio.Task[None] | None = None
 
     def notify(self, topic: str) -> None:
