@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID, uuid4
 
+from switchboard.core.channels.email import trusting
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.strict import strict
@@ -112,6 +113,7 @@ class Lab:
     rule_book: RuleBook
     accept: AcceptLeg
     replies: ReplyService
+    channels: Channels
 
     def worker(
         self, engines: Mapping[str, Engine] | None = None, *, classifier: Classifier | None = None, **settings: Any
@@ -125,7 +127,7 @@ class Lab:
         quickly = RouteLimits(attempts=3, timeout=10, backoff_base=0.02, backoff_cap=0.05)
         route_limits = settings.pop("route_limits", quickly)
         route = RouteLeg(self.database, self.notifier, self.rule_book, classifier, route_limits)
-        ways = ReplyWays(self.database, {})
+        ways = ReplyWays(self.database, {}, self.channels)
         leg = TurnLeg(self.database, self.notifier, self.rule_book, engines or {"echo": Echo()}, ways, limits)
         quick = WorkerSettings(**{"poll": 0.1, "rescue_every": 0.1, "ttl": 60.0, **settings})
         return Worker(self.database, self.notifier, {TURN: leg, NOTICE: leg, ROUTE: route}, quick)
@@ -142,6 +144,8 @@ class Lab:
 
 DEFAULT_TEAMS = (Team(ROOT, None, members=(butler("echo"), Member(SystemId("System4/root"), ROOT, 4, "echo"))),)
 OWN_CLOCK = DatabaseClock()
+TRUSTING: Final = Channels((*CHANNELS.values(), trusting({"*": ["mx.example"]})))
+"""As if the settings said of every mailbox that mx.example tells truly who wrote."""
 DEFAULT_RULES = (rule(ROOT, [to("System1/echo")]),)
 
 
@@ -172,10 +176,9 @@ async def lab(
         notifier = Notifier(database)
         rule_book = await RuleBook.open(database, notifier, classifying=classifying)
         strangers = Strangers(database, notifier, channels, policies or {})
-        accept = AcceptLeg(
-            database, DecideLeg(rule_book), notifier, AcceptLimits(**limits), channels, clock, strangers=strangers
-        )
-        yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier))
+        decide = DecideLeg(rule_book, channels)
+        accept = AcceptLeg(database, decide, notifier, AcceptLimits(**limits), channels, clock, strangers=strangers)
+        yield Lab(database, notifier, rule_book, accept, ReplyService(database, notifier), channels)
     finally:
         await database.close()
 

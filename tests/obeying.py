@@ -16,18 +16,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from switchboard.agents.model.engine import ModelEngine
-from switchboard.core.channels.email import trusting
-from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import Member, Team
-from switchboard.journey.accept import AcceptLeg
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.compaction import Compactor
-from switchboard.journey.decide import DecideLeg
-from switchboard.journey.reply import ReplyWays
-from switchboard.journey.turn import TurnLeg, TurnLimits
-from switchboard.lanes.kinds import NOTICE, TURN
-from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
 from switchboard.store.facts import StoredFacts
 from switchboard.store.history import StoredHistory, StoredReaders
@@ -39,11 +31,10 @@ from switchboard.tools.web_fetch import WebFetch, WebOptions
 from tests.asking import spec
 from tests.engines import Book
 from tests.hands import at_work, settled
-from tests.lab import OWN_CLOCK, ROOT, Lab, lab, submission
+from tests.lab import ROOT, TRUSTING, Lab, lab, submission
 from tests.turning import Asked, NoMemos
 from tests.waiting import eventually
 
-TRUSTING: Final = Channels((*CHANNELS.values(), trusting({"*": ["mx.example"]})))
 CANARY: Final = re.compile(r"canary-[a-z]+")
 WORD: Final = re.compile(r"[\w./-]{3,}")
 SEEN: Final = "%SEEN%"
@@ -136,14 +127,13 @@ class Stage:
     """A worker with the engine `model`, and all that its model was asked."""
 
     parts: Lab
-    accept: AcceptLeg
     llm: ScriptedLlm
     models: Asked
     workspaces: Path
 
     async def replies(self, messages: Sequence[Mapping[str, Any]]) -> list[str]:
         """The replies to messages that come in together."""
-        accepted = [await self.accept.accept(submission(**message)) for message in messages]
+        accepted = [await self.parts.accept.accept(submission(**message)) for message in messages]
         await eventually(lambda: settled(self.parts), within=120)
         return [await self._reply(one.request_id) for one in accepted]
 
@@ -167,7 +157,8 @@ class Stage:
 async def stage(url: str, workspaces: Path, members: Sequence[Member], web: Web | None = None) -> AsyncIterator[Stage]:
     """With these butlers; messages name theirs (`pinned`)."""
     fetch = WebFetch(WebOptions(resolver=web.resolve)) if web else WebFetch()
-    async with ScriptedLlm(obedient) as llm, lab(url, [Team(ROOT, None, members=tuple(members))], []) as parts:
+    team = Team(ROOT, None, members=tuple(members))
+    async with ScriptedLlm(obedient) as llm, lab(url, [team], [], channels=TRUSTING) as parts:
         readers, models = (
             StoredReaders(parts.database, TRUSTING),
             Asked([spec("openai", llm.url, "m", context=200_000)]),
@@ -182,13 +173,8 @@ async def stage(url: str, workspaces: Path, members: Sequence[Member], web: Web 
             facts=StoredFacts(parts.database, readers),
         )
         engine = ModelEngine(context, (*file_tools(), search_tool(), fetch))
-        ways = ReplyWays(parts.database, {}, TRUSTING)
-        leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"model": engine}, ways, TurnLimits())
-        worker = Worker(parts.database, parts.notifier, {TURN: leg, NOTICE: leg}, WorkerSettings(poll=0.02, ttl=60.0))
-        decide = DecideLeg(parts.rule_book, TRUSTING)
-        accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), TRUSTING, OWN_CLOCK)
         try:
-            async with at_work(worker):
-                yield Stage(parts, accept, llm, models, workspaces)
+            async with at_work(parts.worker({"model": engine}, poll=0.02, limits=TurnLimits())):
+                yield Stage(parts, llm, models, workspaces)
         finally:
             await models.aclose()

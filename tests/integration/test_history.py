@@ -11,18 +11,10 @@ from typing import Any
 
 import pytest
 
-from switchboard.core.channels.email import trusting
-from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.turns.render import messages
 from switchboard.domain.message import RequestId
-from switchboard.journey.accept import AcceptLeg
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.compaction import Compactor
-from switchboard.journey.decide import DecideLeg
-from switchboard.journey.reply import ReplyWays
-from switchboard.journey.turn import TurnLeg, TurnLimits
-from switchboard.lanes.kinds import NOTICE, TURN
-from switchboard.lanes.worker import Worker, WorkerSettings
+from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import Answer, EngineFailure, Journal, NoReply, Refusal, Turn, TurnResult
 from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry, EntryCall
@@ -32,10 +24,8 @@ from switchboard.store.history import HistoryAddition, StoredHistory, StoredRead
 from switchboard.store.lanes import Settlement
 from tests.hands import a_hand, assert_balanced, at_work, settled
 from tests.integration.test_compaction import OneModel
-from tests.lab import OWN_CLOCK, Lab, lab, submission
+from tests.lab import TRUSTING, Lab, lab, submission
 from tests.waiting import SOON, eventually
-
-TRUSTING = Channels((*CHANNELS.values(), trusting({"*": ["mx.example"]})))
 
 
 @dataclass
@@ -66,14 +56,9 @@ async def converse(
 ) -> list[list[Entry]]:
     """One message after the other; the history that each turn was given."""
     talker = Talker(history_of(parts))
-    ways = ReplyWays(parts.database, {}, TRUSTING)
-    leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": talker}, ways, TurnLimits())
-    worker = Worker(parts.database, parts.notifier, {TURN: leg, NOTICE: leg}, WorkerSettings(poll=0.02, ttl=60.0))
-    decide = DecideLeg(parts.rule_book, TRUSTING)
-    accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), TRUSTING, OWN_CLOCK)
-    async with at_work(worker):
+    async with at_work(parts.worker({"echo": talker}, poll=0.02)):
         for message in given:
-            await accept.accept(submission(**message))
+            await parts.accept.accept(submission(**message))
             await eventually(lambda: settled(parts))
             await between()
     await assert_balanced(parts)
@@ -85,7 +70,7 @@ def texts(entries: list[Entry]) -> list[str]:
 
 
 async def test_a_turn_is_given_what_was_said_before_it_and_by_whom(database_url: str) -> None:
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         seen = await converse(parts, *({"text": str(n), "chat_type": "private"} for n in range(3)))
     assert [texts(one) for one in seen] == [[], ["0", "re: 0"], ["0", "re: 0", "1", "re: 1"]]
     assert [(e.role, e.author, e.position) for e in seen[1]] == [
@@ -96,7 +81,7 @@ async def test_a_turn_is_given_what_was_said_before_it_and_by_whom(database_url:
 
 
 async def test_over_many_turns_a_history_keeps_its_beginning_but_for_steps_of_20(database_url: str) -> None:
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         seen = await converse(parts, *({"text": str(n), "chat_type": "private"} for n in range(45)))
     moves = []
     for before, now in pairwise(seen):
@@ -113,7 +98,7 @@ async def test_a_compaction_changes_the_beginning_once(database_url: str) -> Non
     async def answer() -> str:
         return json.dumps({"summary": f"summary {next(summaries)}"})
 
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         compactor = Compactor(parts.database, OneModel(answer), ["cheap"])
 
         async def compact() -> None:
@@ -129,7 +114,7 @@ async def test_a_compaction_changes_the_beginning_once(database_url: str) -> Non
 
 
 async def test_other_butlers_conversations_and_people_are_not_heard(database_url: str) -> None:
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         private = await converse(
             parts,
             {"text": "ann's secret", "sender": "ann", "chat_type": "private"},
@@ -143,7 +128,7 @@ async def test_other_butlers_conversations_and_people_are_not_heard(database_url
 async def test_in_one_thread_what_was_said_in_private_is_not_read_when_others_read_along(database_url: str) -> None:
     """Anybody who holds the token names any thread of `api`; its answers reach the sender alone."""
     api = {"channel": "api", "thread": "t"}
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         seen = await converse(
             parts,
             {"text": "ann's secret", "sender": "ann", **api},
@@ -171,7 +156,7 @@ def mail(text: str, sender: str, *, auth: bool = True, **headers: str) -> dict[s
 
 async def test_mail_that_is_not_surely_from_its_sender_reads_and_writes_nothing(database_url: str) -> None:
     ann = "ann@example.org"
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         seen = await converse(
             parts,
             mail("first", ann),
@@ -190,7 +175,7 @@ async def test_calls_are_kept_cut_and_storable(database_url: str) -> None:
     async def result(_: Turn) -> TurnResult:
         return Answer("done", entries=(Entry("assistant", "done\0", calls=(call,)),))
 
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         [entry] = await after(parts, result)
     [kept] = entry.calls
     assert (kept.id, kept.ok, len(kept.arguments), entry.text) == ("c1", False, 1000, "done")
@@ -232,12 +217,16 @@ async def test_what_is_kept_is_what_the_turn_ended_with(
             raise result
         return result
 
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         assert texts(await after(parts, ended)) == kept
 
 
 async def test_reply_and_entries_are_settled_together_or_not_at_all(database_url: str) -> None:
-    async with lab(database_url) as parts, a_hand(parts.database) as hand, a_hand(parts.database) as other:
+    async with (
+        lab(database_url, channels=TRUSTING) as parts,
+        a_hand(parts.database) as hand,
+        a_hand(parts.database) as other,
+    ):
         accepted = await parts.accept.accept(submission("x", chat_type="private"))
         [item] = await hand.claim()
         [work] = await lanes.load_work(parts.database, [item])
@@ -265,7 +254,7 @@ def test_turns_without_entries_are_settled_as_before() -> None:
 
 
 async def test_an_entry_of_a_turn_that_has_not_ended_is_on_no_clean_books(database_url: str) -> None:
-    async with lab(database_url) as parts:
+    async with lab(database_url, channels=TRUSTING) as parts:
         await parts.accept.accept(submission("x", chat_type="private"))
         await parts.database.run(
             "insert into entry (lane, position, request_id, role, person, private, text, created_at) "

@@ -11,28 +11,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from switchboard.core.channels.email import trusting
-from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.llm import Reply, Report, Request
-from switchboard.journey.accept import AcceptLeg
-from switchboard.journey.admission import AcceptLimits
 from switchboard.journey.compaction import Compactor
-from switchboard.journey.decide import DecideLeg
-from switchboard.journey.reply import ReplyWays
-from switchboard.journey.turn import TurnLeg, TurnLimits
-from switchboard.lanes.kinds import NOTICE, TURN
-from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
 from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
 from switchboard.store.facts import StoredFacts
 from switchboard.store.history import StoredHistory, StoredReaders
 from tests.hands import at_work, settled
-from tests.lab import OWN_CLOCK, Lab, lab, submission
+from tests.lab import TRUSTING, Lab, lab, submission
 from tests.waiting import eventually
 
-TRUSTING: Final = Channels((*CHANNELS.values(), trusting({"*": ["mx.example"]})))
 SECRETS: Final = ("herons", "badgers", "otters")
 """Of Ann's private chat, of her mails, and of a group that the attackers are not in."""
 
@@ -125,13 +115,12 @@ class Stage:
     """A worker whose one butler is the recorder."""
 
     parts: Lab
-    accept: AcceptLeg
     recorder: Recorder
 
     async def given(self, message: dict[str, Any]) -> str:
         """What the turn of a message was given."""
         self.recorder.given = "nothing ran"
-        await self.accept.accept(submission(**message))
+        await self.parts.accept.accept(submission(**message))
         await eventually(lambda: settled(self.parts))
         assert self.recorder.given != "nothing ran", message
         return self.recorder.given
@@ -146,16 +135,11 @@ class Stage:
 
 @asynccontextmanager
 async def stage(url: str) -> AsyncIterator[Stage]:
-    async with lab(url) as parts:
+    async with lab(url, channels=TRUSTING) as parts:
         readers = StoredReaders(parts.database, TRUSTING)
         recorder = Recorder(StoredHistory(parts.database, readers), StoredFacts(parts.database, readers))
-        ways = ReplyWays(parts.database, {}, TRUSTING)
-        leg = TurnLeg(parts.database, parts.notifier, parts.rule_book, {"echo": recorder}, ways, TurnLimits())
-        worker = Worker(parts.database, parts.notifier, {TURN: leg, NOTICE: leg}, WorkerSettings(poll=0.02, ttl=60.0))
-        decide = DecideLeg(parts.rule_book, TRUSTING)
-        accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), TRUSTING, OWN_CLOCK)
-        async with at_work(worker):
-            yield Stage(parts, accept, recorder)
+        async with at_work(parts.worker({"echo": recorder}, poll=0.02)):
+            yield Stage(parts, recorder)
 
 
 def found(given: str) -> list[str]:

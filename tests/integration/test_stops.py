@@ -24,10 +24,8 @@ from switchboard.core.policy.retry import OutagePolicy
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Classified, Team
-from switchboard.journey.accept import AcceptLeg, Submission
-from switchboard.journey.admission import AcceptLimits
+from switchboard.journey.accept import Submission
 from switchboard.journey.ask import Question
-from switchboard.journey.decide import DecideLeg
 from switchboard.journey.stopping import announce
 from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import (
@@ -50,8 +48,7 @@ from switchboard.testing.scripted_llm import Call, Hang, Reply, Request, Scripte
 from switchboard.testing.scripted_llm.faults import Where
 from switchboard.tools.threads import StopSignal, in_thread
 from tests.hands import a_hand, assert_balanced, at_work, settled
-from tests.lab import OWN_CLOCK, ROOT, Lab, butler, lab, rule, submission, to
-from tests.obeying import TRUSTING
+from tests.lab import ROOT, TRUSTING, Lab, butler, lab, rule, submission, to
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
@@ -577,13 +574,11 @@ async def test_in_a_tool_that_does_not_want_to_end(database_url: str, does: Call
 
 
 async def test_a_command_whose_id_is_taken_by_another_mail_stops_too(database_url: str) -> None:
-    async with lab(database_url, [TEAM], RULES) as parts, a_hand(parts.database) as hand:
-        decide = DecideLeg(parts.rule_book, TRUSTING)
-        accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), TRUSTING, OWN_CLOCK)
+    async with lab(database_url, [TEAM], RULES, channels=TRUSTING) as parts, a_hand(parts.database) as hand:
         auth = "mx.example; dkim=pass header.d=example.org"
-        await accept.accept(mail("long", auth, event="<one@x>"))
+        await parts.accept.accept(mail("long", auth, event="<one@x>"))
         [item] = await hand.claim()
-        stop = await accept.accept(mail("/stop", auth, event="<one@x>"))
+        stop = await parts.accept.accept(mail("/stop", auth, event="<one@x>"))
         assert not stop.duplicate
         assert await parts.count("select count(*) from stopped where lane = $1", item.lane) == 1
 
@@ -603,10 +598,8 @@ async def test_what_others_write_meanwhile_keeps_nobody_from_stopping(database_u
 
 
 async def test_nobody_stops_the_turn_of_another_in_their_name(database_url: str) -> None:
-    async with lab(database_url, [TEAM], RULES) as parts, a_hand(parts.database) as hand:
-        decide = DecideLeg(parts.rule_book, TRUSTING)
-        accept = AcceptLeg(parts.database, decide, parts.notifier, AcceptLimits(), TRUSTING, OWN_CLOCK)
-        await accept.accept(mail("long", "mx.example; dkim=pass header.d=example.org"))
+    async with lab(database_url, [TEAM], RULES, channels=TRUSTING) as parts, a_hand(parts.database) as hand:
+        await parts.accept.accept(mail("long", "mx.example; dkim=pass header.d=example.org"))
         [item] = await hand.claim()
         for auth, stopped in [
             ("mx.example; dkim=fail header.d=example.org", 0),
@@ -614,7 +607,7 @@ async def test_nobody_stops_the_turn_of_another_in_their_name(database_url: str)
             ("mx.evil.example; dkim=pass header.d=example.org", 0),
             ("mx.example; dkim=pass header.d=example.org", 1),
         ]:
-            await accept.accept(mail("/stop", auth))
+            await parts.accept.accept(mail("/stop", auth))
             assert await parts.count("select count(*) from stopped where lane = $1", item.lane) == stopped, auth
 
 
