@@ -388,6 +388,10 @@ class AcceptLeg:
         authors = await store.find_authors(self._database, [(m.conversation, answered) for m, answered in answers])
         return {message.request_id: author for (message, _), author in zip(answers, authors, strict=True)}
 
+    def check_clock(self) -> None:
+        """Raise Unavailable while the clocks are so far apart that no message is accepted."""
+        self._clock.now()
+
     async def watch_backlog(self, every: float = 0.5) -> None:
         """Measure the backlog periodically. Runs until cancelled."""
         await self._admission.watch(every)

@@ -18,11 +18,12 @@ router = router_of("public")
     "/health",
     operation_id="get_health",
     summary="Check health",
-    responses={200: {"model": Health}, 503: {"model": Health, "description": "The database does not respond."}},
+    responses={200: {"model": Health}, 503: {"model": Health, "description": "No message is accepted."}},
 )
 async def health(parts: Parts) -> Response:
-    """Whether the database can be reached. No token is required."""
+    """Whether the database can be reached, and its clock agrees with ours. No token is required."""
     try:
+        parts.switchboard.accept.check_clock()
         await parts.switchboard.runtime.database.ping()
     except Unavailable:
         return answer({"status": "unavailable", "version": __version__}, 503)
