@@ -24,17 +24,17 @@ MAX_MS: Final = (1 << 48) - 1
 """The last millisecond that fits: a day in the year 10889."""
 
 
-def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list[UUID]:
+def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list[bytes]:
     """The identifiers that follow `previous` at `now_ms`, milliseconds since 1970 (clamped to what 48 bits hold).
 
-    One for each of `dice`, of which the lowest 74 bits are used. When the clock has moved on, all 74 random bits are
+    16 bytes for each of `dice`, of which the lowest 74 bits are used. When the clock has moved on, all 74 bits are
     fresh. When it stands still or runs backward, the previous value is increased by a random step (RFC 9562 6.2, method
     2): ids stay in order and still cannot be guessed. An overflow carries into the timestamp. Raises OverflowError
     after the last UUIDv7.
     """
     count = -1 if previous is None else _count(previous)
     earliest = min(max(now_ms, 0), MAX_MS) << _RANDOM_BITS
-    following: list[UUID] = []
+    following: list[bytes] = []
     for bits in dice:
         count = earliest | bits & _RANDOM_MASK if count < earliest else count + 1 + (bits & _STEP_MASK)
         if count > _COUNT_MAX:
@@ -59,11 +59,11 @@ def uuid7_time(uuid: UUID) -> datetime:
     return _EPOCH + timedelta(milliseconds=uuid7_ms(uuid))
 
 
-def _pack(count: int) -> UUID:
+def _pack(count: int) -> bytes:
     """A UUID from its 122 free bits: they are one number whose order is the order of the identifiers."""
     timestamp, random = count >> _RANDOM_BITS, count & _RANDOM_MASK
     rand_a, rand_b = random >> _RAND_B_BITS, random & ((1 << _RAND_B_BITS) - 1)
-    return UUID(int=timestamp << 80 | _VERSION | rand_a << 64 | _VARIANT | rand_b)
+    return (timestamp << 80 | _VERSION | rand_a << 64 | _VARIANT | rand_b).to_bytes(16, "big")
 
 
 def _count(uuid: UUID) -> int:
