@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import Channel
+from switchboard.domain.errors import InvalidInput
+from switchboard.ports.channel import Channel, Form
 
 Policy = Literal["pair", "listed", "open"]
 """Who may write: approved senders (others are told so, or are not told anything), or everyone."""
@@ -21,6 +22,8 @@ CODE_ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 CODE_LENGTH: Final = 10
 _GROUPS: Final = frozenset({"group", "supergroup", "channel"})
 _START: Final = "/start "
+_ADDRESS: Final = "email_sender"
+"""The fact by which a person is known where senders have addresses."""
 
 
 class Contact(Struct, frozen=True):
@@ -38,6 +41,13 @@ class Contact(Struct, frozen=True):
     private: bool = False
 
 
+def require_possible(contact: Contact, channel: Channel) -> None:
+    """A person with this identity can exist, so that the contact is not useless. Raises InvalidInput."""
+    form = channel.keys.get(_ADDRESS)
+    if contact.scope == "person" and isinstance(form, Form) and (why := form.mismatch(contact.identity)):
+        raise InvalidInput(f"nobody has the identity {contact.identity!r}: {why}", field="identity")
+
+
 def contact_of(envelope: Envelope, channel: Channel) -> Contact:
     """The group if it was written in one, so that a person does not let a whole group in, nor a group its members."""
     known = facts(envelope, channel)
@@ -45,7 +55,7 @@ def contact_of(envelope: Envelope, channel: Channel) -> Contact:
     if kind in _GROUPS:
         group = channel.chat(envelope) or envelope.event.external_thread_id or envelope.sender.identity
         return Contact(*account, "group", group)
-    person = known.get("email_sender", envelope.sender.identity)
+    person = known.get(_ADDRESS, envelope.sender.identity)
     if not channel.authentic(known):
         return Contact(*account, "unverified", person)
     return Contact(*account, "person", person, kind == "private")

@@ -55,6 +55,13 @@ class Form(Struct, frozen=True):
         """The value if it has the form."""
         return value if value is not None and self.pattern.fullmatch(value) else None
 
+    def mismatch(self, value: str) -> str | None:
+        """Why the value does not have the form, and what is probably meant; None if it does."""
+        if self.fitting(value) is not None:
+            return None
+        meant = self.fitting(self.right(value))
+        return f"it is {self.what}" + (f"; write {meant!r}" if meant else "")
+
 
 Values = Literal["text", "lower"] | frozenset[str] | Form
 """What a fact may be: any text, lower-cased text, one of a few words, or what has a form."""

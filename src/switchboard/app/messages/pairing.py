@@ -15,7 +15,7 @@ from uuid import UUID
 from switchboard.app.access import Principal
 from switchboard.app.cursors import cursor_after, key_of
 from switchboard.app.runtime import Runtime
-from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy
+from switchboard.core.strangers import CODE_ALPHABET, CODE_LENGTH, Contact, Policy, require_possible
 from switchboard.domain.errors import NotFound
 from switchboard.domain.shown import ContactState, ShownContact
 from switchboard.lanes.notifier import WORK
@@ -65,7 +65,7 @@ class PairingService:
 
     async def allow(self, caller: Principal, contact: Contact) -> UUID:
         """Approve someone who has not written yet; returns the contact's id. Raises InvalidInput."""
-        self._runtime.channels.known(contact.channel, "channel")
+        require_possible(contact, self._runtime.channels.known(contact.channel, "channel"))
         async with self._database.transaction() as one:
             contact_id = await store.add(one, contact, caller.name)
             await audit.append(one, caller.name, "contact_allowed", {"contact_id": str(contact_id)})

@@ -177,10 +177,7 @@ def _never_equal(channel: str, key: str, value: str, values: Values) -> str | No
         return f"it is {or_list(values)}"
     if values == "lower" and value != value.lower():
         return f"it is always in lower case, so write {value.lower()!r}"
-    if isinstance(values, Form) and values.fitting(value) is None:
-        meant = values.fitting(values.right(value))
-        return f"it is {values.what}" + (f"; write {meant!r}" if meant else "")
-    return None
+    return values.mismatch(value) if isinstance(values, Form) else None
 
 
 def _check_targets(targets: Sequence[Target], team: Team, teams: Teams) -> Iterator[Problem]:
