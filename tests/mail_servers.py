@@ -8,7 +8,6 @@ from __future__ import annotations
 import imaplib
 import json
 import os
-import secrets
 import shutil
 import signal
 import smtplib
@@ -33,6 +32,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
 from tests.forked import ForkedCommand
+from tests.ports import free_port
 
 OWN = "bot@home.example"
 PASSWORD = "pw-very-secret"
@@ -40,15 +40,6 @@ MAIL = (
     "From: Ada <ada@x.example>\r\nTo: bot@home.example\r\nMessage-ID: <{name}@x.example>\r\n"
     "Subject: {name}\r\n\r\nhello\r\n"
 )
-
-
-def free_port() -> int:
-    """One that is given to no connection, which could take it before the server does."""
-    while True:
-        port = 20_000 + secrets.randbelow(12_000)
-        with socket.socket() as one, suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
 
 
 @dataclass(frozen=True)

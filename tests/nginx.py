@@ -16,6 +16,8 @@ from typing import Final
 
 import pytest
 
+from tests.ports import free_port
+
 NAME: Final = "hooks.example"
 """The name in its certificate."""
 _CONFIG: Final = """
@@ -66,7 +68,7 @@ def nginx(rules: str) -> Iterator[Nginx]:
     with TemporaryDirectory() as directory:
         home = Path(directory)
         _make_certificate(openssl, home)
-        port = _free_port()
+        port = free_port()
         (home / "conf").write_text(_CONFIG.format(home=home, port=port, rules=rules), encoding="utf-8")
         process = subprocess.Popen([program, "-p", home, "-e", home / "error.log", "-c", home / "conf"])
         try:
@@ -83,13 +85,6 @@ def _make_certificate(openssl: str, home: Path) -> None:
     subprocess.run(
         [openssl, *asked, "-keyout", home / "key.pem", "-out", home / "cert.pem"], check=True, capture_output=True
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
 
 
 def _once_up(process: subprocess.Popen[bytes], port: int, home: Path) -> None:

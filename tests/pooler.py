@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 
+from tests.ports import free_port
 from tests.waiting import SOON
 
 BUILT: Final = Path(__file__).parent / "pgbouncer" / "bin" / "pgbouncer"
@@ -45,7 +46,7 @@ def old_pgbouncer() -> Path:
 @contextmanager
 def pooler(program: Path, url: str, place: Path, *, size: int = 4, **settings: str) -> Iterator[str]:
     """Run `program` before the database of `url`; yields the URL of the same database through it."""
-    parts, port = urlsplit(url), _free_port()
+    parts, port = urlsplit(url), free_port()
     query = parse_qs(parts.query)
     given = {
         "listen_addr": "127.0.0.1",
@@ -87,9 +88,3 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -12,7 +12,6 @@ import pwd
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ import pytest
 
 from tests.documents import DOCUMENTS, HOME, Block, Step, blocks, steps
 from tests.forked import commands_for_shells
+from tests.ports import free_port
 from tests.processes import DEADLINE, EXECUTABLE, environment
 from tests.programs import real_program, search_path
 
@@ -50,7 +50,7 @@ class Walkthrough:
         self._ids: dict[str, str] = {}
         self._begun = 0
         """How many commands run on, or did."""
-        self._port = _free_port()
+        self._port = free_port()
         env = {k: v for k, v in environment(place).items() if k != "SWITCHBOARD_DATA_DIR"}
         env |= {"COLUMNS": "160", "PATH": f"{commands}:{Path(EXECUTABLE).parent}:{search_path()}"}
         self._shell = subprocess.Popen(
@@ -153,12 +153,6 @@ class Walkthrough:
             self._type("kill $(jobs -p); wait")
         os.killpg(self._shell.pid, signal.SIGKILL)
         self._shell.communicate()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from tests.forked import Forked, Forks
-from tests.mail_servers import free_port
+from tests.ports import free_port
 from tests.processes import environment
 from tests.servers import NO_TLS
 from tests.webhooks import Request, account, standard

@@ -1,8 +1,9 @@
-"""What many tests of parts begin with: a server with or without a worker, or a database."""
+"""What many tests of parts begin with: a server with or without a worker, a database, or a directory for one."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,11 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A directory that PostgreSQL's account can enter, which pytest's own are not if root runs us."""
+    with tempfile.TemporaryDirectory(prefix="switchboard-test-") as place:
+        Path(place).chmod(0o755)
+        yield Path(place)

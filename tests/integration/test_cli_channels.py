@@ -35,7 +35,8 @@ from switchboard.ports.connector import Account, Identity, Session, SignInRefuse
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.bot_api import TOKEN, BotApi
 from tests.lab import envelope_json
-from tests.mail_servers import OWN, PASSWORD, free_port, running_pymap, running_smtp
+from tests.mail_servers import OWN, PASSWORD, running_pymap, running_smtp
+from tests.ports import free_port
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
 

@@ -31,6 +31,7 @@ from switchboard.embedded.binaries import account_for, find_programs
 from switchboard.embedded.postmaster import EmbeddedServer, stop
 from switchboard.embedded.supervisor import embedded_postgres
 from tests.clusters import copied_clusters
+from tests.ports import free_port
 
 __all__ = ["copied_clusters"]
 
@@ -127,13 +128,6 @@ def answers(server: EmbeddedServer) -> bool:
     """Whether somebody listens on the server's socket."""
     with socket.socket(socket.AF_UNIX) as client:
         return client.connect_ex(str(server.socket_dir / f".s.PGSQL.{server.port}")) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from switchboard.ports.engine import Answer, EngineFailure, NoReply, OutcomeUnkn
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.transport.signed_post import MAX_RESPONSE, PostDestination, PostError, post, verify
 from tests.engines import Hook, a_hook, failure, run
+from tests.ports import free_port
 from tests.waiting import SOON
 
 # http -------------------------------------------------------------------------------------------------------------
@@ -138,11 +139,6 @@ async def test_a_private_address_is_not_called(hook: Hook) -> None:
         assert not error.retryable
         assert "not a public address" in str(error) or "the URL is not understood" in str(error)
     assert hook.bodies == []
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 async def test_a_webhook_that_is_not_there(hook: Hook) -> None:

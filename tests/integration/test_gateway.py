@@ -7,9 +7,8 @@ import json
 import os
 import random
 import signal
-import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -414,14 +413,6 @@ async def test_a_reader_that_comes_back_takes_over_from_a_connection_that_hangs(
         assert folded.content == "Once upon a time"
         assert await old.call("ping")
         assert not old.events.get(stream)
-
-
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A directory that PostgreSQL's account can enter."""
-    with tempfile.TemporaryDirectory(prefix="switchboard-test-") as place:
-        Path(place).chmod(0o755)
-        yield Path(place)
 
 
 @pytest.mark.slow

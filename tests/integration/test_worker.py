@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -363,14 +362,6 @@ async def test_many_workers_that_are_cut_off_at_random_answer_everything_once_an
         assert await parts.count("select count(*) from outbox") == 200
         assert await parts.count("select count(*) from delivery where state = 'answered'") == 200
         await assert_balanced(parts)
-
-
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A directory that PostgreSQL's account can enter, which pytest's own are not if root runs us."""
-    with tempfile.TemporaryDirectory(prefix="switchboard-test-") as place:
-        Path(place).chmod(0o755)
-        yield Path(place)
 
 
 @asynccontextmanager
