@@ -98,20 +98,20 @@ async def check_odd_texts_arrive_as_they_were_written(driver: Driver) -> None:
 
 async def check_more_than_a_message_can_hold_disturbs_nobody(driver: Driver) -> None:
     """1 MB, if people can write that much: it is cut, or in quarantine as it is, and the next one arrives."""
-    await driver.says("t", "x" * min(driver.longest, MUCH))
-    await driver.says("t", "after it")
-    async with connected(driver.configured) as switchboard:
-        await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
-        await until(lambda: _settled(switchboard) == 2, "the long one is settled")
+    await _disturbs_nobody(driver, "x" * min(driver.longest, MUCH))
 
 
 async def check_a_message_of_nothing_disturbs_nobody(driver: Driver) -> None:
     """A person sends no words: that is a message of none, or in quarantine, and the next one arrives."""
-    await driver.says("t", "")
+    await _disturbs_nobody(driver, "")
+
+
+async def _disturbs_nobody(driver: Driver, text: str) -> None:
+    await driver.says("t", text)
     await driver.says("t", "after it")
     async with connected(driver.configured) as switchboard:
         await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
-        await until(lambda: _settled(switchboard) == 2, "the empty one is settled")
+        await until(lambda: _settled(switchboard) == 2, f"the one of {len(text)} characters is settled")
 
 
 async def check_a_platform_that_starts_over_brings_no_second_message(driver: RenewingDriver) -> None:
