@@ -188,7 +188,7 @@ async def test_doctor_sees_what_would_keep_a_worker_from_starting(database_url: 
         expected = {
             f"{file}: System1/hook: the environment variable NO_SUCH_SECRET",
             f"{file}: the options of System1/wrong are wrong:",
-            f"{file}: System1/gone: the program no-such-program is not there",
+            f"{file}: System1/gone: the program no-such-program does not exist",
             f"{file}: System1/lost: the directory {tmp_path / 'nowhere'} does not exist",
         }
         assert len(butlers) == len(expected)
