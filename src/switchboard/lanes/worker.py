@@ -214,7 +214,8 @@ class _Session:
         await first_of(asyncio.wait([claiming], timeout=self._settings.drain), self._lost.wait())
         if self._running:
             log.info("draining", running=len(self._running), limit_s=self._settings.drain)
-            await first_of(asyncio.wait(self._running, timeout=self._settings.drain), self._lost.wait())
+            running = list(self._running)  # that set may be empty by the time the wait begins, which is an error
+            await first_of(asyncio.wait(running, timeout=self._settings.drain), self._lost.wait())
         if self._lost.is_set():
             return  # the others see it by the lock, or by the beat
         await cancelled(claiming)
