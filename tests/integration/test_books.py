@@ -342,3 +342,23 @@ async def test_what_was_done_long_ago_is_not_counted_again(database_url: str) ->
         await balance_books(database)
         await database.run("delete from delivery")
         assert await tallies(database) == {"System1/echo": DeliveryTally(answered=2)}
+
+
+async def test_a_day_whose_end_no_worker_has_seen_is_counted_first_of_all(database_url: str) -> None:
+    async with worked(database_url) as made:
+        database = made.database
+        await aged(database, 17)
+        await made.accept.accept(submission("e", channel="api", sender="e"))
+        await answered(made)
+        await aged(database, 3)
+        while await database.value("select count(*) from book where kind = 'targets'") < 21:
+            await balance_books(database)
+        done = await tallies(database)
+        assert done["System1/echo"].answered >= 3
+        # As it is when the worker is back after three days; all days before have been counted in turn.
+        left = "current_date - 3"
+        await database.run(f"update book set checked_at = day + interval '25 h' where day < {left}")  # noqa: S608 - a constant
+        await database.run(f"update book set checked_at = day + interval '23 h' where day = {left}")  # noqa: S608
+        await database.run(f"delete from tally where day = {left}")  # noqa: S608
+        await balance_books(database)
+        assert await tallies(database) == done

@@ -331,8 +331,10 @@ from lane l where l.state = 'idle' and l.last_seq <> l.done_seq limit 20;
 select request_id from message_inbox order by request_id limit 1;
 
 -- name: turns
--- When each day was balanced, and when all its checks were made.
-select day, min(checked_at) as checked_at, min(audited_at) as audited_at from book group by day;
+-- When each day was balanced, and when all its checks were made. While it lasted does not count.
+select day, min(checked_at) filter (where checked_at >= (day + 1)::timestamp at time zone 'UTC') as checked_at,
+       min(audited_at) filter (where audited_at >= (day + 1)::timestamp at time zone 'UTC') as audited_at
+from book group by day;
 
 -- name: write
 insert into book (day, kind, accepted, in_flight, answered, declined, dead, cancelled, held, history, audited_at)
