@@ -132,10 +132,29 @@ async def test_replies_of_a_process_that_was_killed_are_free_for_the_same_instan
         await run_out(parts)
         second = await lease_account(parts.database, *account, instance, restarted=True)
         late = await outbox.record_part(parts.database, reply.outbox_id, reply.lease, begun)
-        await outbox.expire_leases(parts.database)
         again = await parts.replies.pull(replace(pull, account_lease=second.lease))
         assert late == (None if freed else "intent")
         assert [(one.text, [part.state for part in one.parts]) for one in again] == [("hello", ["uncertain"])] * freed
+
+
+async def test_replies_that_a_session_has_not_begun_to_send_are_free_for_the_next_session(database_url: str) -> None:
+    account = ("telegram", "bot:house")
+    async with lab(database_url) as parts:
+        for number in range(3):
+            await parts.accept.accept(submission("hello", thread=f"{number}"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        first = await lease_account(parts.database, *account, "a")
+        pull = PullRequest(*account, account_lease=first.lease, idempotent=True)
+        unread, begun = await parts.replies.pull(replace(pull, limit=2))
+        [in_doubt] = await parts.replies.pull(replace(pull, idempotent=False))
+        intent = OutboxPart(part=0, of=1, state="intent")
+        assert await outbox.record_part(parts.database, begun.outbox_id, begun.lease, intent) == "intent"
+        assert (await lease_account(parts.database, *account, "a", reconnected=True)).lease == first.lease
+        assert await outbox.record_part(parts.database, unread.outbox_id, unread.lease, intent) is None, "too late"
+        assert [one.outbox_id for one in await parts.replies.pull(pull)] == [unread.outbox_id]
+        for one in (begun, in_doubt):
+            assert (await outbox.get_reply(parts.database, one.outbox_id)).state == "sending"
 
 
 async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_kill_leaves_no_doubt(
@@ -156,7 +175,6 @@ async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_ki
         assert [await says(0, "intent"), await says(0, "sent"), await says(0, "later")] == ["intent", "sent", "sent"]
         assert [await says(1, "intent"), await says(1, "later"), await says(2, "later")] == ["intent", "later", "later"]
         second = await lease_account(parts.database, "telegram", "bot:house", "a", restarted=True)
-        await outbox.expire_leases(parts.database)
         [again] = await parts.replies.pull(replace(pull, account_lease=second.lease))
         assert [(one.part, one.state) for one in again.parts] == [(0, "sent")]
         assert await says(1, "later") is None, "the lease has ended"

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
+import httpx2
 from msgspec.structs import replace
 
 from switchboard.connectors.kernel.intake import Handling
@@ -131,6 +132,35 @@ def test_a_kill_ends_also_what_waits_when_it_is_cancelled() -> None:
             assert running.task.done()
 
     in_no_time(main())
+
+
+def test_replies_whose_answer_was_on_its_way_when_the_session_broke_are_sent_by_the_next() -> None:
+    """The request for replies ends with its session, and then the server cannot take back what it has answered."""
+
+    class Wire(ScriptedSwitchboard):
+        given = False
+
+        async def handle(self, request: httpx2.Request, dead: asyncio.Event) -> httpx2.Response:
+            answer = await super().handle(request, dead)
+            if not self.given and request.url.path == "/v1/outbox/next" and answer.json()["replies"]:
+                self.given = True
+                await asyncio.Event().wait()
+            return answer
+
+    async def main() -> float:
+        platform, switchboard = ScriptedPlatform(), Wire(asyncio.get_running_loop().time)
+        async with connector(platform.configured, switchboard):
+            await platform.says("t", "hello")
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+            await until(lambda: switchboard.given, "the reply is leased")
+            async with platform.away():
+                await passes(0.1)
+            began = asyncio.get_running_loop().time()
+            await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent", more_s=60.0)
+            return asyncio.get_running_loop().time() - began
+
+    assert in_no_time(main()) < 5.0
 
 
 def test_a_standby_says_so_and_is_not_behind() -> None:

@@ -18,7 +18,7 @@ from switchboard.domain.errors import AccountHeld, Conflict
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.routing import Move
 from switchboard.store.database import Database, query, rows_as, seconds
-from switchboard.store.outbox import pull_pool
+from switchboard.store.outbox import expire_leases, pull_pool
 
 TTL_S: Final = 15.0
 """Seconds for which an account is leased; its holder renews it every third of that."""
@@ -69,16 +69,24 @@ class AccountLease:
 
 
 async def lease_account(
-    database: Database, channel: str, endpoint: str, instance_id: str, *, restarted: bool = False
+    database: Database,
+    channel: str,
+    endpoint: str,
+    instance_id: str,
+    *,
+    restarted: bool = False,
+    reconnected: bool = False,
 ) -> AccountLease:
     """Lease the account, or renew the lease. Raises AccountHeld if another instance has it.
 
     `restarted`: the last process of this instance is dead. The account and the replies that it had are free at once.
+    `reconnected`: only its last session has ended, and the replies that it had and did not begin to send are free.
     """
-    if restarted:
+    if restarted or reconnected:
         # First: then an intent of the dead that is still on its way comes too late.
         pool = pull_pool(channel, endpoint)
-        await database.run(query("accounts.end_replies"), channel, endpoint, instance_id, pool)
+        if await database.changed(query("accounts.end_replies"), channel, endpoint, instance_id, pool, restarted):
+            await expire_leases(database)
     row = await database.row(query("accounts.lease"), channel, endpoint, instance_id, seconds(TTL_S), restarted)
     if row is None:
         await require_free(database, channel, endpoint)

@@ -28,10 +28,14 @@ class AccountId(Struct, frozen=True):
 
 
 class Holder(Struct, frozen=True):
-    """The process that asks for an account; `restarted`: the last one with its `instance_id` is dead."""
+    """The process that asks for an account.
+
+    `restarted`: the last one with its `instance_id` is dead. `reconnected`: its own last session has ended.
+    """
 
     instance_id: str
     restarted: bool = False
+    reconnected: bool = False
 
 
 class LeaseQuery(Struct, frozen=True):
@@ -55,7 +59,9 @@ class AccountService:
         await self._check(caller, account)
         self._look()
         place = (self._database, account.channel, account.endpoint)
-        lease = await store.lease_account(*place, holder.instance_id, restarted=holder.restarted)
+        lease = await store.lease_account(
+            *place, holder.instance_id, restarted=holder.restarted, reconnected=holder.reconnected
+        )
         if wanted.answering:
             lease = replace(lease, answering=await store.answering(*place))
         if wanted.recent_s is not None:

@@ -75,12 +75,17 @@ class Api:
         self.lease_number: int | None = None
         self._began = False
 
-    async def lease(self, *, answering: bool = False, recent_s: float | None = None) -> Lease | str:
-        """Take or renew the lease of the account; a text: who holds it. Raises Unreachable."""
+    async def lease(
+        self, *, opening: bool = False, answering: bool = False, recent_s: float | None = None
+    ) -> Lease | str:
+        """Take or renew the lease of the account; a text: who holds it. `opening`: for a new session.
+
+        Raises Unreachable.
+        """
         wanted = {"answering": answering, "recent_s": recent_s}
         body = {**self.place.body(), "instance_id": self.place.instance_id, **wanted}
-        if self.place.restarted and not self._began:
-            body["restarted"] = True
+        if opening:
+            body |= {"restarted": self.place.restarted and not self._began, "reconnected": self._began}
         try:
             got = await self._ask("POST", "/v1/connectors/lease", body)
         except Overtaken as error:

@@ -184,7 +184,7 @@ class Runner:
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
         """Wait for the account; None: we are told to stop."""
         while not stop.is_set():
-            lease = await api.lease(recent_s=brake.remembers_s if brake else None)
+            lease = await api.lease(opening=True, recent_s=brake.remembers_s if brake else None)
             if isinstance(lease, Lease):
                 self.health.serving()
                 return lease

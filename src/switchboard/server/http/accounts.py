@@ -38,7 +38,8 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
     """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
     account = AccountId(body.channel, body.endpoint)
-    holder, wanted = Holder(body.instance_id, body.restarted), LeaseQuery(body.answering, body.recent_s)
+    holder = Holder(body.instance_id, body.restarted, body.reconnected)
+    wanted = LeaseQuery(body.answering, body.recent_s)
     return answer(await parts.accounts.lease(caller, account, holder, wanted))
 
 

@@ -227,7 +227,7 @@ class ScriptedSwitchboard:
         answer: Answer = (404, _error("not_found"))
         match method, what:
             case "POST", "lease":
-                answer = self._leased(str(body["instance_id"]), answering=bool(body["answering"]))
+                answer = self._leased(body)
             case "DELETE", "lease":
                 answer = self._released(asked.get("lease"))
             case "PUT", "cursor":
@@ -268,12 +268,15 @@ class ScriptedSwitchboard:
         self.replays = [one for one in self.replays if one != event_id]
         return 200, {}
 
-    def _leased(self, instance: str, *, answering: bool) -> Answer:
+    def _leased(self, body: JsonObject) -> Answer:
+        instance, answering = str(body["instance_id"]), bool(body["answering"])
         if self._holder not in {"", instance} and self._clock() < self._lease_ends:
             return 409, _error("account_held")
         if self._holder != instance:
             self._holder, self._lease = instance, self._lease + 1
         self._lease_ends = self._clock() + self._ttl_s
+        if body.get("reconnected"):
+            self._leases_end([one for one in self._outbox.values() if not one.parts])
         busy = [{"conversation": name, "address": address} for name, address in self.answering.items() if answering]
         account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
         account["since"] = self.since.isoformat()
