@@ -23,6 +23,7 @@ from switchboard.ports.channel import Receipt
 from switchboard.store import accounts, outbox, strangers, tokens
 from switchboard.store.accounts import forget, lease_account, recent
 from switchboard.store.connectors import by_account, list_connectors
+from switchboard.store.outbox import MAX_SENDS
 from tests.hands import a_hand, at_work, settled
 from tests.lab import Lab, envelope_json, lab, submission
 from tests.servers import CONNECTOR, Opened, open_server
@@ -155,6 +156,22 @@ async def test_replies_that_a_session_has_not_begun_to_send_are_free_for_the_nex
         assert [one.outbox_id for one in await parts.replies.pull(pull)] == [unread.outbox_id]
         for one in (begun, in_doubt):
             assert (await outbox.get_reply(parts.database, one.outbox_id)).state == "sending"
+
+
+async def test_a_session_that_breaks_again_and_again_uses_up_no_attempts_of_what_it_did_not_begin(
+    database_url: str,
+) -> None:
+    account = ("telegram", "bot:house")
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("hello"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        lease = await lease_account(parts.database, *account, "a")
+        pull = PullRequest(*account, account_lease=lease.lease, idempotent=True)
+        for _ in range(MAX_SENDS + 1):
+            [reply] = await parts.replies.pull(pull)
+            assert reply.attempts == 1
+            await lease_account(parts.database, *account, "a", reconnected=True)
 
 
 async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_kill_leaves_no_doubt(

@@ -11,6 +11,8 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from switchboard.app.access import Access
+from switchboard.app.messages.connectors import ConnectorService
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import LeasedRow, OutboxPart, OutboxRow, PartState
 from switchboard.journey.reply import Callback, PullRequest, ReplyService, ReplyWays, SendLeg
@@ -26,6 +28,7 @@ from switchboard.store.outbox import MAX_SENDS
 from switchboard.testing.echo import Echo
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import Lab, lab, submission
+from tests.servers import CONNECTOR
 from tests.waiting import SOON, eventually
 
 PULL = PullRequest("telegram", "bot:house")
@@ -246,6 +249,29 @@ async def test_a_lease_that_runs_out_again_and_again_ends_in_a_dead_reply(databa
         [reply] = await replies_of(parts)
         assert reply.state == "dead"
         assert await parts.replies.pull(IDEMPOTENT) == []
+
+
+class _ForNobody(ReplyService):
+    """Its client hangs up while replies are leased for it."""
+
+    async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[LeasedRow]:
+        leased = await super().pull(request, over)
+        if over is not None:
+            over.set()
+        return leased
+
+
+async def test_a_connector_that_hangs_up_as_it_is_answered_uses_up_no_attempts(database_url: str) -> None:
+    async with lab(database_url) as parts:
+        await answered(parts, "1")
+        leaving = ConnectorService(parts.database, _ForNobody(parts.database, parts.notifier), Access(parts.database))
+        for pull in (PULL, IDEMPOTENT) * MAX_SENDS:
+            gone = asyncio.Event()
+            assert await leaving.fetch(CONNECTOR, pull, gone) == []
+            assert gone.is_set()
+        assert await parts.count("select count(*) from receipt") == 2 * MAX_SENDS, "it was leased each time"
+        [reply] = await parts.replies.pull(PULL)
+        assert reply.attempts == 1
 
 
 async def test_a_receipt_counts_once_and_only_with_its_lease(database_url: str) -> None:

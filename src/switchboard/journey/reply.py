@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 from uuid import UUID
@@ -200,6 +200,12 @@ class ReplyService:
         async with self._database.transaction() as one:
             await require_lease(one, request.channel, request.endpoint, request.account_lease)
             return await take(one)
+
+    async def give_back(self, replies: Sequence[LeasedRow]) -> None:
+        """Free replies that were leased for a client that is gone: they were not sent, or they would be uncertain."""
+        for reply in replies:
+            await store.give_back(self._database, reply, "the connector disconnected before the reply was handed over")
+            self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
 
     async def receipt(self, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record what the platform said. Raises NotFound, and Conflict when the lease has run out or was never held."""

@@ -112,6 +112,14 @@ async def settle_send(
     return state
 
 
+async def give_back(database: Database, reply: LeasedRow, why: str) -> None:
+    """Free a reply that was leased, but not handed over: that was no attempt to send it."""
+    await database.run(
+        query("outbox.settle"),
+        *(None, reply.lane, reply.lease, reply.seq, "retryable", None, why, seconds(0), None, None),
+    )
+
+
 async def untold(database: Database, limit: int) -> list[UntoldReply]:
     """Replies of which people are to be told, oldest first."""
     return rows_as(UntoldReply, await database.rows(query("outbox.untold"), limit))

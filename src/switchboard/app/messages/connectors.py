@@ -77,15 +77,9 @@ class ConnectorService:
         await self._access.check_endpoint(caller, "outbox", request.channel, request.endpoint)
         replies = await self._replies.pull(request, gone)
         if gone.is_set():
-            await self._give_back(replies)
+            await self._replies.give_back(replies)
             return []
         return [_leased(reply) for reply in replies]
-
-    async def _give_back(self, replies: list[LeasedRow]) -> None:
-        """Replies leased for a client that is gone were certainly not sent; otherwise they would end as uncertain."""
-        unsent = Receipt("retryable", error="the connector disconnected before the reply was handed over")
-        for reply in replies:
-            await self._replies.receipt(reply.outbox_id, reply.lease, unsent)
 
     async def receive(self, caller: Principal, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
         """Record what the platform said. Raises NotFound (also for another endpoint's reply), Conflict."""

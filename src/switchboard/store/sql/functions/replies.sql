@@ -73,7 +73,7 @@ begin
 end $$;
 
 -- Settle one send: a receipt with the outcome; a retryable one goes back into the lane until its attempts are used up, and one
--- for `later`, which uses up none, for a day after the reply was made.
+-- for `later`, which uses up none, for a day after the reply was made. _max_attempts null: it was no attempt, as nobody got the reply.
 -- _because: a failure is the brake's, which lets no more replies go there, or nothing can be sent there at all. People are told
 -- of the first in a conversation, and of all that is uncertain (see tell_of_reply).
 -- Returns the state the reply is in now, or null when the lease is not the holder's any more.
@@ -135,7 +135,7 @@ begin
         return _state;
     end if;
     update lane l set state = 'ready', owner = null, lease_until = null, ready_at = clock_timestamp() + _delay,
-                      attempts = case when _outcome = 'later' then greatest(l.attempts - 1, 0) else l.attempts end,
+                      attempts = greatest(l.attempts - (_outcome = 'later' or _max_attempts is null)::integer, 0),
                       delayed = _delay > interval '0' where l.key = _lane;
     perform choose_next(_lane) from lane l where l.key = _lane and l.parked > 0;
     return _state;

@@ -31,8 +31,9 @@ order by o.outbox_id desc limit $4;
 
 -- name: end_replies
 -- Leases of replies that the last process of the instance had ($5); their parts say what may have been sent. Else those of its last
--- session, which may not have got the answer with the replies; what it began to send may still be on its way to the platform.
-update lane set lease_until = clock_timestamp() where key in (
+-- session, which may not have got the answer with the replies, so that it was no attempt; what it began to send may still be on its
+-- way to the platform.
+update lane set lease_until = clock_timestamp(), attempts = attempts - (not $5)::integer where key in (
     select l.key from lane l
     where l.pool = $4 and l.state <> 'idle' and l.state = 'running' and l.owner is null and l.lease_until > clock_timestamp()
       and exists (select from connector_account a where a.channel = $1 and a.endpoint = $2 and a.instance_id = $3)
