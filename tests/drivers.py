@@ -25,7 +25,7 @@ from switchboard.connectors.kernel.intake import Handling
 from switchboard.connectors.telegram.manifest import MANIFEST as TELEGRAM
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Manifest
-from switchboard.testing.bot_api import TOKEN, BotApi, Status
+from switchboard.testing.bot_api import TOKEN, BotApi
 from switchboard.testing.connectors import Received, Shown
 from tests.mail_servers import OWN, PASSWORD, Dovecot, Imap, Postfix
 from tests.waiting import eventually
@@ -104,10 +104,6 @@ class TelegramDriver:
     async def away(self) -> AsyncIterator[None]:
         async with self.api.closed():
             yield
-
-    def puts_off(self, times: int, seconds: float) -> None:
-        said = f"Too Many Requests: retry after {seconds:.0f}"
-        self.api.spoil("sendMessage", *[Status(429, said, {"retry_after": seconds})] * times)
 
     def asked(self) -> int:
         return sum(call.method != "getUpdates" for call in self.api.calls)

@@ -42,12 +42,14 @@ class RoutingServer:
         return [call.butler for call in self.calls]
 
 
-class _Tokens:
+class Tokens:
+    """There is one session, and this is its token."""
+
     async def verify_token(self, token: str) -> AccessToken | None:
         return AccessToken(token=token, client_id="session", scopes=[]) if token == TOKEN else None
 
 
-class _Server(uvicorn.Server):
+class AnnouncedServer(uvicorn.Server):
     """Says when it is up."""
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -65,7 +67,7 @@ async def routing_server(butlers: Sequence[str], tool: str = "route_to_butler") 
     listener = bind("127.0.0.1", 0)
     server = RoutingServer(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp")
     auth = AuthSettings(issuer_url=AnyHttpUrl(server.url), resource_server_url=None)
-    mcp = MCPServer("switchboard", version="1", log_level="WARNING", auth=auth, token_verifier=_Tokens())
+    mcp = MCPServer("switchboard", version="1", log_level="WARNING", auth=auth, token_verifier=Tokens())
 
     @mcp.tool(name=tool)
     async def route(ctx: Context, butler: str, segment: str = "", reason: str = "") -> dict[str, str]:
@@ -77,7 +79,7 @@ async def routing_server(butlers: Sequence[str], tool: str = "route_to_butler") 
         return {"status": "accepted", "butler": butler}
 
     app = mcp.streamable_http_app(stateless_http=True, json_response=True)
-    serving = _Server(uvicorn.Config(app, log_config=None, access_log=False))
+    serving = AnnouncedServer(uvicorn.Config(app, log_config=None, access_log=False))
     task = asyncio.create_task(serving.serve(sockets=[listener]))
     await serving.up.wait()
     try:

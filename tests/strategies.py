@@ -61,10 +61,6 @@ def timestamps() -> st.SearchStrategy[str]:
     )
 
 
-def _moment(microseconds: int, zone: timezone) -> str:
-    return (_EPOCH + timedelta(microseconds=microseconds)).astimezone(zone).isoformat()
-
-
 def _object(required: dict[str, Any], optional: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(required, optional=optional)
 

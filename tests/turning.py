@@ -19,7 +19,7 @@ from switchboard.llm.dispatch import Dispatcher
 from switchboard.llm.models import OpenModels
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import DayBook
-from switchboard.ports.engine import Effect, EngineContext
+from switchboard.ports.engine import Effect, EngineContext, Pending, Turn
 from switchboard.ports.memos import FoundMemo, Memo
 from switchboard.ports.models import Asking
 from switchboard.ports.tools import Risk, Tool, ToolOutcome, ToolScope, ToolSpec
@@ -45,6 +45,16 @@ class NoMemos:
 
     async def nearest(self, memo: Memo, limit: int) -> Sequence[FoundMemo]:
         raise NotImplementedError
+
+
+class NoApprovals:
+    """People can be asked, and nothing waits for them yet."""
+
+    async def pending(self, turn: Turn, readers: str, limit: int) -> Sequence[Pending]:  # noqa: ARG002
+        return ()
+
+    async def count(self, turn: Turn) -> int:  # noqa: ARG002
+        return 0
 
 
 class Asked(OpenModels):

@@ -58,11 +58,11 @@ def stripe(request: Request, secret: str, at: float | None = None) -> Request:
     return Request(request.body, {**request.headers, "stripe-signature": f"t={sent},v1={'0' * 64},v1={right},v0=1"})
 
 
-def account(directory: Path, name: str, settings: str, secret: str = SECRET, *, channel: str = "webhook") -> Path:
+def account(directory: Path, name: str, settings: str, secret: str = SECRET) -> Path:
     """The file of an account in `directory`, and that of its secret."""
     directory.mkdir(exist_ok=True)
     (directory / f"{name}.secret").write_text(secret, encoding="utf-8")
     file = directory / f"{name}.toml"
-    text = f'channel = "{channel}"\nsecrets.secret.file = "{name}.secret"\n[settings]\n{settings}\n'
+    text = f'channel = "webhook"\nsecrets.secret.file = "{name}.secret"\n[settings]\n{settings}\n'
     file.write_text(text, encoding="utf-8")
     return file

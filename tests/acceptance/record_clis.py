@@ -21,11 +21,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from mcp.server.auth.middleware.auth_context import get_access_token
-from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -33,9 +32,9 @@ from pydantic import AnyHttpUrl
 
 from switchboard.server.listener import bind
 from switchboard.testing.scripted_llm import Call, Garbage, Reply, Rule, Script, ScriptedLlm, Status, When
+from tests.routing_server import TOKEN, AnnouncedServer, Tokens
 
 HOME: Final = Path(__file__).parents[1] / "fixtures" / "cli"
-TOKEN: Final = "token-of-this-session"
 SYSTEM: Final = "You are the switchboard. Route the message."
 PROMPT: Final = 'Route this message: {"text": "I have a headache"}'
 DEADLINE: Final = 150.0
@@ -55,13 +54,6 @@ class Ends:
     token: str
 
 
-class _Tokens:
-    """One bearer token, as the Switchboard gives each session its own."""
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        return AccessToken(token=token, client_id="session", scopes=[]) if token == TOKEN else None
-
-
 @asynccontextmanager
 async def mcp_server(recorded: list[dict[str, str]]) -> AsyncIterator[str]:
     """An MCP server with the one tool; what was called under the token is in `recorded`."""
@@ -69,7 +61,7 @@ async def mcp_server(recorded: list[dict[str, str]]) -> AsyncIterator[str]:
     port = listener.getsockname()[1]
     url = AnyHttpUrl(f"http://127.0.0.1:{port}")
     auth = AuthSettings(issuer_url=url, resource_server_url=None)
-    server = MCPServer("switchboard", version="1", log_level="WARNING", auth=auth, token_verifier=_Tokens())
+    server = MCPServer("switchboard", version="1", log_level="WARNING", auth=auth, token_verifier=Tokens())
 
     @server.tool()
     async def route_to_butler(butler: str, prompt: str = "") -> dict[str, str]:
@@ -80,7 +72,7 @@ async def mcp_server(recorded: list[dict[str, str]]) -> AsyncIterator[str]:
         return {"status": "accepted", "butler": butler}
 
     app = server.streamable_http_app(stateless_http=True, json_response=True)
-    serving = _Quiet(uvicorn.Config(app, log_config=None, access_log=False))
+    serving = AnnouncedServer(uvicorn.Config(app, log_config=None, access_log=False))
     task = asyncio.create_task(serving.serve(sockets=[listener]))
     await serving.up.wait()
     try:
@@ -88,18 +80,6 @@ async def mcp_server(recorded: list[dict[str, str]]) -> AsyncIterator[str]:
     finally:
         serving.should_exit = True
         await task
-
-
-class _Quiet(uvicorn.Server):
-    """Says when it is up."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.up = asyncio.Event()
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.up.set()
 
 
 # The command lines ---------------------------------------------------------------------------------------------------

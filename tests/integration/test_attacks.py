@@ -266,9 +266,9 @@ async def test_a_head_that_never_comes_is_not_waited_for(
             writer.close()
 
 
-def posting(server: Opened, token: str, length: int, path: str = "/v1/ingest") -> bytes:
+def posting(server: Opened, token: str, length: int) -> bytes:
     """The head of a POST whose body has yet to come."""
-    head = f"POST {path} HTTP/1.1\r\nHost: {urlsplit(server.url).netloc}\r\nAuthorization: Bearer {token}\r\n"
+    head = f"POST /v1/ingest HTTP/1.1\r\nHost: {urlsplit(server.url).netloc}\r\nAuthorization: Bearer {token}\r\n"
     return f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
 
 

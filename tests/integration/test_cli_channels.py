@@ -87,8 +87,8 @@ def account(settings: Settings, api: BotApi) -> Callable[[str], Configured]:
 HOUSE = Identity(f"bot:{TOKEN.partition(':')[0]}")
 
 
-def kept(settings: Settings, name: str = "house") -> str:
-    return (settings.data_dir / "connectors" / f"{name}.token").read_text()
+def kept(settings: Settings) -> str:
+    return (settings.data_dir / "connectors/house.token").read_text()
 
 
 async def accepted(token: AccountToken) -> int:

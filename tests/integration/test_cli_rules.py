@@ -52,9 +52,9 @@ def create(cli: Cli, *more: object, name: str = "new", channel: str = "slack") -
     return cli.json("rules", "create", *wanted, *more)
 
 
-def rules(cli: Cli, team: str = "root") -> dict[str, dict[str, Any]]:
-    """The rules of a team by name."""
-    return {one["name"]: one for one in cli.json("rules", "list", "--team", team)["rules"]}
+def rules(cli: Cli) -> dict[str, dict[str, Any]]:
+    """The rules of root by name."""
+    return {one["name"]: one for one in cli.json("rules", "list", "--team", "root")["rules"]}
 
 
 def heard(number: str, **source: str) -> str:

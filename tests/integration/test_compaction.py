@@ -49,14 +49,11 @@ ANSWER = json.dumps(
 WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
-@dataclass
-class OneModel:
-    """A model that answers with what `answer` returns, or fails."""
+class Cheap:
+    """A sound model of which nothing special is known."""
 
-    answer: Callable[[], Awaitable[str | None]]
     names: Sequence[str] = ("cheap",)
     runners: Sequence[str] = ()
-    asked: list[Request] = field(default_factory=list)
 
     async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:
         return unknown
@@ -66,6 +63,14 @@ class OneModel:
 
     def habits(self, _: str) -> Habits:
         return USUAL
+
+
+@dataclass
+class OneModel(Cheap):
+    """A model that answers with what `answer` returns, or fails."""
+
+    answer: Callable[[], Awaitable[str | None]]
+    asked: list[Request] = field(default_factory=list)
 
     async def ask(self, request: Request, asking: Asking) -> Report:
         assert (asking.asker, asking.butler.startswith("System1/")) == ("compaction", True)

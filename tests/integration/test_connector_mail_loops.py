@@ -11,13 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.connectors.email.manifest import MANIFEST
-from switchboard.connectors.email.settings import EmailAccountSettings
 from switchboard.connectors.kernel.accounts import Configured
-from switchboard.connectors.kernel.intake import Handling
-from switchboard.ports.connector import Account
 from switchboard.testing.connectors import ScriptedSwitchboard
 from switchboard.testing.connectors.running import connector, scripted
-from tests.mail_servers import OWN, PASSWORD, Dovecot, running_dovecot, running_postfix, write
+from tests.integration.test_connector_mail_faults import configured, holds
+from tests.mail_servers import OWN, Dovecot, running_dovecot, running_postfix, write
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
@@ -39,22 +37,6 @@ def dovecot() -> Iterator[Dovecot]:
 def trusted(dovecot: Dovecot, monkeypatch: pytest.MonkeyPatch) -> None:
     """The certificate of the servers is one of those that this machine trusts."""
     monkeypatch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
-
-
-def configured(dovecot: Dovecot, postfix: int, who: str) -> Configured:
-    made = {
-        "address": who,
-        "user": who.partition("@")[0],
-        "imap": {"host": "127.0.0.1", "port": dovecot.port, "tls": "none"},
-        "smtp": {"host": "127.0.0.1", "port": postfix, "tls": "starttls"},
-        "idle_s": 1,
-    }
-    settings = EmailAccountSettings.model_validate(made)
-    return Configured(MANIFEST, Account("desk", settings, {"password": PASSWORD}), Handling())
-
-
-async def holds(value: bool) -> bool:
-    return value
 
 
 async def answer_all(switchboard: ScriptedSwitchboard, replies: list[str]) -> None:

@@ -366,9 +366,9 @@ async def test_a_refused_request_does_not_count_against_the_model(kind: FailureK
     assert len(picky.asked) == 10
 
 
-def routing(asked: Prompt, *, taken: bool = False) -> RoutingTask:
+def routing(asked: Prompt) -> RoutingTask:
     async def has_taken() -> bool:
-        return taken
+        return False
 
     return RoutingTask(asked, route_tool(CANDIDATES), REQUEST, CANDIDATES, "token", has_taken)
 

@@ -56,9 +56,9 @@ async def all_of(hand: Hand) -> list[Item]:
     return await hand.claim(0, 0, 64, 0)
 
 
-async def a_kept_lane(parts: Lab, keeper: Hand, sender: str = "ann") -> LaneKey:
+async def a_kept_lane(parts: Lab, keeper: Hand) -> LaneKey:
     """An idle one."""
-    await write(parts, sender)
+    await write(parts)
     [item] = await all_of(keeper)
     await keep(keeper, item)
     assert (await keeper.answer(item)).ok

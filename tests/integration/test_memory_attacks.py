@@ -6,7 +6,7 @@ Every message is accepted, routed and settled as in production; what its turn wa
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,10 +16,11 @@ from switchboard.domain.llm import Reply, Report, Request
 from switchboard.journey.compaction import Compactor
 from switchboard.ports.engine import Answer, Journal, Turn, TurnResult
 from switchboard.ports.history import Entry
-from switchboard.ports.models import NO_CONTEXT, USUAL, Asking, Habits
+from switchboard.ports.models import Asking
 from switchboard.store.facts import StoredFacts
 from switchboard.store.history import StoredHistory, StoredReaders
 from tests.hands import at_work, settled
+from tests.integration.test_compaction import Cheap
 from tests.lab import TRUSTING, Lab, lab, submission
 from tests.waiting import eventually
 
@@ -88,20 +89,8 @@ class Recorder:
         return Answer("noted", entries=(Entry("user", turn.text), Entry("assistant", f"You said: {turn.text}")))
 
 
-class Gullible:
+class Gullible(Cheap):
     """A model that puts all that it reads into facts and summary."""
-
-    names: Sequence[str] = ("cheap",)
-    runners: Sequence[str] = ()
-
-    async def context(self, _: str, unknown: int = NO_CONTEXT) -> int:
-        return unknown
-
-    def flaw(self, _: str) -> str | None:
-        return None
-
-    def habits(self, _: str) -> Habits:
-        return USUAL
 
     async def ask(self, request: Request, _: Asking) -> Report:
         read = json.loads(request.messages[0].text)["conversation"]

@@ -518,8 +518,8 @@ LIMITS = TurnLimits(attempts=3, timeout=30, backoff_base=0.02, backoff_cap=0.05,
 class Sick:
     """A model that is away for the first requests."""
 
-    def __init__(self, sick: int, fault: Status, then: Sequence[Reply] = ()) -> None:
-        self.left, self.fault, self.then = sick, fault, then
+    def __init__(self, sick: int, fault: Status) -> None:
+        self.left, self.fault = sick, fault
 
     def __call__(self, request: Request) -> Reply:
         if self.left:

@@ -36,7 +36,6 @@ async def page(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
     return ToolOutcome("the first page")
 
 
-BOTH = "Compare https://a.example/1 and https://b.example/2."
 PAGES = plan(
     tool("s1", "look", text="https://a.example/1"),
     tool("s2", "look", text="https://b.example/2"),

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -23,32 +22,20 @@ from switchboard.domain.llm import OfferedTool, ToolCall, ToolResult
 from switchboard.llm.tool_server import serving
 from switchboard.ports.engine import Answer, Decided, Effect, EngineFailure, Parked, Turn
 from switchboard.testing.engines import MemoryJournal, a_turn
-from tests.running import living, program, spec_of, turns_by
-from tests.turning import OWNER, Noting
+from tests.integration import test_runners
+from tests.running import program, spec_of, turns_by
+from tests.turning import OWNER, NoApprovals, Noting
 from tests.waiting import eventually
 
 MINE = {"owners": OWNER}
+scratch = test_runners.scratch
 
 
-@pytest.fixture(autouse=True)
-def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Where runs make their directories; in the end nothing may be left in it, and no process."""
-    place = tmp_path / "scratch"
-    place.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(place))
-    yield
-    assert list(place.iterdir()) == []
-    assert living(tmp_path) == []
-
-
-class Counting:
+class Counting(NoApprovals):
     """What waits is what this journal was asked to wait for."""
 
     def __init__(self, journal: MemoryJournal) -> None:
         self._journal = journal
-
-    async def pending(self, turn: Turn, readers: str, limit: int) -> list[Any]:  # noqa: ARG002
-        return []
 
     async def count(self, turn: Turn) -> int:  # noqa: ARG002
         await asyncio.sleep(0)  # as a database would, it lets others go on

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
@@ -41,7 +40,7 @@ from tests.asking import spec
 from tests.hands import assert_balanced, at_work, settled
 from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
 from tests.running import living, program, spec_of, turns_by
-from tests.turning import OWNER, Noting
+from tests.turning import OWNER, NoApprovals, Noting
 from tests.waiting import eventually
 
 MINE = {"owners": OWNER}
@@ -73,16 +72,6 @@ def prompts(place: Path) -> list[str]:
 
 def stopped_by(event: asyncio.Event, turn: Turn) -> Turn:
     return replace(turn, stop=event)
-
-
-class NoApprovals:
-    """Nothing waits yet."""
-
-    async def pending(self, turn: Turn, readers: str, limit: int) -> list[Any]:  # noqa: ARG002
-        return []
-
-    async def count(self, turn: Turn) -> int:  # noqa: ARG002
-        return 0
 
 
 # What is on record ----------------------------------------------------------------------------------------------------

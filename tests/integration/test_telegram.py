@@ -66,12 +66,12 @@ def texts(batch: Batch) -> list[str]:
     return [one.envelope.payload.normalized_text for one in batch.events if isinstance(one, Inbound)]
 
 
-def a_file(data: bytes, name: str = "a.txt", media_type: str = "text/plain", size: int | None = None) -> FileOut:
+def a_file(data: bytes, name: str = "a.txt", media_type: str = "text/plain") -> FileOut:
     async def read() -> AsyncIterator[bytes]:
         for start in range(0, len(data), 1 << 20):
             yield data[start : start + (1 << 20)]
 
-    return FileOut(name, media_type, len(data) if size is None else size, read)
+    return FileOut(name, media_type, len(data), read)
 
 
 def text_of(text: str = "hi", **more: Any) -> Part:

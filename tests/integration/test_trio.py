@@ -18,14 +18,14 @@ from switchboard.agents.trio.port import PlanQuestion, Reviewed
 from switchboard.core.planning.machine import Plan
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import Review, RouteDecision
-from switchboard.ports.engine import Answer, Decided, Delta, EngineFailure, Fenced, Outage, Parked, Pending, Turn
+from switchboard.ports.engine import Answer, Decided, Delta, EngineFailure, Fenced, Outage, Parked, Turn
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm, Status, Usage
 from tests.asking import spec
 from tests.trios import Given, a_trio, plan, review, tool, writes
-from tests.turning import OWNER, Act, Noting
+from tests.turning import OWNER, Act, NoApprovals, Noting
 from tests.waiting import SOON
 
 MINE = {"owners": OWNER}
@@ -84,16 +84,6 @@ def meeting(count: int) -> Act:
 
 
 TURN = a_turn(MINE)
-
-
-class Asks:
-    """Somebody can be asked."""
-
-    async def pending(self, turn: Turn, readers: str, limit: int) -> Sequence[Pending]:  # noqa: ARG002
-        return ()
-
-    async def count(self, turn: Turn) -> int:  # noqa: ARG002
-        return 0
 
 
 RESEARCH = plan(tool("s1", "look", text="a"), tool("s2", "look", text="b"), writes("s3", "s1 s2", "Compare them."))
@@ -364,13 +354,13 @@ async def test_in_a_loop_what_acts_waits_once_something_from_outside_was_read() 
     record, send = Record(), Noting("send", "effectful")
     branches = Given(plan(writes("s1", action="specialist_with_tools"), writes("s2", task="Other.")))
     with pytest.raises(Parked):
-        await ran(branches, [Noting("look"), send], script, turn=TURN, record=record, approvals=Asks())
+        await ran(branches, [Noting("look"), send], script, turn=TURN, record=record, approvals=NoApprovals())
     assert [arguments["text"] for _, arguments in send.calls] == ["before"]
     assert "s2" in record.ended, "the other branch went on"
     [(path, ask)] = record.asks.items()
     assert (path.partition(":")[0], ask.why, ask.arguments) == ("s1/approval", OUTSIDE, {"text": "after"})
     record.ended[path] = Decided({"decision": "approved", "by": "op", "text": "", "digest": ask.digest})
-    done = await ran(branches, [Noting("look"), send], script, turn=TURN, record=record, approvals=Asks())
+    done = await ran(branches, [Noting("look"), send], script, turn=TURN, record=record, approvals=NoApprovals())
     assert [arguments["text"] for _, arguments in send.calls] == ["before", "after"]
     assert done.answer.text == "The other branch."
 
@@ -388,10 +378,10 @@ async def test_in_a_loop_an_address_that_nobody_has_named_waits(named: str, asks
     loop = Given(plan(writes("s1", action="specialist_with_tools")))
     if asks:
         with pytest.raises(Parked):
-            await ran(loop, [look], script, turn=turn, record=record, approvals=Asks())
+            await ran(loop, [look], script, turn=turn, record=record, approvals=NoApprovals())
         assert [ask.why for ask in record.asks.values()] == [STRANGE]
     else:
-        await ran(loop, [look], script, turn=turn, record=record, approvals=Asks())
+        await ran(loop, [look], script, turn=turn, record=record, approvals=NoApprovals())
     assert [arguments["text"] for _, arguments in look.calls] == ["x", *([] if asks else [named])]
 
 
@@ -405,7 +395,7 @@ APPROVALS = plan(
 
 async def until_parked(given: Given, tools: Sequence[Noting], record: Record, script: Script = ()) -> None:
     with pytest.raises(Parked):
-        await ran(given, tools, script, turn=TURN, record=record, approvals=Asks())
+        await ran(given, tools, script, turn=TURN, record=record, approvals=NoApprovals())
 
 
 async def test_what_was_planned_before_something_was_read_waits_for_an_approval_and_the_others_go_on() -> None:
@@ -416,7 +406,7 @@ async def test_what_was_planned_before_something_was_read_waits_for_an_approval_
     assert send.calls == []
     assert {"s1", "s3", "s4"} <= record.ended.keys(), "the other branches went on"
     record.ended[path] = Decided({"decision": "approved", "by": "op", "text": "", "digest": ask.digest})
-    done = await ran(Given(APPROVALS), [look, send], turn=TURN, record=record, approvals=Asks())
+    done = await ran(Given(APPROVALS), [look, send], turn=TURN, record=record, approvals=NoApprovals())
     assert done.answer.text == "Written."
     assert len(send.calls) == 1
     assert done.requests == (), "nothing was asked again"
@@ -458,7 +448,7 @@ async def test_what_the_router_was_told_by_others_makes_what_acts_wait(
     tools = [Noting("look"), send]
 
     async def sent() -> Ran:
-        return await ran(Given(SENDS), tools, turn=turn, record=record, approvals=Asks(), history=Said(earlier))
+        return await ran(Given(SENDS), tools, turn=turn, record=record, approvals=NoApprovals(), history=Said(earlier))
 
     if asks:
         with pytest.raises(Parked):
@@ -473,7 +463,7 @@ async def test_what_a_specialist_does_for_a_router_that_was_told_by_others_waits
     send, record, script = Noting("send", "effectful"), Record(), [Reply(calls=(Call("send", {"text": "it"}),))]
     given = Given(plan(writes("s1", action="specialist_with_tools")))
     with pytest.raises(Parked):
-        await ran(given, [send], script, turn=TURN, record=record, approvals=Asks(), history=Said(EARLIER))
+        await ran(given, [send], script, turn=TURN, record=record, approvals=NoApprovals(), history=Said(EARLIER))
     assert (send.calls, [ask.why for ask in record.asks.values()]) == ([], [OUTSIDE])
 
 
@@ -482,7 +472,7 @@ async def test_what_is_refused_or_not_decided_in_time_is_not_done_and_said_so(de
     look, send, record = Noting("look"), Noting("send", "effectful"), Record()
     await until_parked(Given(APPROVALS), [look, send], record, says("Written."))
     record.ended["approval:s2"] = decided
-    done = await ran(Given(APPROVALS), [look, send], turn=TURN, record=record, approvals=Asks())
+    done = await ran(Given(APPROVALS), [look, send], turn=TURN, record=record, approvals=NoApprovals())
     assert send.calls == []
     assert done.answer.text.startswith("Written.\n\nNot done:\n- send it (failed: ")
     assert not [word for word in ("Do not", "Tell the person", "ask again") if word in done.answer.text], "for models"
@@ -498,7 +488,7 @@ async def test_waiting_for_people_is_no_time_of_the_plan() -> None:
     record, tools = Record(), [Noting("look"), Noting("send", "effectful")]
     async with (
         ScriptedLlm(says("Written.")) as llm,
-        a_trio(llm, Given(APPROVALS), tools, approvals=Asks()) as (engine, _),
+        a_trio(llm, Given(APPROVALS), tools, approvals=NoApprovals()) as (engine, _),
     ):
         engine._equipment.clock = lambda: now[0]
         with pytest.raises(Parked):
@@ -516,13 +506,13 @@ async def test_a_tool_that_always_needs_an_approval_needs_it_in_a_plan(monkeypat
     monkeypatch.setattr("switchboard.agents.trio.steps._AGAIN_S", 0.0)
     turn, record, look = a_turn({**MINE, "approve": ["look"]}), Record(), Noting("look")
     with pytest.raises(Parked):
-        await ran(Given(RESEARCH), [look], (), turn=turn, record=record, approvals=Asks())
+        await ran(Given(RESEARCH), [look], (), turn=turn, record=record, approvals=NoApprovals())
     assert sorted(record.asks) == ["approval:s1", "approval:s2"]
     assert {ask.why for ask in record.asks.values()} == {"the settings want each call approved"}
     for path, ask in record.asks.items():
         said = "approved" if path.endswith("s1") else "refused"
         record.ended[path] = Decided({"decision": said, "by": "op", "text": "", "digest": ask.digest})
-    done = await ran(Given(RESEARCH), [look], says("Half."), turn=turn, record=record, approvals=Asks())
+    done = await ran(Given(RESEARCH), [look], says("Half."), turn=turn, record=record, approvals=NoApprovals())
     assert [arguments["text"] for _, arguments in look.calls] == ["a"]
     assert done.answer.text.startswith("Half.\n\nNot done:\n- look b (failed: a person refused it")
 

@@ -31,9 +31,9 @@ EARLIER, LATER = UUID(int=0), UUID(int=(1 << 128) - 1)
 DUE = "update awaited set deadline_at = clock_timestamp() - interval '1 s'"
 
 
-async def fill(parts: Lab, *texts: str, sender: str = "s") -> None:
+async def fill(parts: Lab, *texts: str) -> None:
     for text in texts:
-        await parts.accept.accept(submission(text, sender=sender, channel="api"))
+        await parts.accept.accept(submission(text, sender="s", channel="api"))
 
 
 async def awaited(parts: Lab) -> list[UUID]:

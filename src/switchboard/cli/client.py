@@ -218,11 +218,11 @@ class Client:
                 yield _line(line, self.place)
 
     async def events(
-        self, path: str, params: Mapping[str, object], *, after: str = "", timeout: float = 60.0
+        self, path: str, params: Mapping[str, object], *, after: str = ""
     ) -> AsyncIterator[tuple[str, str, Json]]:
         """GET of Server-Sent Events: id, kind and data of each. `after` is the id of the last one that came before."""
         headers, got = {"last-event-id": after} if after else {}, dict[str, str]()
-        async for line in self._lines("GET", path, params=params, headers=headers, timeout=timeout):
+        async for line in self._lines("GET", path, params=params, headers=headers, timeout=60.0):
             name, _, value = line.partition(": ")
             if line:
                 got[name] = value

@@ -23,7 +23,6 @@ def plan(*steps: JsonObject, **more: object) -> JsonObject:
 
 FETCH_A: Final = tool("web_fetch", {"url": ARXIV})
 FETCH_C: Final = tool("web_fetch", {"url": CRATE})
-REVIEW: Final[JsonObject] = {"action": "router_review", "target": "review", "args": {}, "needs": []}
 SEED: Final = plan(FETCH_A, FETCH_C, write("Write a research report combining 1 and 2", 1, 2))
 
 VALID: Final[list[JsonObject]] = [

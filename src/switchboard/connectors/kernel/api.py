@@ -209,12 +209,11 @@ class Api:
                 return None
             raise
 
-    async def replies(
-        self, *, limit: int = 100, wait_s: float = _LONG_POLL_S, lease_s: float = 60.0
-    ) -> list[ReplyToSend]:
+    async def replies(self, *, lease_s: float) -> list[ReplyToSend]:
         """The next reply of each conversation. Raises Unreachable, Overtaken."""
-        body = {**self._fenced("account_lease"), "limit": limit, "wait_s": wait_s, "lease_s": lease_s, "parts": True}
-        got = await self._ask("POST", "/v1/outbox/next", body, timeout=wait_s + 30)
+        wanted = {"limit": 100, "wait_s": _LONG_POLL_S, "lease_s": lease_s, "parts": True}
+        body = {**self._fenced("account_lease"), **wanted}
+        got = await self._ask("POST", "/v1/outbox/next", body, timeout=_LONG_POLL_S + 30)
         return [reply_of(some) for some in got["replies"]]
 
     async def read_file(self, reply: ReplyToSend, n: int) -> AsyncIterator[bytes]:
