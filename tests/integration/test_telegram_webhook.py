@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from switchboard.app.messages import hook_accounts, posted
+from switchboard.app.messages import hook_accounts, hooks, posted
 from switchboard.app.ownership import read_ours
 from switchboard.app.settings import Settings
 from switchboard.cli.connect import connect_account
@@ -140,6 +140,38 @@ async def test_an_update_that_came_both_ways_is_one_message(server: Opened, api:
     assert await server.lab.database.value("select count(*) from posted_event") == 0
 
 
+async def test_what_is_being_posted_as_the_webhook_is_removed_does_not_wait_for_the_next_session(
+    server: Opened, api: BotApi, bot: Bot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the database is slow, it is stored after the session that polls has looked for what was posted."""
+    monkeypatch.setattr(hooks, "ANSWER_S", 60.0)
+    bot.says(webhook=True)
+    api.people.say("posted late")
+    [update] = list(api.world.updates)
+    api.world.confirmed([update["update_id"]])
+    async with httpx2.AsyncClient(headers={HEADER: secret_word(TOKEN)}) as telegram, AsyncExitStack() as slow:
+        held = await slow.enter_async_context(server.lab.database.transaction())
+        await held.run(query("posted.lock"), "telegram", f"bot:{TOKEN.partition(':')[0]}")
+        posting = asyncio.create_task(telegram.post(f"{server.url}/hooks/house", json=update))
+        await eventually(lambda: _waiting(server, 1))
+        async with bot.connected(webhook=False):
+            await until(api, lambda: api.polling)
+            await slow.aclose()
+            assert (await posting).json()["status"] == "kept"
+            api.people.say("polled")
+            await until(api, lambda: sorted(api.texts) == ["polled", "posted late"])
+            await eventually(lambda: _settled(server))
+
+
+async def _waiting(server: Opened, sessions: int) -> bool:
+    blocked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    return await server.lab.count(blocked) == sessions
+
+
+async def _settled(server: Opened) -> bool:
+    return await server.lab.count("select count(*) from posted_event") == 0
+
+
 async def test_an_album_that_is_posted_is_one_message(server: Opened, api: BotApi, bot: Bot) -> None:
     async with bot.connected(webhook=True):
         await until(api, lambda: api.webhook is not None)
@@ -224,14 +256,9 @@ async def _reported(server: Opened) -> bool:
 
 async def test_what_is_posted_at_once_keeps_to_the_limit(server: Opened) -> None:
     database = server.lab.database
-    blocked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-
-    async def all_wait() -> bool:
-        return await server.lab.count(blocked) == 6
-
     async with database.transaction() as held:
         await held.run(query("posted.lock"), "telegram", "bot:house")
         posting = [asyncio.create_task(store.put(database, "telegram", "bot:house", b"{}", most=2)) for _ in range(6)]
-        await eventually(all_wait)
+        await eventually(lambda: _waiting(server, 6))
     assert (await asyncio.gather(*posting)).count(None) == 4
     assert await server.lab.count("select count(*) from posted_event") == 2

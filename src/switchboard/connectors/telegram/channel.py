@@ -113,6 +113,7 @@ class TelegramSession(Session):
         self.identity = Identity(me.endpoint, f"@{me.username}" if me.username else "")
         self._api, self._settings, self._me, self._webhook = api, settings, me, webhook
         self._posted: PostedEvents | None = None
+        self._after = 0
         self._offset = 0
         self._given: list[int] = []
         self._confirmed = asyncio.Event()
@@ -126,17 +127,19 @@ class TelegramSession(Session):
             yield batch
         async for batch in self.receive(cursor):
             yield batch
+            # What was being posted as the webhook was removed may be stored later than the first poll.
+            async for late in self._posted_batches(since, posted):
+                yield late
 
     async def _posted_batches(self, since: int, posted: PostedEvents) -> AsyncIterator[Batch]:
         """For ever if Telegram posts; else until there are none."""
-        after, wait_s, looked = 0, _POSTED_S if self._settings.webhook else 0.0, -math.inf
-        trouble = None
-        while (events := await posted.posted(after, wait_s)) or wait_s:
+        wait_s, looked, trouble = _POSTED_S if self._settings.webhook else 0.0, -math.inf, None
+        while (events := await posted.posted(self._after, wait_s)) or wait_s:
             if wait_s and time.monotonic() - looked >= _LOOK_AT_WEBHOOK_S:
                 looked, trouble = time.monotonic(), await self._webhook.trouble()
-            after = events[-1][0] if events else after
+            self._after = events[-1][0] if events else self._after
             read_them = [await self._read(raw, since) for _, raw in events]
-            yield Batch(tuple(read_them), str(_Cursor(0, since, after)) if events else None, trouble)
+            yield Batch(tuple(read_them), self._cursor(since) if events else None, trouble)
 
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
         """Updates as they arrive; one that is not confirmed stands in the way of none after it."""
@@ -172,7 +175,6 @@ class TelegramSession(Session):
         place = _Cursor.read(cursor)
         if place.posted and self._posted is not None:
             await self._posted.settle_posted(place.posted)
-            return
         self._offset = place.offset
         if self._offset - 1 in self._given:
             del self._given[: self._given.index(self._offset - 1) + 1]
@@ -267,8 +269,11 @@ class TelegramSession(Session):
     def _batch(self, new: list[object], since: int) -> Batch:
         now = datetime.now(UTC)
         events = tuple(read(one, self._me, now, since=since) for one in new)
-        ids = [found for one in new if (found := _id(one)) is not None]
-        return Batch(events, str(_Cursor(ids[-1] + 1, since)) if ids else None)
+        return Batch(events, self._cursor(since) if any(_id(one) is not None for one in new) else None)
+
+    def _cursor(self, since: int) -> str:
+        """After all that was given so far, whichever way it came: of two cursors only the later one is confirmed."""
+        return str(_Cursor(self._given[-1] + 1 if self._given else self._offset, since, self._after))
 
 
 async def _called(api: BotApiClient, method: str, params: JsonObject, *, wait_s: float = 0.0) -> object:
