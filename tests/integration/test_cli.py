@@ -89,6 +89,12 @@ def test_a_message_that_got_no_answer_can_be_sent_again_by_its_id(cli: Cli, monk
     assert "it may have been stored: to have it stored once, send it again with --id heron" in err
 
 
+@pytest.mark.parametrize("option", ["--endpoint", "--sender", "--thread", "--id"])
+def test_an_empty_option_of_send_is_no_default(cli: Cli, option: str) -> None:
+    code, _, err = cli.run("send", "once", option, "")
+    assert (code, f"{option}: must not be empty" in err) == (2, True)
+
+
 @contextmanager
 def closing_connections() -> Iterator[str]:
     """A server that takes a request and closes the connection."""
@@ -371,6 +377,7 @@ def test_outbox_and_lanes(cli: Cli, server: Server) -> None:
     assert [word for word in (sent, "telegram", "failed  chat not found", "Filed:") if word not in shown] == []
     assert cli.json("outbox", "show", reply)["receipts"][0]["outcome"] == "failed"
     assert "chat not found" in cli.says("outbox", "list", "--state", "failed")
+    assert cli.run("outbox", "list", "--state", "lost")[0] == 2
     findings = {f["name"]: f for f in cli.json("doctor", code=1)["findings"]}
     assert findings["failed replies"]["detail"].startswith("1 ")
     assert cli.json("outbox", "resend", reply)["state"] == "pending"
@@ -554,7 +561,7 @@ def test_doctor_says_when_settings_or_database_are_wrong(cli: Cli, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setenv("SWITCHBOARD_DATABASE_URL", "postgresql://nobody@127.0.0.1:9/nothing")
         [finding] = [f for f in cli.json("doctor", code=1)["findings"] if f["name"] == "database"]
-        assert "127.0.0.1:9" in finding["detail"]
+        assert "no PostgreSQL answers at 127.0.0.1:9/nothing: connection refused; is it" in finding["detail"]
     monkeypatch.setenv("SWITCHBOARD_PORT", "many")
     [finding] = cli.json("doctor", code=1)["findings"]
     assert "SWITCHBOARD_PORT" in finding["detail"]

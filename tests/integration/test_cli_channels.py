@@ -34,11 +34,32 @@ from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.ports.connector import Account, Identity, Session, SignInRefused
 from switchboard.store.ids import new_uuid7
 from switchboard.testing.bot_api import TOKEN, BotApi
+from tests.commands import Cli
 from tests.lab import envelope_json
 from tests.mail_servers import OWN, PASSWORD, running_pymap, running_smtp
 from tests.ports import free_port
 from tests.servers import Opened, open_server
 from tests.waiting import eventually
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_refused_token_is_no_error_of_an_account_that_is_being_removed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, removed: bool
+) -> None:
+    file, secret = tmp_path / "house.toml", tmp_path / "house.token"
+    secret.write_text(TOKEN)
+    secret.chmod(0o600)
+    file.write_text('channel = "telegram"\nsecrets.token.file = "house.token"\n')
+
+    async def connected(*_: object) -> int:
+        if removed:
+            file.unlink()
+        raise TokenRefused("the token is revoked")
+
+    monkeypatch.setattr("switchboard.cli.connect.connect_account", connected)
+    monkeypatch.setattr("switchboard.cli.connect.set_up_logs", lambda _: None)
+    code, _, err = Cli(capsys, monkeypatch, {"SWITCHBOARD_CHANNELS_DIR": str(tmp_path)}).run("connect", "house")
+    assert (code, err) == ((0, "") if removed else (1, "error: the token is revoked\n"))
 
 
 @pytest.fixture

@@ -109,6 +109,9 @@ async def test_the_commands_show_it_as_tables_and_as_json(
         assert "walnuts" in noor
         assert cli.says("memory", "list", "--author", "telegram/bot/bob").strip() == "none"
         assert "of Noor and Leeds" in cli.says("memory", "list", "--summaries")
+        assert cli.says("memory", "list", "--butler", "echo") == cli.says("memory", "list", "--butler", ECHO)
+        code, _, err = cli.run("memory", "list", "--butler", "nobody")
+        assert (code, "there is no agent 'nobody'" in err) == (5, True)
         assert "Well, I live in Leeds." in cli.says("memory", "show", listed[0]["fact_id"])
         assert "shared" in cli.says("memory", "share", listed[0]["fact_id"])
         assert cli.says("memory", "forget", listed[1]["fact_id"]).strip() == f"{listed[1]['fact_id']}: forgotten"

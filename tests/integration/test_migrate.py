@@ -130,6 +130,16 @@ async def test_a_migration_does_not_block_everybody_for_a_table_that_somebody_ho
     assert await migrate(migrated) == (NEXT,)
 
 
+async def test_a_migration_whose_connection_is_lost_says_that_it_was_undone(
+    migrated: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        functions_are(patch, "select pg_terminate_backend(pg_backend_pid())")
+        with pytest.raises(Unavailable, match=r"migration .* was interrupted, and undone as a whole; start again"):
+            await migrate(migrated)
+    assert await migrate(migrated) == (NEXT,)
+
+
 async def test_a_view_that_is_not_ours_and_in_the_way_is_named(migrated: Database) -> None:
     await migrated.run("create view reports as select envelope from message_inbox")
     with pytest.raises(ConfigurationError, match=r"view reports.*drop the view or index"):

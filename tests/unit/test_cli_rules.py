@@ -297,6 +297,15 @@ def test_an_attempt_shows_what_it_used_of_models_and_why_it_stopped() -> None:
     assert "tokens" not in plain
 
 
+def test_the_reason_of_an_attempt_does_not_repeat_its_outcome() -> None:
+    attempt: dict[str, Any] = dict.fromkeys(("worker", "stop_reason", "usage"))
+    attempt |= {"engine": "command", "outcome": "refused", "epoch": 1, "finished_at": NOW.isoformat()}
+    attempt |= {"error_class": "refused", "error": "not my business"}
+    delivery = {"system_id": "System1/a", "state": "dead", "error_class": "refused", "seq": 1, "lane": "turn:x"}
+    shown = _told([], [], [{"delivery": delivery, "attempts": [attempt], "steps": []}])
+    assert "attempt command  refused  not my business" in shown
+
+
 def test_many_rules_are_cut_and_the_one_that_fired_is_not() -> None:
     shown = _shown({"considered": [*(_look(f"miss {n}", 2) for n in range(40)), _look("hit", 0)], "left_out": 900})
     assert "✗ miss 11  sender should be 'a', the message has none (and 1 more)" in shown

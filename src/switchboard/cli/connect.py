@@ -43,7 +43,12 @@ def connect(
     account = configured(file, read_ours, settings.public_url)
     if pause_file(file).exists():
         raise ConfigurationError(f"the account {name!r} is paused; `switchboard channels resume {name}` lets it go on")
-    code = asyncio.run(_until_told(settings, account, while_stdin))
+    try:
+        code = asyncio.run(_until_told(settings, account, while_stdin))
+    except TokenRefused:
+        if file.exists():
+            raise
+        return  # the account is being removed, which revokes its token
     if code:
         sys.exit(code)
 

@@ -9,9 +9,10 @@ from uuid import UUID
 import typer
 from rich.console import RenderableType
 
+from switchboard.cli import names
 from switchboard.cli.client import ask
 from switchboard.cli.ids import whole_id
-from switchboard.cli.output import Cursor, Json, details, one_line, show, show_page, table, when
+from switchboard.cli.output import Cursor, Json, details, one_line, one_of, show, show_page, table, when
 
 app = typer.Typer(help="What butlers have learned: list, show, share or forget it.", no_args_is_help=True)
 
@@ -19,7 +20,7 @@ FactId = Annotated[
     UUID,
     typer.Argument(help="The fact's id, as `memory list` shows it.", metavar="ID", parser=partial(whole_id, "fact")),
 ]
-Butler = Annotated[str | None, typer.Option("--butler", help="Only of this butler, such as System1/notes.")]
+Butler = Annotated[str | None, typer.Option("--butler", help="Only of this butler, such as notes or System1/notes.")]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")]
 
 
@@ -38,9 +39,12 @@ def list_memory(
     if summaries and author is not None:
         raise typer.BadParameter("a summary has no author; leave out one of the two", param_hint="--author")
     what = "summaries" if summaries else "facts"
-    asked = {"limit": limit, "system_id": butler, "author": author}
+    system_id = names.butler(butler) if butler else None
+    asked = {"limit": limit, "system_id": system_id, "author": author}
     given = {name: value for name, value in asked.items() if name != "author" or not summaries}
     page = ask(lambda client: client.get(f"/v1/memory/{what}", {**given, "cursor": cursor}))
+    if system_id and not page[what]:
+        one_of(ask(lambda client: client.whole("/v1/agents", "agents"))["agents"], "system_id", system_id, "agent")
     again = {"butler": butler, "author": author, "summaries": summaries or None, "limit": limit}
     show_page(page, _summaries(page) if summaries else _facts(page), "memory list", **again)
 
@@ -58,8 +62,8 @@ def _facts(page: Json) -> RenderableType:
         )
         for f in page["facts"]
     )
-    names = ("id", "since", "butler", "author", "space", "about", "text")
-    return table(*names, rows=rows, keep=names[:5])
+    heads = ("id", "since", "butler", "author", "space", "about", "text")
+    return table(*heads, rows=rows, keep=heads[:5])
 
 
 def _summaries(page: Json) -> RenderableType:
@@ -74,8 +78,8 @@ def _summaries(page: Json) -> RenderableType:
         )
         for s in page["summaries"]
     )
-    names = ("id", "since", "butler", "conversation", "restorable", "text")
-    return table(*names, rows=rows, keep=names[:5])
+    heads = ("id", "since", "butler", "conversation", "restorable", "text")
+    return table(*heads, rows=rows, keep=heads[:5])
 
 
 @app.command("show")

@@ -14,6 +14,7 @@ from switchboard.cli.messages.talk import described
 from switchboard.cli.output import Cursor, Json, clean, details, one_line, show, show_page, state, table, when
 from switchboard.cli.saving import saved
 from switchboard.core.reply_files import reply_name
+from switchboard.domain.ledger import OutboxState
 
 app = typer.Typer(help="Outgoing replies: list them, show one, save its files, or send it again.", no_args_is_help=True)
 
@@ -23,9 +24,7 @@ OutboxId = Annotated[str, typer.Argument(help="The reply's id, or the beginning 
 @app.command("list")
 def list_replies(
     *,
-    only: Annotated[
-        str | None, typer.Option("--state", help="Only this state: pending, sending, sent, uncertain, failed or dead.")
-    ] = None,
+    only: Annotated[OutboxState | None, typer.Option("--state", help="Only replies in this state.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number.")] = 100,
     cursor: Cursor = None,
 ) -> None:

@@ -6,6 +6,7 @@ Made once by `app/wiring.py` from a URL; every module of `store/` runs its SQL t
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -247,7 +248,14 @@ async def _require_usable(connection: asyncpg.pool.PoolConnectionProxy[Row], hin
 
 
 def _out_of_reach(error: BaseException) -> Unavailable:
-    return Unavailable(f"the database cannot be reached: {str(error) or type(error).__name__}")
+    return Unavailable(f"the database cannot be reached: {_reason(error)}")
+
+
+def _reason(error: BaseException) -> str:
+    """The system's own words for its errors: drivers and event loops each wrap them differently."""
+    if isinstance(error, OSError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0).lower()
+    return str(error) or type(error).__name__
 
 
 def _host_hint(url: str) -> str:
@@ -290,7 +298,7 @@ class Database:
             ) from error
         except _LOST as error:
             raise Unavailable(
-                f"no PostgreSQL answers at {_host_hint(url)}: {str(error) or type(error).__name__}; "
+                f"no PostgreSQL answers at {_host_hint(url)}: {_reason(error)}; "
                 "is it running, and does database_url name it?"
             ) from error
         return cls(url, pool, direct_url)

@@ -20,7 +20,7 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
 from switchboard import __version__
-from switchboard.domain.errors import ConfigurationError
+from switchboard.domain.errors import ConfigurationError, Unavailable
 from switchboard.store.database import ROLE_SETTINGS, SCHEMA, SQL, Database, Row, query
 
 log = structlog.get_logger(__name__)
@@ -92,6 +92,10 @@ async def migrate(database: Database, *, pooled: bool = False) -> tuple[Migratio
         raise ConfigurationError(
             f"PostgreSQL cannot change our tables: {error.message}{f' ({error.detail})' if error.detail else ''}; "
             "drop the view or index that is not ours, and make it again after the upgrade"
+        ) from error
+    except Unavailable as error:
+        raise Unavailable(
+            f"the migration of the database was interrupted, and undone as a whole; start again ({error.message})"
         ) from error
 
 

@@ -258,9 +258,9 @@ def _attempt(attempt: Json) -> Text:
         .append("  ")
         .append(clean(outcome), style=_OUTCOMES.get(outcome, "red"))
     )
-    for name in ("error_class", "error"):
-        if attempt[name]:
-            label.append(f"  {one_line(attempt[name], 300)}", style="yellow")
+    for told in (attempt["error_class"], attempt["error"]):
+        if told and told != outcome:
+            label.append(f"  {one_line(told, 300)}", style="yellow")
     if attempt["stop_reason"]:
         label.append(f"  stopped: {clean(attempt['stop_reason'])}", style="yellow")
     for used in attempt["usage"] or ():

@@ -30,9 +30,9 @@ def send(  # noqa: PLR0913 - the options of a command
         Literal["api", "cli"], typer.Option(help="The channel; messages of all others come from connectors.")
     ] = "api",
     endpoint: Annotated[
-        str, typer.Option(help="The account that the message is sent to; by default you@this-host.")
-    ] = "",
-    sender: Annotated[str, typer.Option(help="The sender; by default you.")] = "",
+        str | None, typer.Option(help="The account that the message is sent to; by default you@this-host.")
+    ] = None,
+    sender: Annotated[str | None, typer.Option(help="The sender; by default you.")] = None,
     thread: Annotated[str | None, typer.Option(help="The conversation; by default the sender's.")] = None,
     event_id: Annotated[
         str | None, typer.Option("--id", help="The id of the event: sent twice with the same id, it is stored once.")
@@ -40,8 +40,9 @@ def send(  # noqa: PLR0913 - the options of a command
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the answer, which is printed.")] = 0.0,
 ) -> None:
     """Send one message. Exit code 1 with --wait: no answer came in time, or it could not be delivered."""
-    if event_id == "":  # of a variable that is not set, say: a new id each time would be no protection
-        raise typer.BadParameter("must not be empty", param_hint="--id")
+    for option, value in {"--endpoint": endpoint, "--sender": sender, "--thread": thread, "--id": event_id}.items():
+        if value == "":  # from an unset variable, perhaps: a default in its place would go unnoticed
+            raise typer.BadParameter("must not be empty", param_hint=option)
     draft = Draft(
         text=_text(text),
         channel=channel,
