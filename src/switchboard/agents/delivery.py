@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError
+from pydantic import BaseModel, PositiveFloat, ValidationError
 from pydantic_core import ErrorDetails
 
 from switchboard.core.blobs import PREFIX, UNKNOWN
@@ -41,10 +41,8 @@ SCHEMA_VERSION: Final = "delivery.v1"
 DeliveryEffect = Literal["idempotent", "effectful"]
 
 
-class EngineOptions(BaseModel):
+class EngineOptions(BaseModel, extra="forbid", frozen=True):
     """The options that every external engine knows; all but `effect` are read by the leg as well."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     timeout: PositiveFloat | None = None
     """Seconds per attempt; None: only the leg's own limit."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, Field, IPvAnyNetwork, SecretStr, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
@@ -44,8 +44,8 @@ Price = Annotated[float, Field(ge=0)] | None
 """In dollars per million tokens."""
 
 
-class _Group(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Group(BaseModel, extra="forbid", frozen=True):
+    """Settings that belong together."""
 
 
 class AcceptSettings(_Group):

@@ -15,7 +15,6 @@ from uuid import UUID
 from pydantic import (
     AwareDatetime,
     BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
@@ -39,12 +38,12 @@ MAX_REASON: Final = 4000
 _SHOWN: Final = 200
 
 
-class _Said(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Said(BaseModel, extra="forbid", frozen=True):
+    """What we write, with no field that is not described."""
 
 
-class _Heard(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class _Heard(BaseModel, extra="ignore", frozen=True):
+    """What butlers write, who may say more than we know."""
 
 
 # route.v1 -----------------------------------------------------------------------------------------------------------
@@ -166,10 +165,8 @@ class RouteResult(_Heard):
         return self
 
 
-class RouteError(_Heard):
+class RouteError(_Heard, validate_by_name=True, validate_by_alias=True):
     """What went wrong. `retryable`: the same request may succeed later."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True, validate_by_name=True, validate_by_alias=True)
 
     error_class: Annotated[FailureClass, Field(alias="class")]
     message: Annotated[str, StringConstraints(max_length=MAX_REASON)]

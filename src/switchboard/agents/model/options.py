@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
 
 from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.turns.limits import LoopLimits
@@ -12,10 +12,8 @@ from switchboard.core.turns.limits import LoopLimits
 _DEFAULT: Final = LoopLimits()
 
 
-class LimitOptions(BaseModel):
+class LimitOptions(BaseModel, extra="forbid", frozen=True):
     """What one turn may use at most; see `core/turns/limits.py`. `cost` is in dollars."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     requests: PositiveInt = _DEFAULT.requests
     tool_calls: Annotated[int, Field(ge=0)] = _DEFAULT.tool_calls

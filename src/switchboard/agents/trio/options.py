@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, Field, PositiveFloat, PositiveInt, model_validator
 
 from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.planning.limits import PlanLimits
@@ -17,15 +17,13 @@ _DEFAULT: Final = PlanLimits()
 Chars = Annotated[int, Field(ge=200, le=MAX_CHARS)]
 
 
-class PlanOptions(BaseModel):
+class PlanOptions(BaseModel, extra="forbid", frozen=True):
     """What one plan may use at most; see `core/planning/limits.py`.
 
     `token_budget` of generated tokens, `template_budget` that of a template; seconds until the `deadline`; `attempts`
     that come to nothing; `tries` of a tool that may be repeated; `calls` of tools in the loop of one specialist. Of the
     tokens, `specialist_tokens`, `with_tools_tokens` and `review_tokens` are reserved for a step.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     steps: PositiveInt = _DEFAULT.steps
     at_once: PositiveInt = _DEFAULT.at_once
@@ -84,10 +82,8 @@ class PlanOptions(BaseModel):
         )
 
 
-class BuildOptions(BaseModel):
+class BuildOptions(BaseModel, extra="forbid", frozen=True):
     """How the code in the workspace is built and tested: the arguments of a tool."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     tool: str = "execute_command"
     build: JsonObject

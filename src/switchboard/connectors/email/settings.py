@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 Tls = Literal["tls", "starttls", "none"]
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -12,10 +12,8 @@ _STARTTLS: Final = frozenset({"25", "143", "587"})
 """Ports at which a connection begins in the clear."""
 
 
-class Server(BaseModel):
+class Server(BaseModel, extra="forbid", frozen=True):
     """Where a mail server listens."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     host: Annotated[str, Field(min_length=1, description="the help pages of your provider name it")]
     port: Annotated[int, Field(ge=1, le=65535, description="as a rule 993 for IMAP, 465 or 587 for SMTP")]
@@ -36,10 +34,8 @@ class Server(BaseModel):
         return self
 
 
-class EmailAccountSettings(BaseModel):
+class EmailAccountSettings(BaseModel, extra="forbid", frozen=True):
     """The settings of an account. With `token_command` the account signs in with XOAUTH2 instead of a password."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     address: Annotated[str, Field(pattern=r"^[^\s<>@]+@[^\s<>@]+$", description="of the mailbox")]
     """The address of the mailbox, from which answers are sent."""

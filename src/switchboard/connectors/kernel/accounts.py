@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args, get_origin
 
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 
 from switchboard.connectors.kernel.intake import Handling
@@ -37,16 +37,12 @@ ReadFile = Callable[[Path], str]
 """Reads a file that only its owner may write to. Raises OSError, ConfigurationError."""
 
 
-class _SecretPlace(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _SecretPlace(BaseModel, extra="forbid", frozen=True):
     file: Path | None = None
     env: str | None = None
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _File(BaseModel, extra="forbid", frozen=True):
     channel: str
     endpoint: str | None = Field(default=None, pattern=r"^[^/]+/.+$")
     strangers: Policy | None = None

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct, structs
 from msgspec.structs import replace as with_fields
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from switchboard.domain.envelope import Envelope, IngestionTier
 from switchboard.ports.connector import FileIn, Inbound, OnUncertain, Unreadable
@@ -27,10 +27,8 @@ _ALBUM_EVENTS: Final = 20
 SkipReason = Literal["own", "bot", "edit"]
 
 
-class Handling(BaseModel):
+class Handling(BaseModel, extra="forbid", frozen=True):
     """How an account treats what arrives, and what it is to do where its platform cannot say what became of a part."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     start: Literal["now", "7d", "all"] = "now"
     """Whether what the account holds at its first start is left alone, kept as history (of seven days, where there is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 MIB: Final = 1024 * 1024
 MAX_FILE_IN: Final = 20 * MIB
@@ -12,10 +12,8 @@ MAX_FILE_IN: Final = 20 * MIB
 MAX_POLL_S: Final = 50
 
 
-class TelegramAccountSettings(BaseModel):
+class TelegramAccountSettings(BaseModel, extra="forbid", frozen=True):
     """Of one bot. `api_url`: of a Bot API server of your own; `poll_s`: how long a poll waits for news."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     api_url: str = Field(default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$")
     poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import Scheme, stripe_fields, verify
@@ -35,10 +35,8 @@ from switchboard.ports.connector import (
 from switchboard.ports.raw import integer, word
 
 
-class WebhookAccountSettings(BaseModel):
+class WebhookAccountSettings(BaseModel, extra="forbid", frozen=True):
     """Of one sender of webhooks. `endpoint`: what rules and tokens know it as; else the name of the account."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     verify: Scheme
     endpoint: str | None = Field(default=None, min_length=1, max_length=512)

@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Struct
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from switchboard.ports.raw import at
 
@@ -38,10 +38,8 @@ def checked(template: str) -> str:
 Template = Annotated[str, Field(max_length=10_000), AfterValidator(checked)]
 
 
-class MessageMap(BaseModel):
+class MessageMap(BaseModel, extra="forbid", frozen=True):
     """Templates for the parts of a message; an empty one: as is usual for the sender."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: Template = "{body}"
     sender: Template = ""

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, Field, StringConstraints, model_validator
 
 from switchboard.app.access import Role, Token
 from switchboard.app.messages.accounts import AccountLease
@@ -51,17 +51,14 @@ Limit = Annotated[int, Field(ge=1, le=500)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
-class Body(BaseModel):
+class Body(BaseModel, extra="forbid", frozen=True, strict=True):
     """A request: nothing else stands in it, and nothing is taken for something else, such as "no" for false."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-
-class ResponseBody(BaseModel):
+class ResponseBody(BaseModel, frozen=True, defer_build=True):
     """The answer of an interface."""
 
     # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 # Requests -----------------------------------------------------------------------------------------------------------

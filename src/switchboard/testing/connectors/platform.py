@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from switchboard.connectors.kernel.accounts import Configured
 from switchboard.connectors.kernel.intake import Handling
@@ -53,10 +53,8 @@ _PIECE: Final = 1000
 _TOLD: Final = {"token": "scripted-value"}
 
 
-class Settings(BaseModel):
+class Settings(BaseModel, extra="forbid", frozen=True):
     """None."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(slots=True)
