@@ -88,7 +88,7 @@ class Forks:
         process = get_context("forkserver").Process(
             target=_live, args=(module, arguments, dict(env), str(errors), str(place))
         )
-        process.start()
+        _begin(process)
         return Forked(process, errors)
 
 
@@ -116,6 +116,18 @@ def end_forking() -> None:
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def _begin(process: ForkServerProcess) -> None:
+    """Start it. Raises RuntimeError where what it is to be forked from has ended, and says how."""
+    server = _forks_from() or 0
+    try:
+        process.start()
+    except EOFError as error:
+        with suppress(ChildProcessError):
+            code = os.waitstatus_to_exitcode(os.waitpid(server, os.WNOHANG)[1])
+            raise RuntimeError(f"what processes are forked from, PID {server}, has ended: {code}") from error
+        raise
 
 
 def _forks_from() -> int | None:
@@ -155,7 +167,7 @@ class ForkedCommand(subprocess.Popen[AnyStr]):
         self._process = get_context("forkserver").Process(
             target=_be_switchboard, args=(words, asked["env"], cwd, streams, asked["start_new_session"]), daemon=True
         )
-        self._process.start()
+        _begin(self._process)
         self._child_created = True
         self.pid = self._process.pid or 0
         for made_here in {stream for stream, end in ends if -1 not in (stream, end)} | {getattr(self, "_devnull", -1)}:
@@ -231,7 +243,7 @@ def _do_as_asked(asked: socket.socket) -> None:
         process = get_context("forkserver").Process(
             target=_be_switchboard, args=(words, env, Path(cwd), _Streams(streams), False), daemon=True
         )
-        process.start()
+        _begin(process)
         for stream in streams:
             os.close(stream)
         asked.sendall(f"{process.pid}\n".encode())
