@@ -171,7 +171,7 @@ class RuleService:
             return None
         if (there.team_id, draft_of(there)) != (wanted.team_id, draft_of(wanted)):
             raise Conflict(
-                f"another rule has the id {wanted.rule_id}: {there.name!r}; change that one, or omit the id",
+                f"another rule has the id {wanted.rule_id}; change that one, or omit the id",
                 field="rule_id",
             )
         return WrittenRule(rule_json(there), self._runtime.rule_book.rules.version, (), None, fresh=False)
