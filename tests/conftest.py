@@ -15,9 +15,10 @@ from tests import guard
 from tests.forked import end_forking, forks
 from tests.guard import pytest_cmdline_main
 from tests.logs import logs_as_before
+from tests.places import place
 from tests.postgres import database_url, empty_database_url, postgres
 
-__all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "postgres", "pytest_cmdline_main"]
+__all__ = ["database_url", "empty_database_url", "forks", "logs_as_before", "place", "postgres", "pytest_cmdline_main"]
 
 # How long an example takes says nothing: machines that run tests stand still for seconds at a time.
 settings.register_profile("usual", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)

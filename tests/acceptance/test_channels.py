@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,6 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.slow
 OTHER = "777:OTHER-TOKEN"
 BEN: dict[str, Any] = {"id": 41, "is_bot": False, "first_name": "Ben"}
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """An empty directory that other users may pass through: as root, the database runs as another user."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-channels-")).resolve()
-    directory.chmod(0o711)
-    yield directory
-    shutil.rmtree(directory)
 
 
 @pytest.fixture

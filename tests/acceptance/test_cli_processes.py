@@ -13,7 +13,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -27,6 +26,7 @@ from switchboard.cli.main import COMMANDS, main
 from switchboard.cli.messages import talk
 from switchboard.cli.messages.talk import Draft
 from tests.forked import ForkedCommand, commands_for_shells
+from tests.places import passable
 from tests.processes import (
     DEADLINE,
     EXECUTABLE,
@@ -46,20 +46,16 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """An empty directory that other users may pass through: as root, the database runs as another user."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard cli ")).resolve()
-    directory.chmod(0o711)
-    yield directory
-    shutil.rmtree(directory)
+    """With spaces in its name."""
+    with passable("switchboard cli ") as directory:
+        yield directory
 
 
 @pytest.fixture(scope="module")
 def home() -> Iterator[Path]:
-    """The same for a module, with a database that is made once."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-cli-")).resolve()
-    directory.chmod(0o711)
-    yield directory
-    shutil.rmtree(directory)
+    """For all tests, with a database that is made once."""
+    with passable() as directory:
+        yield directory
 
 
 HELP = (

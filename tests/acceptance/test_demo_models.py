@@ -9,8 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from importlib import util
 from io import StringIO
 from pathlib import Path
@@ -29,15 +27,6 @@ from tests.processes import DEADLINE, EXECUTABLE, environment, switchboard, that
 
 SPARE: dict[str, Any] = {"name": "spare", "kind": "anthropic", "model": "m", "api_key_env": "K"}
 OWN: dict[str, Any] = {"name": "own", "kind": "claude-code", "model": "m", "api_key_file": "key", "program": "./claude"}
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """An empty directory that other users may pass through: as root, the database runs as another user."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-demo-test-")).resolve()
-    directory.chmod(0o711)
-    yield directory
-    shutil.rmtree(directory)
 
 
 @pytest.mark.slow

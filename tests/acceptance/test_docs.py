@@ -14,10 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 
@@ -25,6 +22,7 @@ import pytest
 
 from tests.documents import DOCUMENTS, HOME, Block, Step, blocks, steps
 from tests.forked import commands_for_shells
+from tests.places import passable
 from tests.ports import free_port
 from tests.processes import DEADLINE, EXECUTABLE, environment
 from tests.programs import real_program, search_path
@@ -155,17 +153,6 @@ class Walkthrough:
         self._shell.communicate()
 
 
-@contextmanager
-def _place() -> Iterator[Path]:
-    """A directory that the user of the database may pass through, no matter which user runs the tests."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-docs-")).resolve()
-    directory.chmod(0o711)
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory)
-
-
 def _walkthroughs() -> dict[str, list[Block]]:
     found: dict[str, list[Block]] = {}
     for block in (block for document in DOCUMENTS for block in blocks(document) if block.mark):
@@ -180,7 +167,7 @@ def test_a_walkthrough_does_what_it_says(name: str) -> None:
         pytest.skip("curl is not installed")
     if any('"claude-code"' in block.text for block in parts) and real_program("claude-code") is None:
         pytest.skip("claude-code is not installed; `make clis` does it")
-    with _place() as place, commands_for_shells() as commands:
+    with passable() as place, commands_for_shells() as commands:
         walk = Walkthrough(name, place, commands)
         try:
             for block in (block for block in parts if block.mark == "file"):
@@ -219,7 +206,7 @@ def _as_nobody(*command: str, home: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 @pytest.mark.skipif(not _SETPRIV, reason="there is no setpriv")
 def test_the_demo_works_as_a_plain_user() -> None:
-    with _place() as place:
+    with passable() as place:
         os.chown(place, pwd.getpwnam("nobody").pw_uid, pwd.getpwnam("nobody").pw_gid)
         if _as_nobody(sys.executable, "-c", "import switchboard", home=place).returncode:
             pytest.skip(f"{sys.executable} is closed to other users")

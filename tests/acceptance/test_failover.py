@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -33,15 +32,6 @@ ECHO = {
     "systems": [{"name": "echo", "type": "operation", "engine": "echo"}],
     "routing_rules": [{"name": "all", "channel": "*", "targets": [{"system_id": "System1/echo"}]}],
 }
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """An empty directory that other users may pass through: as root, the database runs as another user."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-failover-")).resolve()
-    directory.chmod(0o711)
-    yield directory
-    shutil.rmtree(directory)
 
 
 @asynccontextmanager

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,15 +55,6 @@ def onboarding(*rules: dict[str, Any]) -> dict[str, Any]:
     interviewer = butler("onboarding_interviewer", [sys.executable, "-c", INTERVIEWER])
     systems = [interviewer, {"type": "control"}, {"type": "intelligence"}]
     return {"team": {"name": "onboarding", "parent": "root"}, "systems": systems, "routing_rules": list(rules)}
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """An empty directory that other users may pass through: as root, the database runs as another user."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-story-")).resolve()
-    directory.chmod(0o711)
-    yield directory
-    shutil.rmtree(directory)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +29,6 @@ for file in /proc/[0-9]*/environ; do
 done
 ls /proc/self/fd | wc -l | sed 's/^ */descriptors: /'
 """
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that other users may pass through."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-spy-")).resolve()
-    directory.chmod(0o755)
-    yield directory
-    shutil.rmtree(directory)
 
 
 def spied(server: Server) -> list[str]:

@@ -8,14 +8,11 @@ import pytest
 
 from tests.chaos.model_books import reason_of
 from tests.chaos.model_run import ModelPlan, run
-from tests.chaos.test_chaos import directory
-
-__all__ = ["directory"]
 
 
 @pytest.mark.slow
-async def test_models_that_fail_and_workers_that_die_lose_double_and_reorder_nothing(directory: Path) -> None:
-    report = await run(ModelPlan(messages=90, conversations=15, seconds=4, seed=7), directory)
+async def test_models_that_fail_and_workers_that_die_lose_double_and_reorder_nothing(place: Path) -> None:
+    report = await run(ModelPlan(messages=90, conversations=15, seconds=4, seed=7), place)
     assert report.clean, report
     assert report.accepted == 90
     assert report.delivered > 60

@@ -6,15 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.test_chaos import directory
 from tests.chaos.turns_run import TurnsPlan, run
-
-__all__ = ["directory"]
 
 
 @pytest.mark.chaos
-async def test_turns_whose_models_and_tools_fail_and_whose_workers_die_all_end(directory: Path) -> None:
-    report = await run(TurnsPlan(turns=36, seconds=6, every=3, seed=7), directory)
+async def test_turns_whose_models_and_tools_fail_and_whose_workers_die_all_end(place: Path) -> None:
+    report = await run(TurnsPlan(turns=36, seconds=6, every=3, seed=7), place)
     assert report.clean, report
     assert report.accepted == 36
     assert report.kills > 0

@@ -1,9 +1,8 @@
-"""What many tests of parts begin with: a server with or without a worker, a database, or a directory for one."""
+"""What many tests of parts begin with: a server with or without a worker, or a database."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,3 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
     yield opened
     await opened.close()
-
-
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A directory that PostgreSQL's account can enter, which pytest's own are not if root runs us."""
-    with tempfile.TemporaryDirectory(prefix="switchboard-test-") as place:
-        Path(place).chmod(0o755)
-        yield Path(place)

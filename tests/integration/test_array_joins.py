@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,14 +29,6 @@ DEBIAN: Final = [
     for version in Path("/usr/lib/postgresql").glob("*")
     if (version / "lib" / "auto_explain.so").exists() and (version / "bin" / "initdb").exists()
 ]
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that the user of the database may pass through."""
-    with tempfile.TemporaryDirectory(prefix="sw-joins-") as name:
-        Path(name).chmod(0o711)
-        yield Path(name)
 
 
 @pytest.mark.slow

@@ -7,9 +7,7 @@ import importlib.metadata
 import os
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
@@ -24,15 +22,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Not tmp_path, which only root enters."""
-    made = Path(mkdtemp(prefix="switchboard-closed-"))
-    made.chmod(0o711)
-    yield made
-    shutil.rmtree(made)
 
 
 def _closed_copy_of_the_wheel(closed: Path) -> Path:

@@ -17,7 +17,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from switchboard.embedded.binaries import account_for, find_programs
 from switchboard.embedded.postmaster import EmbeddedServer, stop
 from switchboard.embedded.supervisor import embedded_postgres
 from tests.clusters import copied_clusters
+from tests.places import passable
 from tests.ports import free_port
 
 __all__ = ["copied_clusters"]
@@ -50,18 +50,11 @@ copies = pytest.mark.usefixtures("copied_clusters")
 
 @pytest.fixture
 async def place() -> AsyncIterator[Path]:
-    """An empty directory that other users may pass through (pytest's own may be closed to them)."""
-    directory = passable_directory()
-    yield directory
-    for data_dir in data_dirs_below(directory):
-        await stop(data_dir, immediate=True)
-    shutil.rmtree(directory)
-
-
-def passable_directory() -> Path:
-    directory = Path(tempfile.mkdtemp(prefix="sw-embedded-")).resolve()
-    directory.chmod(0o711)
-    return directory
+    """As for other tests, and no database in it is left running."""
+    with passable() as directory:
+        yield directory
+        for data_dir in data_dirs_below(directory):
+            await stop(data_dir, immediate=True)
 
 
 def data_dirs_below(place: Path) -> list[Path]:

@@ -10,7 +10,6 @@ import pwd
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,15 +25,6 @@ from tests.processes import environment, running, switchboard, told, write_teams
 
 TOKEN = f"sb_o_{'x' * 43}"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A directory that other users may pass through."""
-    directory = Path(tempfile.mkdtemp(prefix="switchboard-foreign-")).resolve()
-    directory.chmod(0o755)
-    yield directory
-    shutil.rmtree(directory)
 
 
 @dataclass(frozen=True, slots=True)

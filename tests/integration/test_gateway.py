@@ -416,7 +416,7 @@ async def test_a_reader_that_comes_back_takes_over_from_a_connection_that_hangs(
 
 
 @pytest.mark.slow
-async def test_a_stream_goes_on_after_a_crash_of_the_database(open_place: Path, tmp_path: Path) -> None:
+async def test_a_stream_goes_on_after_a_crash_of_the_database(place: Path, tmp_path: Path) -> None:
     go_on = asyncio.Event()
 
     async def play(turn: Turn, tell: Tell) -> TurnResult:  # noqa: ARG001
@@ -426,16 +426,16 @@ async def test_a_stream_goes_on_after_a_crash_of_the_database(open_place: Path, 
 
     settings = {"fsync": "off"}
     async with (
-        embedded_postgres(open_place / "data", settings=settings) as database,
+        embedded_postgres(place / "data", settings=settings) as database,
         a_server(database.url, tmp_path, Writing(play)) as server,
         client(server.url, server.token) as one,
     ):
         stream, folded = (await one.say("tale", key="k", stream=True))["stream"], Folded()
         folded.take(await one.event(stream))
-        await _killed(open_place / "data")
+        await _killed(place / "data")
         assert (await one.refused("chat.send", session="s", text="x", key="x"))["code"] == "unavailable"
         go_on.set()
-        async with embedded_postgres(open_place / "data", settings=settings):
+        async with embedded_postgres(place / "data", settings=settings):
             await one.fold(stream, folded)
             assert folded.content == folded.end["content"] == "Once and for all"
             again = await one.say("tale", key="k")

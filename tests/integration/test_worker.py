@@ -372,19 +372,18 @@ async def a_server(place: Path) -> AsyncIterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("immediate", [False, True], ids=["restarted", "crashed"])
-async def test_a_worker_lives_through_a_restart_of_postgresql(open_place: Path, immediate: bool) -> None:
-    place = open_place / "data"
-    slow = Slow()
-    async with a_server(place) as url, lab(url) as parts:
+async def test_a_worker_lives_through_a_restart_of_postgresql(place: Path, immediate: bool) -> None:
+    data, slow = place / "data", Slow()
+    async with a_server(data) as url, lab(url) as parts:
         await fill(parts, 3)
         async with at_work(parts.worker({"echo": slow})):
             await slow.busy(3)
-            await stop(place, immediate=immediate)
+            await stop(data, immediate=immediate)
             with pytest.raises(Unavailable):
                 await parts.accept.accept(submission("nobody home"))
             await eventually(lambda: _is(slow.cancelled.total() == 3))
             slow.go.set()
-            async with a_server(place):
+            async with a_server(data):
                 accepted = await parts.accept.accept(submission("again", sender="late", channel="api"))
                 await eventually(lambda: settled(parts))
                 assert await parts.replies_to(accepted.request_id) == ["ok"]
