@@ -64,10 +64,13 @@ class Opened:
         """What commands of the operator need, in a wide terminal."""
         return {"SWITCHBOARD_URL": self.url, "SWITCHBOARD_TOKEN": self.token, "COLUMNS": "200"}
 
+    async def token_of(self, principal: Principal) -> str:
+        """A new token."""
+        return (await self.access.issue(Principal("operator", "test"), principal)).secret
+
     async def token_for(self, principal: Principal) -> Mapping[str, str]:
         """The header of a new token."""
-        issued = await self.access.issue(Principal("operator", "test"), principal)
-        return {"authorization": f"Bearer {issued.secret}"}
+        return {"authorization": f"Bearer {await self.token_of(principal)}"}
 
     async def submit(self, envelope: Mapping[str, Any], **headers: str) -> httpx2.Response:
         """POST one envelope."""

@@ -1,4 +1,4 @@
-"""What many tests of parts begin with: a server with or without a worker, or a database."""
+"""What many tests of parts begin with: a server with or without a worker, a database, Telegram."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from switchboard.store.database import Database
+from switchboard.testing.bot_api import BotApi
 from tests.servers import Opened, open_server
 
 
@@ -31,3 +32,10 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     opened = await Database.connect(database_url)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[BotApi]:
+    """Telegram."""
+    async with BotApi() as opened:
+        yield opened

@@ -26,6 +26,7 @@ from switchboard.store.connectors import by_account, list_connectors
 from switchboard.store.outbox import MAX_SENDS
 from tests.hands import a_hand, at_work, settled
 from tests.lab import Lab, envelope_json, lab, submission
+from tests.ruling import error_of
 from tests.servers import CONNECTOR, Opened, open_server
 from tests.waiting import eventually
 
@@ -64,10 +65,6 @@ async def run_out(parts: Lab) -> None:
     await parts.database.run("update connector_account set lease_until = clock_timestamp() - interval '1 ms'")
 
 
-def code(answer: httpx2.Response) -> tuple[int, Any]:
-    return answer.status_code, answer.json()["error"]["code"]
-
-
 async def test_a_second_instance_takes_over_when_the_first_is_gone(server: Opened) -> None:
     assert await told(server, "a") == {"lease": 1, "ttl_s": 15.0, "cursor": None, **NOTHING}
     assert (await saved(server, 1, "884")).status_code == 200
@@ -78,21 +75,21 @@ async def test_a_second_instance_takes_over_when_the_first_is_gone(server: Opene
         **NOTHING,
     }, "renewed"
     held = await leased(server, "b")
-    assert code(held) == (409, "account_held")
+    assert error_of(held) == (409, "account_held")
     assert held.json()["error"]["details"]["instance_id"] == "a"
     assert 0 < int(held.headers["retry-after"]) <= 15
     await run_out(server.lab)
     assert await told(server, "b") == {"lease": 2, "ttl_s": 15.0, "cursor": "884", **NOTHING}
-    assert code(await saved(server, 1, "885")) == (409, "lease_lost"), "the first one wakes up"
-    assert code(await leased(server, "a")) == (409, "account_held")
+    assert error_of(await saved(server, 1, "885")) == (409, "lease_lost"), "the first one wakes up"
+    assert error_of(await leased(server, "a")) == (409, "account_held")
     assert (await leased(server, "b")).json()["cursor"] == "884"
 
 
 async def test_a_lease_that_ran_out_writes_nothing_though_nobody_took_over(server: Opened) -> None:
     await leased(server, "a")
     await run_out(server.lab)
-    assert code(await saved(server, 1, "884")) == (409, "lease_lost")
-    assert code(await released(server, 1)) == (409, "lease_lost")
+    assert error_of(await saved(server, 1, "884")) == (409, "lease_lost")
+    assert error_of(await released(server, 1)) == (409, "lease_lost")
     assert await told(server, "a") == {"lease": 2, "ttl_s": 15.0, "cursor": None, **NOTHING}
 
 
@@ -100,8 +97,8 @@ async def test_a_released_account_is_taken_at_once(server: Opened) -> None:
     await leased(server, "a")
     assert (await released(server, 1)).json() == {"status": "released"}
     assert (await leased(server, "b")).json()["lease"] == 2
-    assert code(await released(server, 1)) == (409, "lease_lost")
-    assert code(await leased(server, "a")) == (409, "account_held")
+    assert error_of(await released(server, 1)) == (409, "lease_lost")
+    assert error_of(await leased(server, "a")) == (409, "account_held")
 
 
 async def test_an_instance_that_was_killed_gets_its_account_at_once_and_the_dead_process_writes_nothing(
@@ -110,10 +107,10 @@ async def test_an_instance_that_was_killed_gets_its_account_at_once_and_the_dead
     await leased(server, "a")
     body = {**ACCOUNT, "instance_id": "a", "restarted": True}
     assert (await server.http.post("/v1/connectors/lease", json=body)).json()["lease"] == 2
-    assert code(await saved(server, 1, "884")) == (409, "lease_lost")
+    assert error_of(await saved(server, 1, "884")) == (409, "lease_lost")
     assert (await leased(server, "a")).json()["lease"] == 2, "renewed"
     other = await server.http.post("/v1/connectors/lease", json={**body, "instance_id": "b"})
-    assert code(other) == (409, "account_held")
+    assert error_of(other) == (409, "account_held")
 
 
 @pytest.mark.parametrize(("instance", "freed"), [("a", True), ("b", False)])
@@ -265,7 +262,7 @@ async def test_a_conversation_that_moves_twice_is_known_by_its_first_thread(serv
     assert (await leased(server, "a")).json()["moved"] == {"-100": "-5", "-200": "-5"}
     known = await accounts.moves(server.lab.database)
     assert known == [Move("telegram", "-5", "-100"), Move("telegram", "-5", "-200")], "lint is told of them"
-    assert code(await moves(server, "-6", "-7", lease=2)) == (409, "lease_lost")
+    assert error_of(await moves(server, "-6", "-7", lease=2)) == (409, "lease_lost")
 
 
 @pytest.mark.parametrize("known", [False, True])
@@ -343,12 +340,12 @@ async def test_a_token_cannot_fill_the_list_of_processes(server: Opened) -> None
         await beats(server, f"p{n}", "standby")
     one_more = {**ACCOUNT, "instance_id": "one more", "state": "standby"}
     refused = await server.http.post("/v1/connectors/heartbeat", json=one_more)
-    assert (*code(refused), refused.json()["error"]["field"]) == (429, "too_many_instances", "instance_id")
+    assert (*error_of(refused), refused.json()["error"]["field"]) == (429, "too_many_instances", "instance_id")
     assert refused.headers["retry-after"] == "600"
     await beats(server, "p3", "healthy")
     await beats(server, "house", "healthy")
     assert len(await shown(server)) == 17, "those that are known go on, and so does the one that serves the account"
-    assert code(await server.http.post("/v1/connectors/heartbeat", json=one_more)) == (429, "too_many_instances")
+    assert error_of(await server.http.post("/v1/connectors/heartbeat", json=one_more)) == (429, "too_many_instances")
 
     await beats(server, "p0", "stopped")
     await beats(server, "p1", "stopped")

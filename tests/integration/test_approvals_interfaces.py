@@ -192,10 +192,6 @@ async def test_operators_decide_over_mcp_and_agents_do_not(server: Opened) -> No
                 await client.call_tool("approvals_decide", {"approval_id": call, "decision": "refuse"})
 
 
-async def token_of(server: Opened, principal: Principal) -> str:
-    return (await server.token_for(principal))["authorization"].removeprefix("Bearer ")
-
-
 async def test_operators_and_approvers_decide_over_the_gateway(server: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     call, question = await asked(server, "1", "ask Which?")
     async with client(server.url, server.token) as one:
@@ -216,7 +212,7 @@ async def test_operators_and_approvers_decide_over_the_gateway(server: Opened, m
         monkeypatch.setattr(connection, "PAGE_BYTES", 100)
         page = await one.call("approvals.list")
         assert page == {"approvals": [], "left_out": [question, call], "next_cursor": None}
-    async with client(server.url, await token_of(server, Principal("approver", "ann"))) as ann:
+    async with client(server.url, await server.token_of(Principal("approver", "ann"))) as ann:
         assert (ann.welcome["principal"], ann.welcome["speaker"]) == ("ann", None)
         for method, given in (("chat.send", {"text": "x", "key": "k"}), ("chat.history", {}), ("chat.abort", {})):
             assert (await ann.refused(method, session="s", **given))["code"] == "forbidden"
@@ -229,14 +225,14 @@ async def test_operators_and_approvers_decide_over_the_gateway(server: Opened, m
 async def test_a_person_decides_nothing_over_the_gateway_but_in_words(server: Opened) -> None:
     [call] = await asked(server, "1")
     phone = Principal("connector", "phone", "gateway", "ann")
-    async with client(server.url, await token_of(server, phone)) as one:
+    async with client(server.url, await server.token_of(phone)) as one:
         assert (await one.refused("approvals.list"))["code"] == "forbidden"
         assert (await one.refused("approvals.decide", approval_id=call, decision="approve"))["code"] == "forbidden"
     for principal in (AGENT, HANDLER, CONNECTOR, Principal("metrics", "prometheus")):
         async with socket(server.url) as opened:
-            error = await Client(opened).refused("connect", token=await token_of(server, principal))
+            error = await Client(opened).refused("connect", token=await server.token_of(principal))
             assert error["code"] == "forbidden"
-    approver = await token_of(server, Principal("approver", "ann"))
+    approver = await server.token_of(Principal("approver", "ann"))
     async with socket(server.url) as opened:
         speaker = {"channel": "cli", "endpoint": "ann@house", "sender": "ann"}
         assert (await Client(opened).refused("connect", token=approver, speaker=speaker))["code"] == "forbidden"

@@ -37,12 +37,6 @@ async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
         yield opened
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[BotApi]:
-    async with BotApi() as opened:
-        yield opened
-
-
 @asynccontextmanager
 async def connected(server: Opened, configured: Configured, endpoint: str) -> AsyncIterator[None]:
     """The connector of an account, in this process; it has no more than the token of the account."""

@@ -70,12 +70,6 @@ async def server(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[BotApi]:
-    async with BotApi() as opened:
-        yield opened
-
-
-@pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     (tmp_path / "channels.d").mkdir()
     return Settings(data_dir=tmp_path / "data", channels_dir=tmp_path / "channels.d")

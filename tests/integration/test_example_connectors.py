@@ -5,28 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.documents import HOME
-from tests.servers import CONNECTOR, Opened, open_server
+from tests.servers import CONNECTOR, Opened
 
 EXAMPLES: Final = sorted(HOME.glob("examples/connectors/*.py"))
 
 
-@pytest.fixture
-async def server(database_url: str, tmp_path: Path) -> AsyncIterator[Opened]:
-    async with open_server(database_url, tmp_path / "data", worker=True) as opened:
-        yield opened
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-async def test_an_example_brings_a_message_in_its_answer_out_and_reports_it(server: Opened, example: Path) -> None:
-    [token] = (await server.token_for(CONNECTOR)).values()
-    told = {"SWITCHBOARD_URL": server.url, "SWITCHBOARD_TOKEN": token.removeprefix("Bearer ")}
+async def test_an_example_brings_a_message_in_its_answer_out_and_reports_it(answering: Opened, example: Path) -> None:
+    told = {"SWITCHBOARD_URL": answering.url, "SWITCHBOARD_TOKEN": await answering.token_of(CONNECTOR)}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(example), "telegram", "bot:house"),
         stdin=asyncio.subprocess.PIPE,
@@ -39,9 +31,9 @@ async def test_an_example_brings_a_message_in_its_answer_out_and_reports_it(serv
     anna, bert = out.decode().splitlines()
     assert (anna.startswith("anna "), "are you there?" in anna) == (True, True)
     assert (bert.startswith("bert "), "and you?" in bert) == (True, True)
-    replies = (await server.http.get("/v1/outbox")).json()["replies"]
+    replies = (await answering.http.get("/v1/outbox")).json()["replies"]
     assert [reply["state"] for reply in replies] == ["sent", "sent"]
-    message = (await server.http.get(f"/v1/messages/{replies[0]['request_id']}")).json()
+    message = (await answering.http.get(f"/v1/messages/{replies[0]['request_id']}")).json()
     assert message["facts"]["chat_type"] == "private"  # what the rule of the documentation asks for
 
 

@@ -57,10 +57,6 @@ BOB: Final = Principal("connector", "bob's phone", "gateway", "bob")
 _AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-async def token_of(server: Opened, principal: Principal) -> str:
-    return (await server.token_for(principal))["authorization"].removeprefix("Bearer ")
-
-
 async def upper(turn: Turn, tell: Tell) -> TurnResult:
     tell(Delta(0, turn.text.upper()[:2], 1))
     return Answer(turn.text.upper(), usage=(ModelUsage("m", 7, 3), ModelUsage("n", 1, 2)), stop_reason="length")
@@ -273,7 +269,7 @@ async def test_two_tokens_with_one_name_of_a_session_know_nothing_of_each_other(
         return await upper(turn, tell)
 
     async with a_server(database_url, tmp_path, Writing(play)) as server:
-        tokens = [await token_of(server, principal) for principal in (ANN, BOB)]
+        tokens = [await server.token_of(principal) for principal in (ANN, BOB)]
         async with client(server.url, tokens[0]) as ann, client(server.url, tokens[1]) as bob:
             sent = await ann.say("wait", session="same", key="k", stream=True)
             other = await bob.say("of bob", session="same", key="k")
@@ -657,8 +653,8 @@ async def test_a_long_answer_fits_its_frames(database_url: str, tmp_path: Path) 
 
 
 async def test_a_wrong_token_or_none_is_refused_and_closed(server: Opened) -> None:
-    agent = await token_of(server, Principal("agent", "echo", system_id="System1/echo"))
-    phone = await token_of(server, Principal("connector", "bot", "telegram", "bot:house"))
+    agent = await server.token_of(Principal("agent", "echo", system_id="System1/echo"))
+    phone = await server.token_of(Principal("connector", "bot", "telegram", "bot:house"))
     cases: tuple[tuple[str, Mapping[str, str], str], ...] = (
         ("connect", {"token": "sb_o_wrong"}, "unauthenticated"),
         ("connect", {"token": agent}, "forbidden"),
@@ -803,7 +799,7 @@ async def test_a_revoked_token_ends_its_connection(database_url: str, tmp_path: 
         return Answer("secret")
 
     async with a_server(database_url, tmp_path, Writing(play)) as server:
-        ann, bob = await token_of(server, ANN), await token_of(server, BOB)
+        ann, bob = await server.token_of(ANN), await server.token_of(BOB)
         async with client(server.url, ann) as one, client(server.url, bob) as idle:
             await one.say("x", stream=True)
             for principal in (ANN, BOB):

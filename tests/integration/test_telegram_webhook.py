@@ -37,12 +37,6 @@ async def server(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         yield opened
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[BotApi]:
-    async with BotApi() as opened:
-        yield opened
-
-
 class Bot:
     """An account that is connected, and disconnected, in one way or the other."""
 

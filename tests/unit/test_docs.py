@@ -20,7 +20,6 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 
-from switchboard.app.runtime import Runtime, Switchboard
 from switchboard.app.settings import Settings, load_settings
 from switchboard.cli.main import COMMANDS, command_line
 from switchboard.cli.reading import read_object
@@ -30,12 +29,14 @@ from switchboard.core.routing.check import check_rule
 from switchboard.core.routing.teamfile import TeamFile, parse_team_file
 from switchboard.domain.routing import DeadLetterCategory, Rule, RuleDraft, Team
 from switchboard.lanes.faults import Point
-from switchboard.server.app import create_app
 from switchboard.server.http.gate import LINKS, PUBLIC
 from switchboard.server.mcp.tools import Tools
 from switchboard.testing.engines import CHECKS, EngineCheck
 from switchboard.transport.signed_post import sign
 from tests.documents import DOCUMENTS, HOME, all_blocks, anchors, blocks, calls, codes, command_lines, links, rows
+from tests.unit.test_openapi import openapi
+
+__all__ = ["openapi"]
 
 API, README, OPERATIONS = HOME / "docs/api.md", HOME / "README.md", HOME / "docs/operations.md"
 TEAMS, BUTLERS, JOURNEY = HOME / "docs/teams.md", HOME / "docs/butlers.md", HOME / "docs/journey.md"
@@ -278,13 +279,6 @@ def test_every_variable_of_the_documents_is_read() -> None:
 
 
 # API ----------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def openapi() -> dict[str, Any]:
-    """The real one; the parts behind the interfaces are not used."""
-    runtime = Runtime(Settings(), Mock(), Mock(), Mock())
-    return create_app(Switchboard(runtime, Mock(), Mock(), Mock())).openapi()
 
 
 def test_the_table_of_routes_is_the_openapi(openapi: Mapping[str, Any]) -> None:

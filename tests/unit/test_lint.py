@@ -22,28 +22,18 @@ from switchboard.core.routing.lint import Finding, lint, lint_change, lint_moves
 from switchboard.domain.errors import ConfigurationError
 from switchboard.domain.routing import (
     FilterValue,
-    Member,
     Move,
     Rule,
     RuleChange,
     SystemId,
-    SystemNumber,
     Target,
-    Team,
     TeamId,
 )
 from switchboard.ports.channel import Channel
+from tests.unit.test_routing_check import member, team
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 ROOT = TeamId("root")
-
-
-def member(number: SystemNumber, name: str, team_id: str, *, active: bool = True) -> Member:
-    return Member(SystemId(f"System{number}/{name}"), TeamId(team_id), number, "memo", active=active)
-
-
-def team(team_id: str, parent: str | None, *members: Member) -> Team:
-    return Team(TeamId(team_id), None if parent is None else TeamId(parent), "", members)
 
 
 def system(name: str) -> Target:

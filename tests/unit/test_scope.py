@@ -7,15 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchboard.core.routing.scope import editable, handled_by, subtree
-from switchboard.domain.routing import Member, SystemId, SystemNumber, Team, TeamId
+from switchboard.domain.routing import Member, SystemId, SystemNumber, TeamId
+from tests.unit.test_routing_check import team
 
 
 def member(system_id: str, team_id: str, number: SystemNumber, *, active: bool = True) -> Member:
     return Member(SystemId(system_id), TeamId(team_id), number, "memo", active=active)
-
-
-def team(team_id: str, parent: str | None, *members: Member) -> Team:
-    return Team(TeamId(team_id), None if parent is None else TeamId(parent), "", members)
 
 
 TEAMS = (
