@@ -45,7 +45,6 @@ class Registered(Struct, frozen=True):
     announced: JsonMapping
     endpoint: str | None
     own_endpoint: bool
-    quarantined_by: str | None
 
     @property
     def in_use(self) -> str | None:
@@ -107,7 +106,7 @@ async def hold(connection: RuleConnection, system_id: SystemId) -> Registered | 
     row = await connection.fetchrow(query("remote_agents.hold"), system_id)
     if row is None:
         return None
-    return Registered(member_of(row), row["announced"], row["endpoint"], row["own_endpoint"], row["quarantined_by"])
+    return Registered(member_of(row), row["announced"], row["endpoint"], row["own_endpoint"])
 
 
 async def get(database: Database, system_id: SystemId) -> Registered | None:

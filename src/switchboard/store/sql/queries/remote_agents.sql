@@ -10,8 +10,7 @@ where m.engine = 'mcp' and m.active and ($1::text is null or m.system_id = $1) o
 select extract(epoch from announced_at + $2::interval - clock_timestamp())::float8 as wait from member where system_id = $1;
 
 -- name: hold
-select system_id, team_id, number, engine, options, description, capabilities, active, announced, endpoint, own_endpoint,
-       quarantined_by
+select system_id, team_id, number, engine, options, description, capabilities, active, announced, endpoint, own_endpoint
 from member where system_id = $1 for no key update;
 
 -- name: beat
