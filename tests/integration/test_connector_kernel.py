@@ -22,11 +22,22 @@ async def answer(platform: ScriptedPlatform, text: str) -> tuple[ScriptedSwitchb
     """One message, and its reply sent; the outcome."""
     await platform.says("t", "hello")
     switchboard = scripted()
+    return switchboard, await outcome_of_one(platform, switchboard, text)
+
+
+async def outcome_of_one(
+    platform: ScriptedPlatform,
+    switchboard: ScriptedSwitchboard,
+    text: str,
+    *files: tuple[str, bytes],
+    accepted: int = 1,
+) -> str:
+    """Of a reply to the last message of those that are to be accepted."""
     async with connector(platform.configured, switchboard):
-        await until(lambda: bool(switchboard.accepted), "the message is accepted")
-        outbox_id = switchboard.reply(switchboard.accepted[0], text)
+        await until(lambda: len(switchboard.accepted) >= accepted, "the messages are accepted")
+        outbox_id = switchboard.reply(switchboard.accepted[-1], text, files)
         await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
-    return switchboard, switchboard.outcome(outbox_id)
+    return switchboard.outcome(outbox_id)
 
 
 async def test_a_reply_goes_to_the_address_of_its_message_as_an_answer() -> None:
@@ -57,16 +68,6 @@ async def test_whoever_has_blocked_us_is_not_sent_the_other_parts() -> None:
     switchboard, outcome = await answer(platform, "x" * 300)
     assert (outcome, platform.posts) == ("failed", [])
     assert sum(request.endswith("/parts") for request in switchboard.requests) == 2
-
-
-async def outcome_of_one(
-    platform: ScriptedPlatform, switchboard: ScriptedSwitchboard, text: str, *, accepted: int
-) -> str:
-    async with connector(platform.configured, switchboard):
-        await until(lambda: len(switchboard.accepted) >= accepted, "the messages are accepted")
-        outbox_id = switchboard.reply(switchboard.accepted[-1], text)
-        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
-    return switchboard.outcome(outbox_id)
 
 
 async def test_nothing_is_tried_where_we_are_blocked_before_somebody_writes_there_again() -> None:

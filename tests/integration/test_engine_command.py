@@ -36,6 +36,7 @@ from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.transport.programs import death_guard
 from tests.engines import failure, run
 from tests.processes import butler, write_teams
+from tests.processes import until as stalled_until
 from tests.waiting import SOON
 
 # What may be said -------------------------------------------------------------------------------------------------
@@ -319,14 +320,6 @@ async def until(true: Callable[[], bool], limit: float = SOON) -> None:
         await asyncio.sleep(0.01)
 
 
-def stand_still_until(true: Callable[[], bool]) -> None:
-    """The same while the loop does nothing, as on a machine that stalls."""
-    deadline = time.monotonic() + SOON
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
-
-
 def gone(pid: int) -> bool:
     """Whether the process has ended; a zombie, which nobody here can reap, has."""
     try:
@@ -384,7 +377,7 @@ async def test_a_turn_that_is_cancelled_while_its_program_starts_kills_the_whole
     turn = asyncio.create_task(run(command, family(place, "time.sleep(600)")))
     for _ in range(1 + steps):
         await asyncio.sleep(0)
-    stand_still_until(place.exists)
+    stalled_until(place.exists)  # the loop does nothing meanwhile, as on a machine that stalls
     turn.cancel()
     await asyncio.wait({turn}, timeout=SOON)
     assert turn.cancelled()

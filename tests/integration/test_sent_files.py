@@ -18,6 +18,7 @@ from switchboard.testing.connectors import Received, ScriptedPlatform, checks_fo
 from switchboard.testing.connectors.platform import CAPABILITIES
 from switchboard.testing.connectors.running import connector, scripted, until
 from tests.integration.test_connector_conformance import Around, Planted
+from tests.integration.test_connector_kernel import outcome_of_one
 
 WITH_FILES: Final = replace(CAPABILITIES, caption_limit=120, max_file_out=1_000_000)
 HANDLING: Final = Handling(start="all", on_uncertain="resend_marked")
@@ -42,13 +43,8 @@ def test_the_scripted_platform(files_per_part: int, idempotency: Idempotency) ->
 
 async def answered(platform: ScriptedPlatform, text: str, *files: tuple[str, bytes]) -> str:
     """The outcome of a reply to the message of a person."""
-    switchboard = scripted()
     await platform.says("t", "send me")
-    async with connector(platform.configured, switchboard):
-        await until(lambda: bool(switchboard.accepted), "the message is accepted")
-        outbox_id = switchboard.reply(switchboard.accepted[-1], text, files)
-        await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome")
-    return switchboard.outcome(outbox_id)
+    return await outcome_of_one(platform, scripted(), text, *files)
 
 
 async def test_a_file_that_is_too_large_becomes_a_line_and_the_others_go() -> None:

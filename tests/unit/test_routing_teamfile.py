@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from switchboard.core.routing.check import check_teams
 from switchboard.core.routing.teamfile import DEFAULT_TEAM, TeamFile, parse_team_file
 from switchboard.domain.errors import InvalidInput
+from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member, RuleDraft, SystemId, Target, Team, TeamId
 
 # In the form of the seed's own root team, with every part that it has.
@@ -36,13 +38,17 @@ SEED = json.loads("""
 ROOT = TeamId("root")
 
 
-def changed(path: tuple[str | int, ...], value: object) -> dict[str, Any]:
-    document: dict[str, Any] = copy.deepcopy(SEED)
-    at: Any = document
+def altered(document: JsonMapping, path: tuple[str | int, ...], value: object) -> JsonObject:
+    """A copy with this value at that place."""
+    made: dict[str, Any] = copy.deepcopy(dict(document))
+    at: Any = made
     for step in path[:-1]:
         at = at[step]
     at[path[-1]] = value
-    return document
+    return made
+
+
+changed = partial(altered, SEED)
 
 
 def test_the_seeds_own_file() -> None:

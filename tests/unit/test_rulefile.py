@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from switchboard.core.routing.rulefile import (
 )
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Rule, RuleChange, SystemId, Target, TeamId
+from tests.unit.test_routing_teamfile import altered
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 6, 1, 12, 30, 0, 250, tzinfo=UTC)
@@ -292,13 +293,7 @@ def test_a_rule_does_not_change_its_team() -> None:
     assert (caught.value.code, caught.value.field) == ("invalid_rule_file", "teams.below[0].rule_id")
 
 
-def changed(path: tuple[str | int, ...], value: object) -> dict[str, Any]:
-    document: dict[str, Any] = copy.deepcopy(BY_HAND)
-    at: Any = document
-    for step in path[:-1]:
-        at = at[step]
-    at[path[-1]] = value
-    return document
+changed = partial(altered, BY_HAND)
 
 
 ID = "0199a1b2-0000-7000-8000-000000000001"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from switchboard.core.routing.draft import Edit, draft_of
 from switchboard.core.routing.sop import Sop, parse_sop, sop_changes, unload_changes
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Member, Rule, RuleChange, RuleDraft, SystemId, Target, Team, TeamId
+from tests.unit.test_routing_teamfile import altered
 
 NOW, LATER = datetime(2026, 6, 1, tzinfo=UTC), datetime(2026, 7, 1, tzinfo=UTC)
 ROOT, BELOW = TeamId("root"), TeamId("onboarding")
@@ -62,13 +64,7 @@ DOCUMENT: dict[str, Any] = {
 FIRST = ("routing_requirements", 0)
 
 
-def changed(path: tuple[str | int, ...], value: object) -> dict[str, Any]:
-    document: dict[str, Any] = copy.deepcopy(DOCUMENT)
-    at: Any = document
-    for step in path[:-1]:
-        at = at[step]
-    at[path[-1]] = value
-    return document
+changed = partial(altered, DOCUMENT)
 
 
 def system(name: str) -> Target:
