@@ -1,5 +1,6 @@
-"""Connectors: the kernel that all platforms have in common, and a package for each platform.
+"""Connectors: the kernel common to all platforms, and a package for each platform.
 
 `switchboard connect NAME` runs one account in a process of its own. It knows the HTTP interface of the server and
-nothing else of it. A package of a platform imports its SDK late and never another package. Next: `kernel/__init__.py`.
+nothing else. A platform's package imports its SDK late, and never imports another platform's. Next:
+`kernel/__init__.py`.
 """

@@ -1,1 +1,1 @@
-"""E-mail: an IMAP mailbox that is read, and an SMTP server that takes the answers. Next: `manifest.py`."""
+"""E-mail: reading an IMAP mailbox, and sending answers through an SMTP server. Next: `manifest.py`."""

@@ -1,8 +1,8 @@
-"""An open mailbox: what arrives in it becomes envelopes, and answers leave by SMTP.
+"""An open mailbox: mails that arrive become envelopes, and answers leave by SMTP.
 
-The cursor is `UIDVALIDITY:UID` of the last mail. A mailbox that was created again has another UIDVALIDITY: then the
-mails of the last seven days are read again, and the server recognises those that it has. Mails are read in child
-processes as everywhere (`transport/mail_reading.py`). Next: `mailbox.py` (IMAP), `submission.py` (SMTP).
+The cursor is `UIDVALIDITY:UID` of the last mail. A mailbox that was created again has another UIDVALIDITY; the mails of
+the last seven days are then read again, and the server recognises the ones it has. As elsewhere, child processes parse
+the mails (`transport/mail_reading.py`). Next: `mailbox.py` (IMAP), `submission.py` (SMTP).
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ _FILE_THEMSELVES: Final = ("gmail.com", "googlemail.com", "office365.com", "outl
 
 
 async def open_account(account: Account) -> EmailSession:
-    """Signs in and opens the folder. Raises SignInRefused, OSError."""
+    """Sign in and open the folder. Raises SignInRefused, OSError."""
     session = EmailSession(_settings_of(account), account.secrets.get("password", ""))
     await session.latest()
     return session
 
 
 async def try_sending(account: Account) -> None:
-    """Signs in where answers are submitted, and sends nothing. Raises SignInRefused, OSError."""
+    """Sign in at the SMTP server without sending anything. Raises SignInRefused, OSError."""
     settings = _settings_of(account)
     sign_in = await _sign_in_of(settings, account.secrets.get("password", ""))
     await asyncio.to_thread(try_sign_in, settings.smtp, sign_in, _WRITTEN_S)
@@ -89,7 +89,7 @@ def _settings_of(account: Account) -> EmailAccountSettings:
 
 
 class EmailSession(Session):
-    """A `Session`: each `receive` has a connection of its own, and so has whatever else asks the server."""
+    """A `Session`: each `receive` has a connection of its own; all other requests share one."""
 
     def __init__(self, settings: EmailAccountSettings, password: str) -> None:
         self._settings = settings
@@ -97,16 +97,17 @@ class EmailSession(Session):
         self._own = settings.address.lower()
         self._reader = MailReader()
         self._copies: set[asyncio.Task[None]] = set()
-        self._hands = ThreadPoolExecutor(_AT_ONCE, "smtp")  # not the one that all others use
+        self._hands = ThreadPoolExecutor(_AT_ONCE, "smtp")  # shared by everything but `receive`
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._with_files = asyncio.Lock()
-        self._copying = asyncio.Lock()  # servers allow an account few connections
+        self._copying = asyncio.Lock()  # servers allow an account only a few connections
         self.identity = Identity(self._own, settings.display_name)
 
     async def receive(self, cursor: str | None) -> AsyncGenerator[Batch, None]:
-        """Mails after the cursor, forever; None: those of the last seven days.
+        """Yield the mails after the cursor, forever; without a cursor, start seven days ago.
 
-        A search comes before each wait: what arrived in between was announced to nobody. Raises SignInRefused, OSError.
+        Each wait is preceded by a search, because mails that arrived in between were not announced. Raises
+        SignInRefused, OSError.
         """
         async with self._connection() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
@@ -120,7 +121,7 @@ class EmailSession(Session):
                 uids = await asyncio.to_thread(box.above, last)
 
     async def _first(self, box: Mailbox, opened: Opened, cursor: str | None) -> tuple[list[int], int]:
-        """The UIDs to begin with, and the last one that need not be looked at."""
+        """The UIDs to begin with, and the last UID that can be skipped."""
         validity, _, uid = (cursor or "").partition(":")
         if validity == str(opened.validity) and uid.isdecimal():
             return await asyncio.to_thread(box.above, int(uid)), int(uid)
@@ -147,19 +148,19 @@ class EmailSession(Session):
                 events, taken = [], 0
 
     async def _event(self, box: Mailbox, validity: int, uid: int, size: int) -> Inbound | Unreadable | None:
-        """None: the mail has been deleted meanwhile."""
+        """The mail as an event; None if it has been deleted meanwhile."""
         name = f"uid:{validity}:{uid}"
         found, reason = None, f"it has {size} bytes, and at most {MAX_MAIL} are read"
         if size <= MAX_MAIL:
             found, reason = await self._given(box, uid)
         if reason:
-            # Where its head is not given either, it is not this mail that is wrong.
+            # If even its header is withheld, the fault lies with the server, not with this mail.
             head = await asyncio.to_thread(lambda: box.read(uid, head=True))
             return Unreadable(name, head.raw, reason) if head is not None else None
         return await self._read(found.raw, name, found.arrived) if found is not None else None
 
     async def _given(self, box: Mailbox, uid: int) -> tuple[Fetched | None, str]:
-        """The mail, or why the server refuses it time and again: Exchange does so where it cannot convert it."""
+        """The mail, or why the server keeps refusing it: Exchange does so for mails that it cannot convert."""
         why = ""
         for pause in _REFUSED_S:
             try:
@@ -170,7 +171,7 @@ class EmailSession(Session):
         return None, why
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
-        """A mail from quarantine. If only its header was kept, that must not pass for the mail."""
+        """Read a mail from quarantine. If only its header was kept, it must not pass for the whole mail."""
         if not raw.replace(b"\r\n", b"\n").partition(b"\n\n")[2].strip():
             return Unreadable(
                 "unreadable", raw, "it has a head alone, as what was too large or refused: read it in the mailbox"
@@ -201,20 +202,20 @@ class EmailSession(Session):
         )
 
     async def confirm(self, cursor: str) -> None:
-        """Mails stay where they are."""
+        """Do nothing: mails stay where they are."""
 
     async def latest(self) -> str | None:
-        """Behind the last mail."""
+        """The cursor after the last mail."""
         async with self._connection() as box:
             opened = await asyncio.to_thread(box.open, self._settings.folder)
         return f"{opened.validity}:{opened.next_uid - 1}"
 
     async def send(self, part: Part, key: str) -> Outcome:
-        """Hand a mail to the SMTP server; the copy is filed afterwards, and never decides what became of the mail."""
+        """Hand a mail to the SMTP server, then file a copy, which has no influence on the result."""
         began = time.monotonic()
         if not part.files:
             return await self._send(part, key, began)
-        async with self._with_files:  # such a mail is several times in memory
+        async with self._with_files:  # such a mail is in memory several times
             return await self._send(part, key, began)
 
     async def _send(self, part: Part, key: str, began: float) -> Outcome:
@@ -237,7 +238,7 @@ class EmailSession(Session):
         return sent
 
     async def _handed_in(self, to: str, mail: bytes, began: float) -> Outcome:
-        """A few at a time; one that is abandoned by its caller is still one of them until its thread has ended."""
+        """Submit a few mails at a time; one abandoned by its caller counts until its thread has ended."""
         try:
             async with asyncio.timeout(_TURN_S):
                 await self._turns.acquire()
@@ -276,7 +277,7 @@ class EmailSession(Session):
         return wanted == "always" or (wanted == "auto" and not files_itself)
 
     async def _file(self, mail: bytes, name: str) -> None:
-        """File a copy unless the server has done so. A failure is only logged."""
+        """File a copy unless the server has done so. Failures are only logged."""
         try:
             async with self._copying:
                 await self._file_unless_there(mail, name)
@@ -290,7 +291,7 @@ class EmailSession(Session):
                 await asyncio.to_thread(box.append, folder, mail)
 
     async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002, by its Message-ID alone
-        """The mail in the folder of sent mails. Raises OSError."""
+        """Find the mail in the folder of sent mails. Raises OSError."""
         name = message_id(key, self._settings.address)
         async with self._connection() as box:
             folder = await self._opened_sent(box)
@@ -305,7 +306,7 @@ class EmailSession(Session):
         return None
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
-        """The bytes of an attachment, out of its mail. Raises ValueError: it has none there."""
+        """The bytes of an attachment, extracted from its mail. Raises ValueError if the mail has no such attachment."""
         data = await self._reader.file(file.raw, int(file.handle.get("part", 0)), str(file.handle.get("mail", "")))
         if data is None:
             raise ValueError("the mail has no such attachment")
@@ -313,7 +314,7 @@ class EmailSession(Session):
             yield data[start : start + _PIECE]
 
     async def close(self) -> None:
-        """Waits for the copies that are being filed."""
+        """Wait for the copies that are being filed."""
         await asyncio.gather(*self._copies)
         await self._reader.close()
         self._hands.shutdown(wait=False)
@@ -344,12 +345,12 @@ async def _sign_in_of(settings: EmailAccountSettings, password: str) -> SignIn:
 
 
 async def _whole(file: FileOut) -> File:
-    """A mail is submitted whole."""
+    """A mail is always submitted whole."""
     return File(file.filename, file.media_type, b"".join([piece async for piece in file.read()]))
 
 
 def _arrived(envelope: Envelope, arrived: datetime | None) -> Envelope:
-    """With the time of our own server, where it has one, since the sender may write any Date."""
+    """Use the arrival time at our own server if known, since the sender may write any Date."""
     return envelope if arrived is None else replace(envelope, event=replace(envelope.event, sent_at=arrived))
 
 
@@ -359,7 +360,7 @@ def _abandon(making: asyncio.Future[Mailbox]) -> None:
 
 
 async def _printed_token(command: Sequence[str]) -> str:
-    """The access token that a program prints. Raises SignInRefused without anything that the program has said."""
+    """The access token that a program prints. The SignInRefused that it raises quotes nothing of the output."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

@@ -1,7 +1,7 @@
-"""An IMAP mailbox over one connection, blocking: `channel.py` calls it in a thread.
+"""An IMAP mailbox over one blocking connection; `channel.py` calls it in a thread.
 
-The mailbox is opened for reading only, so `\\Seen` stays what its user makes of it. Whatever goes wrong with the
-connection is an OSError, a refused sign-in is SignInRefused.
+The mailbox is opened read-only, so its user's `\\Seen` flags stay as they are. Errors of the connection are OSErrors; a
+refused sign-in is SignInRefused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SignIn:
 
     @property
     def what_to_do(self) -> str:
-        """For a person, where it is refused."""
+        """What a person can do about a refusal."""
         return "sign in again, for a new access token" if self.token else "check the user and the password"
 
 
@@ -56,21 +56,21 @@ class Opened(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """The bytes of a mail, and when it arrived, as our own server says."""
+    """The bytes of a mail, and its arrival time according to our own server."""
 
     raw: bytes
     arrived: datetime | None
 
 
 class MailRefused(ConnectionError):
-    """The server answers, and does not give this mail."""
+    """The server answers, but refuses to deliver this mail."""
 
 
 class Mailbox:
-    """One connection. `open` first; after an error it is of no more use."""
+    """One connection. Call `open` first; do not use it after an error."""
 
     def __init__(self, server: Server, sign_in: SignIn) -> None:
-        # imaplib by itself checks no certificate.
+        # imaplib does not check certificates by default.
         verified: dict[str, Any] = {} if server.tls == "none" else {"ssl_context": ssl.create_default_context()}
         with _as_os_error():
             self._box: BaseMailBox = _KINDS[server.tls](server.host, server.port, timeout=COMMAND_S, **verified)
@@ -78,7 +78,7 @@ class Mailbox:
         try:
             with _as_os_error():
                 self._sign_in(sign_in)
-                # Servers name IDLE only to those who have signed in; imaplib has asked before.
+                # Servers announce IDLE only after sign-in, and imaplib asked before it.
                 self._idles = b"IDLE" in self._client.capability()[1][-1].upper().split()
         except BaseException:
             self.abandon()
@@ -104,7 +104,7 @@ class Mailbox:
             raise SignInRefused(f"the mail server refuses the sign-in: {sign_in.what_to_do}") from None
 
     def open(self, folder: str) -> Opened:
-        """For reading only. Raises FileNotFoundError if there is no such folder."""
+        """Open a folder read-only. Raises FileNotFoundError if there is no such folder."""
         with _as_os_error():
             status, _ = self._client.select(_quoted(folder), readonly=True)
             if status != "OK":
@@ -114,9 +114,9 @@ class Mailbox:
             return Opened(validity, following or max(self._search("ALL"), default=0) + 1)
 
     def above(self, uid: int) -> list[int]:
-        """The UIDs above this one, sorted: `n+1:*` also gives the last one when it is not above."""
+        """The UIDs above this one, sorted; `n+1:*` also returns the last UID when it is lower."""
         with _as_os_error():
-            # What is announced from here on, even during the search, ends the next `wait`.
+            # Anything announced from here on, even during the search, ends the next `wait`.
             self._client.untagged_responses.pop("EXISTS", None)
             return sorted(one for one in self._search(f"UID {uid + 1}:*") if one > uid)
 
@@ -131,7 +131,7 @@ class Mailbox:
             return self._search(f'HEADER Message-ID "{message_id}"')
 
     def sizes(self, uids: Sequence[int]) -> dict[int, int]:
-        """Bytes of these mails; those that are gone are left out."""
+        """The sizes of these mails in bytes, without those that no longer exist."""
         with _as_os_error():
             found = self._fetch(",".join(map(str, uids)), "(UID RFC822.SIZE)")
         sizes = {}
@@ -142,7 +142,7 @@ class Mailbox:
         return sizes
 
     def read(self, uid: int, *, head: bool = False) -> Fetched | None:
-        """The mail as it was received, or its header fields alone; None if it is gone. Raises MailRefused."""
+        """The mail as it was received, or only its header fields; None if it no longer exists. Raises MailRefused."""
         with _as_os_error():
             found = self._fetch(str(uid), f"(UID INTERNALDATE BODY.PEEK[{'HEADER' if head else ''}])")
         said = b" ".join(one[0] if isinstance(one, tuple) else one for one in found)
@@ -150,13 +150,13 @@ class Mailbox:
         return Fetched(raw, _time(said)) if raw is not None else None
 
     def wait(self, seconds: float) -> None:
-        """Until the server announces something, at most for these seconds (IDLE)."""
+        """Wait until the server announces something, for at most this many seconds (IDLE)."""
         with _as_os_error():
             if not self._idles:
                 select.select([self._client.sock], [], [], min(seconds, 60))
                 return
             tag = self._client._command("IDLE")
-            while self._client._get_response() is not None:  # None: the server idles
+            while self._client._get_response() is not None:  # None means that the server idles
                 if self._client.tagged_commands.get(tag):
                     raise ConnectionError("the mail server refuses IDLE")
             self._until_announced(seconds)
@@ -164,7 +164,7 @@ class Mailbox:
             self._box.consume_until_tagged_response(tag)
 
     def _until_announced(self, seconds: float) -> None:
-        """What came together with the answer to IDLE has been read already, and is not seen by `poll`."""
+        """Lines that came with the answer to IDLE are already in the buffer, where `poll` does not see them."""
         sock = self._client.sock
         reader = getattr(self._client, "_file", None) or self._client.file  # as Python 3.14 names it, and older ones
         sock.settimeout(0)
@@ -180,12 +180,12 @@ class Mailbox:
             poller.poll(seconds * 1000)
 
     def sent_folder(self) -> str:
-        """The folder that the server marks as the one of sent mails, else `Sent`."""
+        """The folder that the server marks as sent mails, otherwise `Sent`."""
         with _as_os_error():
             return next((one.name for one in self._box.folder.list() if "\\Sent" in one.flags), "Sent")
 
     def append(self, folder: str, mail: bytes) -> None:
-        """File a mail, as seen."""
+        """File a mail and mark it as seen."""
         with _as_os_error():
             self._box.append(mail, folder, flag_set=["\\Seen"])
 

@@ -1,4 +1,4 @@
-"""The servers of usual providers of mail, by the domain of an address. Pure; `manifest.py` offers them."""
+"""The servers of common mail providers, by the domain of an address. Pure; `manifest.py` offers them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SAME: Final = {
 
 
 def usual_servers(given: JsonObject) -> JsonObject:
-    """`imap` and `smtp` for the address among settings; nothing for a provider that is not known."""
+    """`imap` and `smtp` for the address in the settings; empty for an unknown provider."""
     domain = str(given.get("address", "")).rpartition("@")[2].strip().lower()
     found = _HOSTS.get(_SAME.get(domain, domain))
     if found is None:

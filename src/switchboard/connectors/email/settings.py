@@ -1,4 +1,4 @@
-"""What the file of an e-mail account may say. Read by `manifest.py` and by all that serves the account."""
+"""The settings in the file of an e-mail account. Read by `manifest.py` and the modules that serve the account."""
 
 from __future__ import annotations
 

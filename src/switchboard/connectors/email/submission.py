@@ -1,4 +1,4 @@
-"""A mail handed to an SMTP server, blocking: `channel.py` calls it in a thread.
+"""Handing a mail to an SMTP server, blocking; `channel.py` calls it in a thread.
 
 Next: `channel.py`, which files a copy of what was sent.
 """
@@ -23,12 +23,12 @@ from switchboard.ports.connector import Later, Outcome, Refused, Sent, SignInRef
 _UNREACHED_S: Final = 30.0
 _BUSY_S: Final = 300.0
 _SIGN_IN_S: Final = 900.0
-_NAME: Final = "[127.0.0.1]"  # as Thunderbird does; the name of this machine is nobody's business
+_NAME: Final = "[127.0.0.1]"  # as Thunderbird does; the name of this machine stays private
 _DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
 class OutgoingMail(Struct, frozen=True):
-    """A mail with CRLF, for one recipient, and until when (`time.monotonic`) it is tried to write it, and waited."""
+    """A mail with CRLF for one recipient, and the times (`time.monotonic`) until which to write it and to wait."""
 
     sender: str
     to: str
@@ -38,9 +38,9 @@ class OutgoingMail(Struct, frozen=True):
 
 
 def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
-    """Hand in a mail; `Sent` has no id.
+    """Submit a mail; the returned `Sent` has no id.
 
-    Until the final dot is written the server has certainly not taken it; from then on only its answer says so.
+    Before the final dot is written, the server cannot have accepted the mail; after that, only its answer tells.
     """
     try:
         client = _connected(server, outgoing.written_by)
@@ -55,7 +55,7 @@ def submit(server: Server, sign_in: SignIn, outgoing: OutgoingMail) -> Outcome:
 
 
 def try_sign_in(server: Server, sign_in: SignIn, seconds: float) -> None:
-    """Sign in, and submit nothing. Raises SignInRefused, OSError."""
+    """Sign in without submitting anything. Raises SignInRefused, OSError."""
     try:
         client = _connected(server, time.monotonic() + seconds)
         try:
@@ -114,7 +114,7 @@ def _left(by: float) -> float:
 
 
 def _wait_until(client: smtplib.SMTP, by: float) -> None:
-    """For the next answer no longer than until then. Raises TimeoutError if that has passed."""
+    """Limit the wait for the next answer to this time. Raises TimeoutError if it has passed."""
     if client.sock is not None:
         client.sock.settimeout(_left(by))
 

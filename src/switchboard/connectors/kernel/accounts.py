@@ -1,7 +1,6 @@
-"""The file of an account, `channels.d/NAME.toml`: which channel, its settings, and where its secrets are.
+"""The file of an account, `channels.d/NAME.toml`: its channel, its settings, and where its secrets are.
 
-A manifest checks the settings. Secrets stand in files or in environment variables,
-never in this file.
+A manifest checks the settings. Secrets are in other files or in environment variables, never in this file.
 
     channel = "telegram"
     settings = {}
@@ -58,7 +57,7 @@ class _File(BaseModel, extra="forbid", frozen=True):
 
 
 class Configured(Struct, frozen=True):
-    """An account that can be opened. `endpoint` is the platform's id that it must have; None: it may have any."""
+    """An account that can be opened. `endpoint` is the platform id that it must have; None allows any."""
 
     manifest: Manifest
     account: Account
@@ -67,7 +66,7 @@ class Configured(Struct, frozen=True):
 
 
 class Declared(Struct, frozen=True):
-    """What the file of an account says without its secrets and settings being looked at.
+    """The contents of an account's file, with neither secrets nor settings checked.
 
     `endpoint` is channel and endpoint, as in `telegram/bot:123456`; `secret_files` are the files of its secrets.
     """
@@ -79,9 +78,9 @@ class Declared(Struct, frozen=True):
 
 
 def configured(file: Path, read: ReadFile, public_url: str | None = None) -> Configured:
-    """The account of a file; paths in it are relative to it. Raises ConfigurationError: what is wrong, and where.
+    """Read an account from its file; paths in it are relative to the file. Raises ConfigurationError.
 
-    `public_url`: where the world reaches the server.
+    `public_url`: the address of the server on the internet.
     """
     parsed = _parsed(file, read)
     manifest = manifest_of(parsed.channel)
@@ -96,25 +95,25 @@ def configured(file: Path, read: ReadFile, public_url: str | None = None) -> Con
 
 
 def declared(file: Path, read: ReadFile) -> Declared:
-    """What the file says of its account. Raises ConfigurationError."""
+    """Read the declarations in the file of an account. Raises ConfigurationError."""
     parsed = _parsed(file, read)
     files = tuple(file.parent / place.file for place in parsed.secrets.values() if place.file is not None)
     return Declared(parsed.channel, parsed.endpoint, parsed.strangers, files)
 
 
 def handling_of(manifest: Manifest, said: Handling) -> Handling:
-    """What is said of the handling, and beside it how old messages of this platform may be."""
+    """The handling that the file asks for, combined with the platform's default age limit for messages."""
     usual = dict(zip(("stale_direct_s", "stale_group_s"), manifest.capabilities.stale_s, strict=True))
     return said.model_copy(update={name: value for name, value in usual.items() if name not in said.model_fields_set})
 
 
 def hook_url(public_url: str | None, name: str) -> str | None:
-    """Where the world posts events of the account; None: no public address of the server is known."""
+    """The URL to which other programs post events of the account; None without a public address."""
     return f"{public_url.rstrip('/')}/hooks/{name}" if public_url else None
 
 
 def pause_file(file: Path) -> Path:
-    """Beside the file of an account: while it is there, nobody connects the account."""
+    """The file next to an account's; while it exists, nobody connects the account."""
     return file.with_suffix(".paused")
 
 
@@ -123,7 +122,7 @@ def _parsed(file: Path, read: ReadFile) -> _File:
         found = tomllib.loads(read(file))
     except OSError as error:
         raise ConfigurationError(f"the account {file.stem!r} has no file {file}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:  # also of bytes that are no text, and of endless numbers
+    except (ValueError, RecursionError) as error:  # also for bytes that are not text, and for infinite numbers
         raise ConfigurationError(f"{file} is not TOML: {error}") from error
     try:
         return _File.model_validate(found)
@@ -139,7 +138,7 @@ def _endpoint(manifest: Manifest, named: str | None, file: Path) -> str | None:
 
 
 def manifest_of(name: str) -> Manifest:
-    """The manifest that an installed package names so. Raises ConfigurationError."""
+    """The manifest that an installed package registers under this name. Raises ConfigurationError."""
     found = {entry.name: entry for entry in plug_ins(GROUP)}
     if name not in found:
         known = ", ".join(sorted(found)) or "none"
@@ -177,7 +176,7 @@ def _secret(name: str, place: _SecretPlace, file: Path, read: ReadFile) -> str:
 
 
 def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
-    """What is wrong with settings of a file or a command line; a misspelt name first, as it is why one is missing."""
+    """What is wrong with settings of a file or a command line; misspelt names first: they explain missing ones."""
     problems = error.errors(include_url=False)
     first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
     path = tuple(map(str, first["loc"]))
@@ -191,13 +190,13 @@ def wrong_setting(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def hint_of(field: FieldInfo) -> str:
-    """What a setting may be, in words or as its choices; empty if neither is known."""
+    """Valid values of a setting, in words or as its choices; empty if neither is known."""
     choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     return field.description or ", ".join(map(str, choices))
 
 
 def _missing(path: Sequence[str], model: type[BaseModel]) -> str:
-    """That a setting is missing, and what it may be; of a group, the first setting that it needs."""
+    """The message for a missing setting, with its valid values; for a group, its first required setting."""
     name, *below = path
     field = model.model_fields.get(name)
     group = field.annotation if field is not None else None

@@ -1,7 +1,7 @@
-"""What the server says to a connector, read out of its JSON. Pure.
+"""The server's answers to a connector, parsed from JSON. Pure.
 
-`api.py` reads it so; the other modules of the kernel act by it. Whatever may be tried again is `Unreachable`, with the
-seconds to wait; that another process holds the account now is `Overtaken`. Next: `api.py`.
+`api.py` parses with it; the other modules of the kernel act on the results. Everything worth another try is
+`Unreachable`, with the seconds to wait; if another process now holds the account, it is `Overtaken`. Next: `api.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BUG: Final = "internal_error"
 
 
 class Unreachable(SwitchboardError):
-    """The server did not answer, or cannot take it now."""
+    """The server did not answer, or cannot accept the request now."""
 
     code = "unreachable"
     status = 503
@@ -39,27 +39,27 @@ class TokenRefused(ConfigurationError):
 
 
 class Overtaken(SwitchboardError):
-    """The lease of the account, or of a reply, is somebody else's by now."""
+    """Another process now holds the lease of the account, or of a reply."""
 
     code = "conflict"
     status = 409
 
 
 class Taken(Struct, frozen=True):
-    """The message is stored; `duplicate`: it was before."""
+    """The message is stored; `duplicate`: it already was."""
 
     duplicate: bool
 
 
 class Declined(Struct, frozen=True):
-    """The message will never be taken as it is."""
+    """The message will never be accepted in this form."""
 
     code: str
     message: str
 
 
 class NotNow(Struct, frozen=True):
-    """This message was not taken; `counts`: others may be while it never is, as the server has a fault."""
+    """This message was not accepted now; `counts`: the fault may lie with this message, so count the attempt."""
 
     reason: str
     seconds: float | None = None
@@ -67,14 +67,14 @@ class NotNow(Struct, frozen=True):
 
 
 class FilesWanted(Struct, frozen=True):
-    """Whether the files of a message are to be fetched: `reason` says why not. One may have `most_bytes`."""
+    """Whether to fetch the files of a message; `reason` says why not. Each may have up to `most_bytes`."""
 
     most_bytes: int
     reason: str | None
 
 
 class UploadedFile(Struct, frozen=True):
-    """A file that the server has: the name of its blob, and what it is."""
+    """A file stored at the server: the name of its blob, and its type."""
 
     blob: str
     size_bytes: int
@@ -85,12 +85,12 @@ IntakeAnswer = Taken | Declined | NotNow
 
 
 class Lease(Struct, frozen=True):
-    """This process serves the account; `cursor` is where the one before it had come to.
+    """This process serves the account; `cursor` is where its predecessor stopped.
 
-    `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
-    on the platform now, the one under which it is submitted. `answering`: by conversation, the address of the message
-    that a butler is working on. `since`: when the account was leased for the first time. `recent`: the last replies,
-    with the seconds since they were made and sent.
+    `replays`: number of events in quarantine to submit again. `moved`: maps the present thread of a conversation on the
+    platform to the thread under which it is submitted. `answering`: by conversation, the address of the message that a
+    butler is working on. `since`: when the account was first leased. `recent`: the last replies, with the seconds since
+    they were created and sent.
     """
 
     number: int
@@ -103,7 +103,7 @@ class Lease(Struct, frozen=True):
 
 
 class QuarantinedEvent(Struct, frozen=True):
-    """An event in quarantine, as the platform gave it."""
+    """An event in quarantine, as received from the platform."""
 
     quarantine_id: str
     event_id: str
@@ -111,9 +111,9 @@ class QuarantinedEvent(Struct, frozen=True):
 
 
 class ReplyToSend(Struct, frozen=True):
-    """A reply to send; `parts` are those that an earlier attempt recorded, by their index.
+    """A reply to send; `parts` are those recorded by an earlier attempt, by index.
 
-    `unreachable`: nothing can be sent there, as is known since the message came that it answers.
+    `unreachable`: nothing can be sent there; known since the message that it answers arrived.
     """
 
     outbox_id: str
@@ -129,7 +129,7 @@ class ReplyToSend(Struct, frozen=True):
 
 
 def lease_of(got: JsonMapping) -> Lease:
-    """The answer to who asks for the account."""
+    """Parse the answer to a request for the account's lease."""
     since = got.get("since")
     return Lease(
         int(got["lease"]),
@@ -143,7 +143,7 @@ def lease_of(got: JsonMapping) -> Lease:
 
 
 def verdict_of(result: JsonMapping) -> IntakeAnswer:
-    """What became of one message."""
+    """Parse the result for one message."""
     error = result.get("error")
     if error is None:
         return Taken(bool(result["duplicate"]))
@@ -155,7 +155,7 @@ def verdict_of(result: JsonMapping) -> IntakeAnswer:
 
 
 def reply_of(some: JsonMapping) -> ReplyToSend:
-    """One of those that are to be sent."""
+    """Parse one reply to send."""
     return ReplyToSend(
         outbox_id=some["outbox_id"],
         lease=some["lease"],
@@ -171,7 +171,7 @@ def reply_of(some: JsonMapping) -> ReplyToSend:
 
 
 def refusal_of(status: int, content: bytes, retry_after: str | None) -> SwitchboardError:
-    """What a status that is no success means."""
+    """The meaning of a status that is not a success."""
     try:
         told = json.loads(content)["error"]
         code, message = str(told["code"]), str(told["message"])

@@ -1,6 +1,6 @@
-"""The HTTP interface of the server, as far as a connector needs it.
+"""The server's HTTP interface, as far as connectors need it.
 
-`receiving.py`, `sending.py` and `runner.py` call it; in: values; out: what the server said. Next: `answers.py`.
+`receiving.py`, `sending.py` and `runner.py` call it. In: values; out: the server's answers. Next: `answers.py`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ReportedPartState = Literal["intent", "sent", "refused", "later"]
 
 
 class AccountPlace(Struct, frozen=True):
-    """Which account at which server."""
+    """An account and the server that serves it."""
 
     channel: str
     endpoint: str
@@ -62,12 +62,12 @@ class AccountPlace(Struct, frozen=True):
     """The last process with this `instance_id` is certainly dead."""
 
     def body(self) -> JsonObject:
-        """As requests name the account."""
+        """The fields by which requests name the account."""
         return {"channel": self.channel, "endpoint": self.endpoint}
 
 
 class Api:
-    """Asks the server for one account. `http` has the server's address and the account's token."""
+    """Sends requests for one account. `http` has the server's address and the account's token."""
 
     def __init__(self, http: httpx2.AsyncClient, place: AccountPlace) -> None:
         self._http = http
@@ -78,7 +78,7 @@ class Api:
     async def lease(
         self, *, opening: bool = False, answering: bool = False, recent_s: float | None = None
     ) -> Lease | str:
-        """Take or renew the lease of the account; a text: who holds it. `opening`: for a new session.
+        """Take or renew the account's lease; a string names its present holder. `opening`: for a new session.
 
         Raises Unreachable.
         """
@@ -96,33 +96,33 @@ class Api:
         return lease
 
     async def release(self) -> None:
-        """Let another process take the account at once. Raises Unreachable, Overtaken."""
+        """Release the lease so that another process can take the account at once. Raises Unreachable, Overtaken."""
         if self.lease_number is not None:
             number, self.lease_number = self.lease_number, None
             account = {**self.place.body(), "lease": str(number)}
             await self._ask("DELETE", "/v1/connectors/lease", b"", params=account)
 
     async def save_cursor(self, cursor: str) -> None:
-        """Keep where to continue. Raises Unreachable, Overtaken."""
+        """Save where to continue. Raises Unreachable, Overtaken."""
         await self._ask("PUT", "/v1/connectors/cursor", {**self._fenced(), "cursor": cursor})
 
     async def posted(self, after: int, wait_s: float) -> list[tuple[int, bytes]]:
-        """What the platform has posted for the account after that number. Raises Unreachable."""
+        """Events that the platform posted for the account after this number. Raises Unreachable."""
         wanted = {**self.place.body(), "after": after, "wait_s": wait_s}
         got = await self._ask("POST", "/v1/connectors/posted/next", wanted, timeout=wait_s + 30)
         return [(int(event["posted_id"]), base64.b64decode(event["raw"])) for event in got["events"]]
 
     async def settle_posted(self, upto: int) -> None:
-        """None of it up to that number is wanted any more. Raises Unreachable, Overtaken."""
+        """Mark posted events up to this number as no longer needed. Raises Unreachable, Overtaken."""
         settled = {name: str(value) for name, value in self._fenced().items()} | {"upto": str(upto)}
         await self._ask("DELETE", "/v1/connectors/posted", b"", params=settled)
 
     async def move(self, old: str, new: str) -> None:
-        """A conversation continues in another thread. Raises Unreachable, Overtaken."""
+        """Record that a conversation continues in another thread. Raises Unreachable, Overtaken."""
         await self._ask("POST", "/v1/connectors/moves", {**self._fenced(), "old": old, "new": new})
 
     async def ingest(self, envelopes: Sequence[Envelope]) -> list[IntakeAnswer]:
-        """What the server says to each of the first of them, as many as go into one request. Raises Unreachable."""
+        """Submit as many messages as fit into one request; returns the result of each. Raises Unreachable."""
         taken, size = list[bytes](), 0
         for envelope in envelopes[:_BATCH]:
             encoded = _encoder.encode(envelope)
@@ -133,7 +133,7 @@ class Api:
         return await self._submit(taken)
 
     async def _submit(self, taken: Sequence[bytes]) -> list[IntakeAnswer]:
-        """One by one if the server finds something wrong with all of them together, or fails at them."""
+        """Submit one by one if the server refuses the batch, or fails on it."""
         try:
             got = await self._ask("POST", "/v1/ingest/batch", b'{"envelopes":[' + b",".join(taken) + b"]}")
         except (Overtaken, ConfigurationError):
@@ -148,7 +148,7 @@ class Api:
         return [verdict_of(result) for result in got["results"]]
 
     async def wanted(self, envelope: Envelope) -> FilesWanted | None:
-        """Whether the files of a message are to be fetched; None: the message itself will be refused.
+        """Whether to fetch the files of a message; None if the message itself will be refused.
 
         Raises Unreachable.
         """
@@ -180,20 +180,20 @@ class Api:
         return UploadedFile(str(got["blob"]), int(got["size_bytes"]), str(got["media_type"]))
 
     async def quarantine(self, event_id: str, reason: str, raw: bytes) -> None:
-        """Keep what cannot be taken, to be shown and replayed. Raises Unreachable."""
+        """Keep an unusable event, to be shown and replayed. Raises Unreachable."""
         encoded = base64.b64encode(raw[:MAX_RAW]).decode("ascii")
         why = sayable(reason)[:4000]
         body = {**self.place.body(), "event_id": _quarantine_id(event_id), "reason": why, "raw": encoded}
         await self._ask("POST", "/v1/quarantine", body)
 
     async def replays(self) -> list[str]:
-        """The ids of events in quarantine that are to be submitted again, oldest first. Raises Unreachable."""
+        """The ids of quarantined events to submit again, oldest first. Raises Unreachable."""
         wanted = {**self.place.body(), "replay": "true", "limit": "500"}
         got = await self._ask("GET", "/v1/quarantine", b"", params=wanted)
         return [str(event["quarantine_id"]) for event in reversed(got["events"])]
 
     async def quarantined(self, quarantine_id: str) -> QuarantinedEvent | None:
-        """One event; None: it is gone. Raises Unreachable."""
+        """One event; None if it no longer exists. Raises Unreachable."""
         got = await self._unless_gone("GET", f"/v1/quarantine/{quarantine_id}")
         return QuarantinedEvent(quarantine_id, got["event_id"], base64.b64decode(got["raw"])) if got else None
 
@@ -217,7 +217,7 @@ class Api:
         return [reply_of(some) for some in got["replies"]]
 
     async def read_file(self, reply: ReplyToSend, n: int) -> AsyncIterator[bytes]:
-        """The bytes of a file of a reply, as many as were announced. Raises OSError: not now; ValueError: never."""
+        """The bytes of a reply's file, exactly as many as announced. Raises OSError (retry) or ValueError (never)."""
         path, left = f"/v1/outbox/{reply.outbox_id}/files/{n}", reply.files[n].size_bytes
         try:
             async with self._http.stream("GET", path, timeout=30.0) as response:
@@ -236,7 +236,7 @@ class Api:
             raise ValueError("the file is another one by now")
 
     async def part(self, reply: ReplyToSend, index: int, of: int, state: ReportedPartState, **more: str | None) -> str:
-        """Record what becomes of a part, and keep the reply for longer; what is recorded of it now.
+        """Record the state of a part and extend the lease of the reply; returns the recorded state.
 
         Raises Unreachable, Overtaken.
         """
@@ -248,7 +248,7 @@ class Api:
         return str(got["state"])
 
     async def receipt(self, reply: ReplyToSend, outcome: str, **more: str | float | None) -> None:
-        """Say what became of a reply. Raises Unreachable, Overtaken."""
+        """Report the final result of a reply. Raises Unreachable, Overtaken."""
         known = {name: value for name, value in more.items() if value is not None}
         await self._ask(
             "POST", f"/v1/outbox/{reply.outbox_id}/receipt", {"lease": reply.lease, "outcome": outcome, **known}
@@ -257,7 +257,7 @@ class Api:
     async def heartbeat(
         self, state: ReportedState, why: str, counters: Mapping[str, int], lag_s: float | None = None
     ) -> None:
-        """Say how the account is served by this process, and how far it is behind. Raises Unreachable."""
+        """Report how this process serves the account, and how far it lags behind. Raises Unreachable."""
         body = {
             **self.place.body(),
             "instance_id": self.place.instance_id,
@@ -312,12 +312,12 @@ def _json(response: httpx2.Response) -> Any:
 
 
 def sayable(text: str) -> str:
-    """Without what no request may hold: lone surrogates and NUL."""
+    """The text without characters that requests cannot contain: lone surrogates and NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def _quarantine_id(event_id: str) -> str:
-    """The platform's id of an event; the hash of one that the server would not take."""
+    """The platform's id of an event, or its hash if the server would not accept the id."""
     if event_id and len(event_id) <= _LONGEST_ID and sayable(event_id) == event_id:
         return event_id
     return f"sha256:{hashlib.sha256(event_id.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -1,8 +1,7 @@
-"""A long text of CommonMark as pieces that a platform takes. Pure; called by `parts.py`.
+"""Splits a long CommonMark text into pieces that a platform accepts. Pure; called by `parts.py`.
 
-A piece ends at the end of a paragraph, else of a line, a sentence, or a word; inside a link, an inline code or a
-grapheme only if that alone is longer than a message may be. A fence that is cut is closed and opened again. Next:
-`rendering.py`.
+A piece ends at the end of a paragraph, failing that of a line, a sentence, or a word; inside a link, inline code or a
+grapheme only if that alone exceeds the limit. A code fence that is cut is closed and reopened. Next: `rendering.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec import Struct
 from switchboard.ports.connector import TextUnit
 
 _FENCE: Final = re.compile(r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})(.*)$", re.MULTILINE)
-# One alternative per span; none can match in two ways, so the time is linear.
+# One alternative per span; no span can match in two ways, so the time is linear.
 _ATOM: Final = re.compile(r"!?\[[^\[\]\n]*\]\([^()\s]*\)|https?://[^\s<>]+|`[^`\n]+`|\*\*[^*\n]+\*\*")
 _PARAGRAPH: Final = re.compile(r"\n(?:[ \t]*\n)+")
 _LINE: Final = re.compile(r"\n")
@@ -38,7 +37,7 @@ _VOWELS: Final = range(0x1160, 0x1200)
 
 
 class TextPiece(Struct, frozen=True):
-    """A slice of a text; `opening` and `closing` are the lines of a fence that was cut before and behind it."""
+    """A slice of a text; `opening` and `closing` are the fence lines added where a fence was cut."""
 
     body: str
     opening: str = ""
@@ -46,14 +45,14 @@ class TextPiece(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What is sent: without the white space that the cut made superfluous."""
+        """The text to send: without whitespace made superfluous by the cut."""
         body = self.body.removesuffix("\n") if self.closing else self.body.rstrip()
         body = body.removeprefix("\n") if self.opening else _without_blank_lines(body)
         return self.opening + body + self.closing
 
 
 class _Fence(Struct, frozen=True):
-    """From the start of its first line to the end of its last; `inner` is what may be cut, at its lines."""
+    """From the start of its first line to the end of its last; `inner` may be cut between its lines."""
 
     start: int
     end: int
@@ -63,14 +62,14 @@ class _Fence(Struct, frozen=True):
 
 
 def length(text: str, unit: TextUnit) -> int:
-    """How long a platform finds it."""
+    """Length by the platform's measure."""
     return len(text) if unit == "code_points" else sum(_sizes(text, unit))
 
 
 def split(text: str, limit: int, unit: TextUnit) -> tuple[TextPiece, ...]:
-    """Pieces whose `text` is at most `limit` long; their bodies joined are the text.
+    """Split into pieces whose `text` has at most `limit` units; their concatenated bodies are the text.
 
-    A limit below 4 cannot hold every character and is taken as 4.
+    A limit below 4 cannot hold every character and counts as 4.
     """
     limit = max(limit, 4)
     room = _Room(limit, unit, [0, *accumulate(_sizes(text, unit))], tuple(_fences(text)))
@@ -85,7 +84,7 @@ def split(text: str, limit: int, unit: TextUnit) -> tuple[TextPiece, ...]:
 
 
 def is_grapheme_end(text: str, at: int) -> bool:
-    """Whether a text may be cut before this position without tearing what people see as one character."""
+    """Whether cutting before this position leaves all user-perceived characters intact."""
     if at <= 0 or at >= len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -105,7 +104,7 @@ class _Room(Struct, frozen=True):
     fences: tuple[_Fence, ...]
 
     def last(self, start: int, taken: int) -> int:
-        """The last position at which a piece may end that begins here, with so much of its room taken."""
+        """The last position where a piece starting here may end, with this much room already used."""
         return max(bisect_right(self.ends, self.ends[start] + self.limit - taken) - 1, start + 1)
 
 
@@ -118,7 +117,7 @@ def _sizes(text: str, unit: TextUnit) -> Iterator[int]:
 
 
 def _without_blank_lines(body: str) -> str:
-    """Without blank lines before it; the indentation of its first line is kept."""
+    """The text without leading blank lines; the indentation of its first line is kept."""
     return re.sub(r"\A(?:[^\S\n]*\n)+", "", body)
 
 
@@ -135,7 +134,7 @@ def _fences(text: str) -> Iterator[_Fence]:
 
 
 def _fence(opened: re.Match[str], inner_end: int, end: int) -> _Fence:
-    # The first line stays with what follows it, and the last with what it closes.
+    # The first line stays with the line after it, and the last with the line that it closes.
     inner = range(opened.end() + 2, max(inner_end, opened.end() + 2))
     return _Fence(opened.start(), end, inner, opened[0].strip() + "\n", "\n" + opened[1])
 
@@ -160,13 +159,13 @@ def _reopened(piece: TextPiece, at: int, room: _Room) -> str:
 
 
 def _cut(at: int, room: _Room) -> _Fence | None:
-    """The fence that is closed and opened again if the text is cut here."""
+    """The fence to close and reopen if the text is cut here."""
     fence = _around(at, room.fences)
     return fence if fence is not None and at in fence.inner and _fits(fence, room.limit, room.unit) else None
 
 
 def _fits(fence: _Fence, limit: int, unit: TextUnit) -> bool:
-    """Whether the lines of the fence leave room for what stands in it."""
+    """Whether the lines of the fence leave room for its content."""
     return length(fence.opening + fence.mark, unit) * 2 <= limit
 
 
@@ -176,10 +175,10 @@ def _around(at: int, fences: tuple[_Fence, ...]) -> _Fence | None:
 
 
 def _boundary(text: str, start: int, last: int, fences: tuple[_Fence, ...]) -> int:
-    """Where a piece ends that begins at `start` and may end at `last`."""
+    """Where a piece ends that starts at `start` and may end at `last`."""
     least = start + (last - start) // _MOST
     atoms = [found.span() for found in _ATOM.finditer(text, start, min(len(text), last + _LONGEST_ATOM))]
-    # White space at the end of a piece is not sent: it may stand behind what fits.
+    # Whitespace at the end of a piece is not sent, so it may exceed the limit.
     fence = _around(last, fences)
     reach = last + (text[last] == "\n" or (text[last] == " " and fence is None))
     for pattern in (_PARAGRAPH, _LINE, _SENTENCE, _WORD):
@@ -187,13 +186,13 @@ def _boundary(text: str, start: int, last: int, fences: tuple[_Fence, ...]) -> i
         for end in reversed([found.end() for found in pattern.finditer(text, start, reach)]):
             if end <= wanted:
                 break
-            if _allowed(end, pattern, fences) and not _is_inside(end, atoms):
+            if _allowed(end, pattern, fences) and not _is_inside(end, atoms) and is_grapheme_end(text, end):
                 return end
     return _torn(text, start, last, atoms)
 
 
 def _is_inside(end: int, atoms: Sequence[tuple[int, int]]) -> bool:
-    """Whether a cut there would tear one of these, which are in order and do not overlap."""
+    """Whether cutting there would split one of these spans, which are sorted and do not overlap."""
     position = bisect_left(atoms, (end, end)) - 1
     return position >= 0 and end < atoms[position][1]
 
@@ -204,7 +203,7 @@ def _allowed(end: int, pattern: re.Pattern[str], fences: tuple[_Fence, ...]) -> 
 
 
 def _torn(text: str, start: int, last: int, atoms: Sequence[tuple[int, int]]) -> int:
-    """No boundary: before the atom that would be cut, else at a grapheme, else at a code point."""
+    """Without a boundary: before the atom that would be split, otherwise at a grapheme, otherwise at a code point."""
     last = next((at for at, until in atoms if start < at < last < until), last)
     for end in range(last, max(start, last - _LONGEST_GRAPHEME), -1):
         if is_grapheme_end(text, end):

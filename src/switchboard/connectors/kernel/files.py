@@ -1,8 +1,8 @@
-"""The files of a message: fetched from the platform and uploaded piece by piece, before the message names them.
+"""Fetches the files of a message from the platform and uploads them piece by piece, before the message names them.
 
-`receiving.py` and `replaying.py` call `Filer.filed` with an envelope that is about to be submitted; out: the same
-envelope, in which each attachment has its bytes stored, or says why not. A file never keeps its message from arriving.
-Next: `api.py`.
+`receiving.py` and `replaying.py` call `Filer.filed` with an envelope about to be submitted; out: the same envelope,
+with each attachment stored or marked with the reason why not. A file never prevents its message from arriving. Next:
+`api.py`.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _UNSEEN: Final = ("known", "history")
 
 
 class _Never(Exception):
-    """This file will not be had; the text says why."""
+    """This file cannot be fetched; the text says why."""
 
 
 class _Failed(Exception):
-    """It was not had this time."""
+    """This attempt to fetch failed."""
 
 
 class FileLimits(Struct, frozen=True):
-    """What is fetched: maximum bytes of a file, and patterns of media types such as `image/*`; empty: all types."""
+    """Limits for fetching: maximum bytes per file, and patterns of media types such as `image/*`; empty: all types."""
 
     most_bytes: int
     types: Sequence[str] = ()
 
     def objection(self, media_type: str, size_bytes: int) -> str | None:
-        """Why a file of this type and size is not fetched; None: it is."""
+        """Why a file of this type and size is not fetched; None if it is."""
         if size_bytes > self.most_bytes:
             return f"it has {size_bytes} bytes, and at most {self.most_bytes} are taken"
         kind = bare_type(media_type) or UNKNOWN
@@ -67,7 +67,7 @@ class FileLimits(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Filer:
-    """Fetches the files of an account for one session. `clock` gives seconds that only go forward."""
+    """Fetches the files of an account for one session. `clock` returns monotonic seconds."""
 
     session: Session
     api: Api
@@ -78,13 +78,13 @@ class Filer:
     _known: dict[bytes, tuple[float, UploadedFile]] = field(default_factory=dict)
 
     def has_files(self, envelope: Envelope, files: Sequence[FileIn]) -> bool:
-        """Whether there is anything to fetch for it. Nobody sees what is kept as history."""
+        """Whether there are files to fetch. Messages kept only as history need none."""
         return bool(files) and self.limits.most_bytes > 0 and not envelope.kept_as_history
 
     async def filed(self, envelope: Envelope, files: Sequence[FileIn]) -> Envelope:
-        """The envelope with its files stored, as far as they can be had. Raises Overtaken, ConfigurationError.
+        """The envelope with its files stored, where possible. Raises Overtaken, ConfigurationError.
 
-        A switchboard that is unavailable is waited for: the message could not be submitted either.
+        Waits for an unavailable switchboard, since the message could not be submitted either.
         """
         wanted = await self._wanted(envelope)
         if wanted is None or wanted.reason in _UNSEEN:
@@ -120,7 +120,7 @@ class Filer:
     async def _fetched(
         self, file: FileIn, attachment: Attachment, envelope: Envelope, limits: FileLimits
     ) -> UploadedFile | str:
-        """What the switchboard has stored, or why there is nothing."""
+        """The stored file, or why there is none."""
         left, why = WITHIN_S, ""
         for number in range(1, TRIES + 1):
             began = self.clock()
@@ -135,7 +135,7 @@ class Filer:
                 why = str(error)
             except Unreachable as error:
                 why = error.message
-                await self._wanted(envelope)  # which waits until the switchboard is there again
+                await self._wanted(envelope)  # this waits until the switchboard is available
             left -= self.clock() - began
             if number < TRIES:
                 await asyncio.sleep(_AGAIN_S * 4 ** (number - 1))
@@ -155,7 +155,7 @@ class Filer:
         return await Patience(self.health).insist(lambda: self.api.wanted(envelope))
 
     def _at_hand(self, file: FileIn) -> UploadedFile | None:
-        """What was fetched for an earlier event, such as the message that is edited."""
+        """The file fetched for an earlier event, such as the message being edited."""
         kept = self._known.get(_name(file))
         return kept[1] if kept is not None and self.clock() - kept[0] < _AT_HAND_S else None
 
@@ -167,7 +167,7 @@ class Filer:
 
 
 def limits_of(capabilities: Capabilities, handling: Handling) -> FileLimits:
-    """Of a channel and an account together."""
+    """The combined limits of a channel and an account."""
     most = capabilities.max_file_in
     return FileLimits(most if handling.file_bytes is None else min(most, handling.file_bytes), handling.file_types)
 
@@ -177,7 +177,7 @@ def _name(file: FileIn) -> bytes:
 
 
 async def _checked(session: Session, file: FileIn, claimed: str, limits: FileLimits) -> AsyncGenerator[bytes, None]:
-    """The bytes as they come, the first ones once they say what kind of file it is. Raises _Never, _Failed."""
+    """Pass the bytes on once the first ones have revealed the type of the file. Raises _Never, _Failed."""
     size, head, begun = 0, b"", False
     async with aclosing(_given(session, file)) as pieces:
         async for piece in pieces:
@@ -203,7 +203,7 @@ def _allowed(head: bytes, claimed: str, limits: FileLimits) -> bytes:
 
 
 async def _given(session: Session, file: FileIn) -> AsyncGenerator[bytes, None]:
-    """What the session gives. Raises _Never, _Failed."""
+    """The bytes that the session returns. Raises _Never, _Failed."""
     source = None
     try:
         source = session.fetch(file)

@@ -1,7 +1,7 @@
-"""How an account is: the state that heartbeats report and why, how far it is behind, and what was counted.
+"""The health of an account: the state reported by heartbeats and its reason, its lag, and its counters.
 
-Kept by `receiving.py` and `sending.py`; `runner.py` reports it. Alive means receiving: a connection that is open and
-silent is not healthy.
+Kept by `receiving.py` and `sending.py`; `runner.py` reports it. Alive means receiving: an open but silent connection is
+not healthy.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from switchboard.connectors.kernel.api import ReportedState
 
 @dataclass(slots=True)
 class Health:
-    """`clock` gives seconds that only go forward; `heard` is when the platform last ended a round trip, or was asked.
+    """`clock` returns monotonic seconds; `heard` is when the platform last ended a round trip, or was asked.
 
-    `window_s`: seconds within which a round trip ends while the connection is alive.
+    `window_s`: longest duration of a round trip while the connection is alive.
     """
 
     clock: Callable[[], float]
@@ -44,12 +44,12 @@ class Health:
         self.well("receiving")
 
     def trouble(self, part: str, why: str) -> None:
-        """A part of the work does not succeed at present."""
+        """A part of the work currently fails."""
         self._troubles[part] = why
         self._become("degraded", "; ".join(self._troubles.values()))
 
     def well(self, part: str) -> None:
-        """It succeeds again."""
+        """The part works again."""
         self._troubles.pop(part, None)
         if self._troubles:
             self._become("degraded", "; ".join(self._troubles.values()))
@@ -57,11 +57,11 @@ class Health:
             self._become("healthy", "")
 
     def failed(self, why: str) -> None:
-        """Nothing goes on without a person."""
+        """Nothing continues without a person."""
         self._become("failed", why)
 
     def asking(self) -> None:
-        """We ask the platform: what it did not say in a pause is no silence."""
+        """We poll the platform again; the pause before does not count as silence."""
         if self.paused:
             self.paused, self.heard = False, self.clock()
 
@@ -75,7 +75,7 @@ class Health:
         self._become("standby", why)
 
     def serving(self) -> None:
-        """This process does."""
+        """This process serves the account."""
         if self.state == "standby":
             self.heard = self.arrived = self.clock()
             self._become("starting", "")
@@ -85,7 +85,7 @@ class Health:
         self._become("stopped", self.why)
 
     def lag_s(self, now: datetime) -> float | None:
-        """How far we are behind the platform: by what waits, or because it has not answered; None: not at all."""
+        """Seconds behind the platform, by waiting events or because it does not answer; None if not behind."""
         if self.state in {"standby", "stopped"}:
             return None
         behind = [(now - self.waiting_since).total_seconds()] if self.waiting_since else []

@@ -1,7 +1,7 @@
-"""A reply that is being sent: until when it is ours, what the server has recorded of it, and the bytes of its files.
+"""A reply being sent: the end of its lease, the server's records of its parts, and the bytes of its files.
 
-`sending.py` holds one for each reply on its way. In: what is intended and what became of it; out: requests to the
-server, which renew the lease. Next: `api.py`.
+`sending.py` holds one for each reply on its way. In: intents and outcomes of parts; out: requests to the server, which
+renew the lease. Next: `api.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class HeldReply:
-    """`until`: when its lease ends at the earliest, by `clock`, whose seconds only go forward."""
+    """`until` is the earliest end of its lease by `clock`, which returns monotonic seconds."""
 
     reply: ReplyToSend
     api: Api
@@ -43,32 +43,32 @@ class HeldReply:
     """What becomes of the part whose file could not be read."""
 
     def key(self, index: int) -> str:
-        """Under which the platform knows the part, if it knows keys."""
+        """The key of the part at the platform, if the platform has such keys."""
         return f"{self.reply.outbox_id}:{index}"
 
     def files(self) -> tuple[FileOut, ...]:
-        """Those of the reply."""
+        """The files of the part."""
         return tuple(
             FileOut(one.filename, one.media_type, one.size_bytes, partial(self._bytes, n))
             for n, one in enumerate(self.reply.files)
         )
 
     async def intend(self, index: int) -> str:
-        """The part is about to be sent; what is recorded of it. Raises Unreachable, Overtaken."""
+        """Record that the part is about to be sent; returns the record. Raises Unreachable, Overtaken."""
         began = self.clock()
         state = await self.api.part(self.reply, index, len(self.parts), "intent", key=self.key(index))
         self.until, self.intended = began + LEASE_S, index
         return state
 
     async def take_back(self, index: int) -> None:
-        """The platform did not take the part, so a crash before it is tried again leaves no doubt. Raises Overtaken."""
+        """Record that the platform refused the part, so a crash before the retry leaves no doubt. Raises Overtaken."""
         began = self.clock()
-        with suppress(Unreachable):  # then the intent stays, and is renewed
+        with suppress(Unreachable):  # the intent stays, and is renewed
             await self.api.part(self.reply, index, len(self.parts), "later")
             self.until, self.intended = began + LEASE_S, None
 
     async def record(self, index: int, outcome: Sent | Refused) -> None:
-        """Until the server knows it. Raises Unreachable when the lease has ended, Overtaken."""
+        """Record the outcome, retrying. Raises Unreachable when the lease has ended, Overtaken."""
         of = len(self.parts)
         if isinstance(outcome, Sent):
             known = outcome.platform_message_id or None
@@ -80,7 +80,7 @@ class HeldReply:
         point("connector_recorded")
 
     async def receipt(self, outcomes: Sequence[Sent | Refused], because: SendFailure | None) -> str:
-        """Until the server knows what became of all parts: "sent" or "failed", which may have a reason. As `record`."""
+        """Report the outcome of all parts, "sent" or "failed", perhaps with a reason. Raises as `record` does."""
         outcome = "sent" if any(isinstance(one, Sent) for one in outcomes) else "failed"
         ids = (one.platform_message_id for one in outcomes if isinstance(one, Sent))
         first = next((some for some in ids if some), None)
@@ -93,7 +93,7 @@ class HeldReply:
         return outcome
 
     async def _insist(self, call: Callable[[], Awaitable[object]]) -> float:
-        """When the request began that the server answered."""
+        """Repeat a request until the server answers; returns when the answered request began."""
         while True:
             began = self.clock()
             try:
@@ -106,7 +106,7 @@ class HeldReply:
                 return began
 
     async def _bytes(self, n: int) -> AsyncIterator[bytes]:
-        """Those of a file, for as long as the reply is ours: half of it is not sent by who may have been replaced."""
+        """The bytes of a file, while we hold the lease: half a file must not be sent by a replaced process."""
         self.unread = None
         try:
             async for piece in self.api.read_file(self.reply, n):
@@ -124,7 +124,7 @@ class HeldReply:
             raise OSError("the lease of the reply has ended")
 
     def unless_unread(self, outcome: Outcome) -> Outcome:
-        """What became of a part, whose session knows nothing of a file that could not be read: then it is not sent."""
+        """The outcome of a part; not sent if a file could not be read, which the session cannot know."""
         unread, self.unread = self.unread, None
         return outcome if unread is None or isinstance(outcome, Sent) else unread
 
@@ -134,5 +134,5 @@ def _refusals(outcomes: Sequence[Sent | Refused]) -> str:
 
 
 def told(reason: str) -> str | None:
-    """A reason as the server takes it."""
+    """A reason in a form that the server accepts."""
     return reason.replace("\0", "")[:1000] or None

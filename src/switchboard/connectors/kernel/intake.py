@@ -1,4 +1,4 @@
-"""What becomes of an event before the server sees it: left out, kept as history, or a message; albums as one message.
+"""How an event is treated before the server sees it: skipped, kept as history, or submitted; albums as one message.
 
 Pure; `receiving.py` calls it with the time. Next: `receiving.py`.
 """
@@ -28,7 +28,7 @@ SkipReason = Literal["own", "bot", "edit"]
 
 
 class Handling(BaseModel, extra="forbid", frozen=True):
-    """How an account treats what arrives, and what it is to do where its platform cannot say what became of a part."""
+    """How an account treats arriving events, and what to do where its platform cannot tell the outcome of a part."""
 
     start: Literal["now", "7d", "all"] = "now"
     """Whether what the account holds at its first start is left alone, kept as history (of seven days, where there is
@@ -53,13 +53,13 @@ class Handling(BaseModel, extra="forbid", frozen=True):
 
 
 class LeftOut(Struct, frozen=True):
-    """The event is no message for us."""
+    """The event is not a message for us."""
 
     why: SkipReason
 
 
 def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | LeftOut:
-    """The envelope to submit, or why there is none; `now` with its zone."""
+    """The envelope to submit, or why there is none; `now` is timezone-aware."""
     if event.own:
         return LeftOut("own")
     if event.by_bot and handling.bots == "ignore":
@@ -72,13 +72,13 @@ def prepared(event: Inbound, handling: Handling, now: datetime) -> Envelope | Le
 
 
 def conversation_of(envelope: Envelope) -> str:
-    """Within which the order of events is kept: their thread, else their sender."""
+    """The scope within which the order of events is kept: their thread, otherwise their sender."""
     thread = envelope.event.external_thread_id
     return f"sender {envelope.sender.identity}" if thread is None else f"thread {thread}"
 
 
 def mark_of(event: Inbound | Unreadable) -> str | bytes:
-    """By what an event is known while it waits. Strangers choose the ids of mails, so an id alone swallows nothing."""
+    """The identity of an event while it waits. Strangers choose mail ids, so an id alone must not hide another mail."""
     if isinstance(event, Unreadable):
         return event.event_id
     envelope = event.envelope
@@ -87,7 +87,7 @@ def mark_of(event: Inbound | Unreadable) -> str | bytes:
 
 
 def at_home(event: Inbound, moved: Mapping[str, str]) -> Inbound:
-    """The event in the thread by which its conversation is known. Replies still go to where it was written."""
+    """The event in the thread that identifies its conversation. Replies still go to the place of the message."""
     envelope = event.envelope
     home = moved.get(envelope.event.external_thread_id or "")
     if home is None:
@@ -98,7 +98,7 @@ def at_home(event: Inbound, moved: Mapping[str, str]) -> Inbound:
 
 
 def merged(events: Sequence[Inbound]) -> Inbound:
-    """The events of an album as one message with all its files; its id is that of the first."""
+    """Merge the events of an album into one message with all files; its id is that of the first event."""
     first, *others = events
     if not others:
         return first
@@ -120,24 +120,24 @@ def merged(events: Sequence[Inbound]) -> Inbound:
 
 @dataclass(slots=True)
 class AlbumClock:
-    """When an album is whole: after 1 s without another part of it, and 3 s after the first at most."""
+    """Decides when an album is complete: 1 s after its last part, and at most 3 s after the first."""
 
     first: float
     last: float
     parts: int = 1
 
     def added(self, now: float) -> None:
-        """Another part has arrived."""
+        """Register another part."""
         self.last, self.parts = now, self.parts + 1
 
     @property
     def whole_at(self) -> float:
-        """The time at which nothing more is waited for."""
+        """The time at which the album is complete."""
         return min(self.last + ALBUM_QUIET_S, self.first + ALBUM_MOST_S)
 
     @property
     def full(self) -> bool:
-        """Whether one message can stand for no more events."""
+        """Whether the message cannot hold more events."""
         return self.parts > _ALBUM_EVENTS
 
 
@@ -158,7 +158,7 @@ def _in_tier(envelope: Envelope, tier: IngestionTier) -> Envelope:
 
 
 def _tier(event: Inbound, handling: Handling, now: datetime) -> IngestionTier:
-    """That of the channel, unless the message is to cost neither a turn nor a model call."""
+    """The tier of the channel, unless the message must cost neither a turn nor a model call."""
     envelope, given = event.envelope, event.envelope.control.ingestion_tier
     if envelope.kept_as_history:
         return given

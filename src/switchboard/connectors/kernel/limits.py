@@ -1,6 +1,6 @@
-"""How fast parts may be sent: per account, conversation and group, and what the platform itself asked for.
+"""How fast parts may be sent: per account, conversation and group, and as the platform itself asks.
 
-Pure: the time is given, in seconds of any clock that only goes forward.
+Pure: the time is an argument, in seconds of any monotonic clock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LONGEST_PAUSE_S: Final = 30.0
 
 @dataclass(slots=True)
 class Limiter:
-    """When the next part may be sent; told of each part that was, and of each "later" of the platform."""
+    """When the next part may be sent; must be told of each part sent, and of each "later" from the platform."""
 
     capabilities: Capabilities
     _account: float = 0.0
@@ -36,7 +36,7 @@ class Limiter:
         return max(due - now, 0.0)
 
     def sent(self, conversation: str, now: float, *, group: bool = False) -> None:
-        """A part is being sent now."""
+        """Register that a part is being sent now."""
         self._account = max(self._account, now + self.capabilities.per_account_s)
         self.later(conversation, self.capabilities.per_conversation_s, now)
         if group and self.capabilities.per_group:
@@ -45,7 +45,7 @@ class Limiter:
         self._forget(now)
 
     def later(self, conversation: str, seconds: float, now: float) -> None:
-        """The platform asked for a pause there; one of the whole account has the conversation ""."""
+        """Register a pause that the platform asked for; the conversation "" is the whole account."""
         if not conversation:
             self._account = max(self._account, now + seconds)
         self._conversations[conversation] = max(self._conversations.get(conversation, 0.0), now + seconds)
@@ -67,7 +67,7 @@ class Limiter:
 
 @dataclass(slots=True)
 class _Replies:
-    """When the last replies went, by their id; whether the next one waits, and whether the first of these had to."""
+    """When the last replies were sent, by id; whether the next one waits, and whether the first of these had to."""
 
     times: dict[str, float] = field(default_factory=dict)
     waiting: bool = False
@@ -75,7 +75,7 @@ class _Replies:
 
 
 class Earlier(Struct, frozen=True):
-    """A reply of an earlier process: where it was to go, when it was made and sent, and whether it has failed once."""
+    """A reply of an earlier process: its destination, when it was created and sent, and whether it has failed once."""
 
     reply: str
     to: Sequence[str]
@@ -86,9 +86,12 @@ class Earlier(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Brake:
-    """Stops two programs that answer each other. After `most` replies to one sender, or in one conversation, within
-    `seconds`, the next one waits until nothing was sent there for as long; no more are sent before it was quiet for six
-    times as long. A reply counts once, however often it is tried, and one that a person sends again passes."""
+    """Stops two programs that answer each other.
+
+    After `most` replies to one sender, or in one conversation, within `seconds`, the next one waits until nothing was
+    sent there for as long; then none are sent until it has been quiet for six times as long. A reply counts once,
+    however often it is tried, and one that a person sends again passes.
+    """
 
     most: int
     seconds: float
@@ -96,7 +99,7 @@ class Brake:
     _stopped: dict[str, None] = field(default_factory=dict)
 
     def wait(self, whom: str, reply: str, now: float) -> float:
-        """Seconds until this reply may go there; 0: now, inf: a person must send it again."""
+        """Seconds until this reply may be sent there; 0: now, inf: only if a person sends it again."""
         known = self._known.get(whom)
         if known is None or reply in known.times or reply in self._stopped or self._quiet(known, now):
             return 0.0
@@ -108,7 +111,7 @@ class Brake:
         return _last(known) + self.seconds - now
 
     def replied(self, whom: str, reply: str, now: float) -> None:
-        """The reply goes there now."""
+        """Register that the reply is being sent there."""
         known = self._known.setdefault(whom, _Replies())
         if reply in known.times:
             return
@@ -120,18 +123,18 @@ class Brake:
         self._forget(now)
 
     def stopped(self, reply: str) -> None:
-        """The reply is left to a person: if it comes again, it was sent again by one."""
+        """The reply is left to a person; if it returns, a person has sent it again."""
         self._stopped[reply] = None
         if len(self._stopped) > _REMEMBERED:
             del self._stopped[next(iter(self._stopped))]
 
     @property
     def remembers_s(self) -> float:
-        """For how many seconds a reply counts, if it was sent at once."""
+        """For how many seconds a reply counts if it is sent at once."""
         return self.seconds * (_QUIET + 1)
 
     def told(self, earlier: Iterable[Earlier]) -> None:
-        """What earlier processes have sent counts as if this one had."""
+        """Count the replies of earlier processes as if this one had sent them."""
         made = [(one.made, 0, one) for one in earlier]
         sent = [(one.sent, 1, one) for _, _, one in made if one.sent is not None]
         for at, is_sent, one in sorted([*made, *sent], key=lambda some: some[:2]):
@@ -152,9 +155,9 @@ class Brake:
 
 
 def pause_after(failures: int, asked: float | None, jitter: float) -> float:
-    """Seconds until the switchboard is asked again, after so many failures (from 1); `jitter` in [0, 1).
+    """Seconds until the next request to the switchboard after `failures` failures (from 1); `jitter` in [0, 1).
 
-    As long as it `asked` for and up to a fifth more, or longer each time, 30 s at most.
+    The time that it `asked` for plus up to a fifth, otherwise growing with each failure, up to 30 s.
     """
     return backoff(failures, cap=_LONGEST_PAUSE_S, jitter=jitter) if asked is None else asked * (1.0 + jitter / 5)
 

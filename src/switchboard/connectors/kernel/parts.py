@@ -1,6 +1,6 @@
-"""What a reply is sent as: texts that fit, files, and which of them answers the message. Pure.
+"""Plans the parts of a reply: texts that fit, files, and which part answers the message. Pure.
 
-The plan of a reply is the same each time it is made: parts are recorded by their number.
+Planning a reply again gives the same parts, because parts are recorded by their number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SMALL: Final = 100
 
 
 class ReplyDestination(Struct, frozen=True):
-    """Where a reply goes, as the answer to what, and what people call the platform."""
+    """Where a reply goes, which message it answers, and the name of the platform."""
 
     address: JsonObject
     reply_to: str | None = None
@@ -32,10 +32,10 @@ class ReplyDestination(Struct, frozen=True):
 
 
 def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: ReplyDestination) -> tuple[Part, ...]:
-    """The parts of a reply in their order. Only the first is an answer.
+    """The parts of a reply in order. Only the first is an answer.
 
-    A text that fits goes with its file, where a part has one, or with the first of its files, where it has several.
-    A file that the platform cannot take is named at the end of the text.
+    A text that fits is sent with the file of its part, or with the first of several. Files that the platform cannot
+    accept are named at the end of the text.
     """
     bundles, lines = _bundled(files, capabilities, to.platform)
     text = "\n\n".join(filter(None, (text.rstrip() if lines else text, "\n".join(lines))))
@@ -52,7 +52,7 @@ def plan(text: str, files: Sequence[FileOut], capabilities: Capabilities, to: Re
 def _bundled(
     files: Sequence[FileOut], capabilities: Capabilities, platform: str
 ) -> tuple[list[tuple[FileOut, ...]], list[str]]:
-    """The files by part, and a line for each that is too large for any."""
+    """The files by part, and a line for each file that is too large for any."""
     most, why = capabilities.max_file_out, f"too large for {platform}"
     bundles: list[tuple[FileOut, ...]] = []
     lines = []
@@ -72,7 +72,7 @@ def _has_room(bundle: Sequence[FileOut], file: FileOut, capabilities: Capabiliti
 
 
 def without_files(part: Part, why: str, capabilities: Capabilities) -> Part:
-    """The same part as a text that names its files, and says why they are not there."""
+    """The same part as a text that names its files and says why they are missing."""
     lines = "\n".join(instead(file.filename, file.size_bytes, why) for file in part.files)
     left = capabilities.text_limit - length(part.text, capabilities.text_unit) - 2
     named = next(iter(split(lines, left, capabilities.text_unit)), None) if left > _SMALL else None
@@ -81,7 +81,7 @@ def without_files(part: Part, why: str, capabilities: Capabilities) -> Part:
 
 
 def _as_text(part: Part, text: str) -> Part:
-    """The part with a text that begins like its own: entities stay where they are, HTML would say something else."""
+    """The part with text added in front of its own: entities stay in place, but HTML would change meaning."""
     entities = part.rendered is not None and "entities" in part.rendered
     return replace(part, text=text, rendered=part.rendered if entities else None)
 
@@ -97,7 +97,7 @@ def unanswering(part: Part) -> Part:
 
 
 def marked(part: Part, capabilities: Capabilities) -> Part:
-    """The same part for a second time, and it says so; `plan` has left room for that."""
+    """The same part, marked as sent a second time; `plan` has left room for that."""
     limit = capabilities.caption_limit if part.files else capabilities.text_limit
     text = f"{part.text}{_NOTE}".lstrip("\n")
     if length(text, capabilities.text_unit) > limit:
@@ -106,7 +106,7 @@ def marked(part: Part, capabilities: Capabilities) -> Part:
 
 
 def _room(limit: int) -> int:
-    """For the words of a part."""
+    """The room for the words of a part."""
     return limit - len(_NOTE) if limit > _SMALL else limit
 
 
@@ -123,6 +123,6 @@ def _texts(text: str, capabilities: Capabilities, address: JsonObject) -> list[P
 
 def _written(text: str, capabilities: Capabilities, room: int, address: JsonObject) -> Part:
     made = render(text, capabilities.markup)
-    if length(made.text, capabilities.text_unit) > room:  # a few constructs grow when they are rendered
+    if length(made.text, capabilities.text_unit) > room:  # a few constructs grow when rendered
         made = Rendered(text)
     return Part(address=address, text=made.text, rendered=made.markup)

@@ -1,6 +1,6 @@
-"""The switchboard does not answer, or takes nothing now: it is asked again, later each time, and heartbeats say so.
+"""Retries while the switchboard is unavailable: with growing pauses, which heartbeats report.
 
-`receiving.py`, `sending.py`, `files.py` and `posted.py` wait by it. Next: `limits.py`, for how long.
+`receiving.py`, `sending.py`, `files.py` and `posted.py` wait with it. Next: `limits.py`, for the length of the pauses.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Patience:
-    """`part`: of the work that does not succeed meanwhile; `failures`: in a row."""
+    """`part`: the part of the work that fails meanwhile; `failures`: failures in a row."""
 
     health: Health
     part: str = "switchboard"
     failures: int = 0
 
     async def wait(self, error: Unreachable) -> None:
-        """Until it can be asked again."""
+        """Wait before the next attempt."""
         self.failures += 1
         self.health.trouble(self.part, error.message)
         await asyncio.sleep(pause_after(self.failures, error.seconds, random.random()))
 
     def over(self) -> None:
-        """It has answered."""
+        """The switchboard has answered."""
         self.failures = 0
         self.health.well(self.part)
 
     async def insist(self, call: Callable[[], Awaitable[_T]]) -> _T:
-        """Its answer, however long that takes. Raises what `call` raises, but never Unreachable."""
+        """Call until there is an answer, however long that takes. Raises the errors of `call`, except Unreachable."""
         while True:
             try:
                 found = await call()

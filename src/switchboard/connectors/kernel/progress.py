@@ -1,4 +1,4 @@
-"""How far the cursor may move: up to the highest batch behind which nothing is open. Pure."""
+"""How far the cursor may move: to the newest batch with no unsettled batch at or before it. Pure."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class _Open:
 
 @dataclass(slots=True)
 class UnsettledBatches:
-    """The batches that were received and are not settled yet, oldest first."""
+    """The received batches that are not settled yet, oldest first."""
 
     _batches: deque[_Open] = field(default_factory=deque)
     _next: int = 0
 
     def received(self, events: int, cursor: str | None) -> int:
-        """A batch with so many events arrived; its number, with which each of them is settled."""
+        """Register a batch of this many events; returns its number, with which each event is settled."""
         self._next += 1
         self._batches.append(_Open(self._next, cursor, events))
         return self._next
 
     def settled(self, batch: int) -> None:
-        """One of its events is accepted, a duplicate, left out or quarantined."""
+        """One of its events was accepted, recognised as a duplicate, skipped or quarantined."""
         found = next(some for some in self._batches if some.number == batch)
         if not found.unsettled:
             raise ValueError("all events of the batch are settled already")
         found.unsettled -= 1
 
     def advance(self) -> str | None:
-        """The cursor to save now, once; None: it has not moved."""
+        """The cursor to save now, returned once; None if it has not moved."""
         cursor = None
         while self._batches and not self._batches[0].unsettled:
             cursor = self._batches.popleft().cursor or cursor

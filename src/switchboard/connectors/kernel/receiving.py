@@ -1,4 +1,4 @@
-"""From the platform to the switchboard: nothing is confirmed, and no cursor moves, before the switchboard has answered.
+"""From the platform to the switchboard: confirms events and moves the cursor only after the switchboard's answer.
 
 `runner.py` runs a `Receiver` for each session. Events wait in the order of their conversation; one that fails, or whose
 files are being fetched (`files.py`), does not hold back other conversations. It goes to quarantine when it is refused,
@@ -54,7 +54,7 @@ _PAUSE_S: Final = 0.5
 
 @dataclass(slots=True)
 class _Waiting:
-    """An event, or the events of an album, on the way to the switchboard; `due` is the next time to try."""
+    """An event, or the events of an album, to be submitted; `due` is when to try next."""
 
     events: list[Inbound]
     batches: list[int]
@@ -70,13 +70,13 @@ class _Waiting:
     """Why it goes to quarantine; it is not submitted again."""
 
     def is_due(self, now: float) -> bool:
-        """Whether it can be tried."""
+        """Whether it is time to try."""
         return self.due <= now and (self.filing is None or self.filing.done())
 
 
 @dataclass(slots=True)
 class _Broken:
-    """An event that nobody can read, on its way to quarantine."""
+    """An event that cannot be parsed, to be quarantined."""
 
     event: Unreadable
     batch: int
@@ -84,7 +84,7 @@ class _Broken:
 
 @dataclass(slots=True)
 class Receiver:
-    """Receives for one session until it is cancelled, or the session or the lease ends."""
+    """Receives for one session until cancelled, or until the session or the lease ends."""
 
     session: Session
     api: Api
@@ -108,7 +108,7 @@ class Receiver:
         self._patience = Patience(self.health)
 
     async def run(self, cursor: str | None) -> None:
-        """Raises what the session raises (SignInRefused, CursorRefused, Busy, OSError), and Overtaken."""
+        """Run until cancelled. Raises SignInRefused, CursorRefused, Busy, OSError (from the session), Overtaken."""
         try:
             await first_of(self._submit_for_ever(), self._pull(cursor))
         finally:
@@ -144,7 +144,7 @@ class Receiver:
             self.health.well("platform")
 
     async def _room(self) -> None:
-        """Until the switchboard takes messages, and not too many wait."""
+        """Wait until the switchboard accepts messages and not too many are waiting."""
         while self._patience.failures or self._is_full():
             self.health.paused = True
             self._drained.clear()
@@ -158,7 +158,7 @@ class Receiver:
         )
 
     def _take(self, batch: Batch) -> bool:
-        """Whether anything of it is new."""
+        """Queue a batch; returns whether any of it is new."""
         new = [event for event in batch.events if self._is_new(event)]
         number = self._progress.received(len(new), batch.cursor)
         for event in new:
@@ -170,7 +170,7 @@ class Receiver:
         return bool(new)
 
     def _is_new(self, event: Inbound | Unreadable) -> bool:
-        """A platform may give again what has not been confirmed yet."""
+        """Whether the event is new: platforms may deliver unconfirmed events again."""
         key = mark_of(event)
         if key in self._keys:
             return False
@@ -178,7 +178,7 @@ class Receiver:
         return True
 
     def _at_home(self, event: Inbound) -> Inbound:
-        """The event in the conversation that it belongs to, behind what came before the conversation moved."""
+        """The event in its present conversation, queued after the events from before the conversation moved."""
         if event.moved is not None:
             old, new = event.moved
             home = self.moved.get(old, old)
@@ -231,7 +231,7 @@ class Receiver:
         await wait_at_most(max(soonest - now, 0.01), self._changed)
 
     def _due(self) -> list[_Waiting]:
-        """What can be tried now: the first of each conversation, as it may fail and the next must not go before it."""
+        """The events to try now: the first of each conversation, since it may fail and must not be overtaken."""
         firsts = {waiting.conversation: waiting for waiting in reversed(self._waiting)}
         now = self.clock()
         return [waiting for waiting in self._waiting if waiting.is_due(now) and firsts[waiting.conversation] is waiting]
@@ -258,7 +258,7 @@ class Receiver:
             self._heard(waiting, verdict)
 
     def _prepare(self, waiting: _Waiting) -> bool:
-        """Whether it is to be submitted; what is left out is settled at once, and files are fetched first."""
+        """Whether to submit the event now. Skipped events are settled at once; files are fetched first."""
         if waiting.refusal:
             return False
         if waiting.filing is not None:
@@ -285,7 +285,8 @@ class Receiver:
                 self.accepted_at = self.clock()
                 self._end(waiting, "duplicates" if duplicate else "accepted")
             case Declined("sender_denied" | "held_full" as code):
-                # The server counts what it does not take from strangers; it is no failure, and kept nowhere.
+                # The server counts the messages that it refuses from strangers; they are not failures, and kept
+                # nowhere.
                 self._end(waiting, code)
             case Declined(code, message):
                 waiting.refusal = f"{code}: {message}"
@@ -293,7 +294,7 @@ class Receiver:
                 self._later(waiting, verdict)
 
     def _rest_of_album(self, waiting: _Waiting) -> None:
-        """The first event was stored by itself before a crash, perhaps; the others are tried without it."""
+        """The first event may have been stored on its own before a crash; try the others without it."""
         first, batch = waiting.events.pop(0), waiting.batches.pop(0)
         self._done(first, batch, "duplicates")
         waiting.envelope, waiting.album, waiting.due = None, None, 0.0
@@ -331,7 +332,7 @@ class Receiver:
         self._keys.discard(mark_of(event))
 
     async def _save(self) -> None:
-        """Keep the cursor, then let the platform forget. What is not saved is given again, and is a duplicate."""
+        """Save the cursor, then let the platform forget. If saving fails, events are delivered again, as duplicates."""
         cursor = self._progress.advance()
         sent = (event.envelope.event for waiting in self._waiting for event in waiting.events)
         self.health.waiting_since = min((one.sent_at or one.observed_at for one in sent), default=None)

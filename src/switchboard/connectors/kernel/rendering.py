@@ -1,7 +1,7 @@
-"""CommonMark as the markup of a platform. Pure; called by `parts.py`.
+"""Renders CommonMark as the markup of a platform. Pure; called by `parts.py`.
 
-A `Rich` text is the plain words with spans over them; it becomes entities (offsets in UTF-16 units, as Telegram counts
-them) and plain text. HTML is what markdown-it makes of it, without any HTML of the source. Next: `parts.py`.
+A `Rich` text is plain text with spans; it becomes entities (offsets in UTF-16 units, as Telegram counts them) or plain
+text. HTML is the output of markdown-it, with HTML in the source escaped. Next: `parts.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RULE: Final = "———"
 
 
 class TextSpan(Struct, frozen=True):
-    """A part of a text, in code points, and what it is; `argument`: the URL of a link, the language of a block."""
+    """A span of a text, in code points, and its kind; `argument`: the URL of a link, the language of a block."""
 
     start: int
     end: int
@@ -43,14 +43,14 @@ class TextSpan(Struct, frozen=True):
 
 
 class Rich(Struct, frozen=True):
-    """Words, and what some of them are."""
+    """Plain text, and the spans in it."""
 
     text: str
     spans: tuple[TextSpan, ...] = ()
 
 
 class Rendered(Struct, frozen=True):
-    """What is sent: `text` is plain, `markup` belongs to it in the platform's way."""
+    """The rendered result: `text` is plain, `markup` is in the platform's format."""
 
     text: str
     markup: JsonObject | None = None
@@ -59,7 +59,7 @@ class Rendered(Struct, frozen=True):
 def render(source: str, markup: Markup) -> Rendered:
     """`entities` → {"entities": […]}, `html` → {"html": …}, `markdown` and `mrkdwn` → the source; `plain` → nothing.
 
-    What a parser cannot digest stays as it was written.
+    A text that the parser cannot process stays as written.
     """
     if markup in {"markdown", "mrkdwn"}:
         return Rendered(source, {"markdown": source})
@@ -77,7 +77,7 @@ def render(source: str, markup: Markup) -> Rendered:
 
 
 def rich_text(source: str) -> Rich:
-    """The words of a text of CommonMark, with their spans."""
+    """The words of a CommonMark text, with their spans."""
     writer = _Writer(source.split("\n"))
     writer.blocks(_parser().parse(source))
     text = "".join(writer.parts).rstrip()
@@ -86,13 +86,13 @@ def rich_text(source: str) -> Rich:
 
 
 def html(source: str) -> str:
-    """HTML of a text of CommonMark; HTML in it is shown, not obeyed."""
+    """HTML of a CommonMark text; HTML in the source is shown, not interpreted."""
     rendered: str = _parser().render(source)
     return rendered
 
 
 def entities(rich: Rich) -> list[JsonObject]:
-    """The spans as Telegram takes them: offset and length in UTF-16 units."""
+    """The spans in Telegram's form: offset and length in UTF-16 units."""
     return [_entity(rich.text, span) for span in rich.spans]
 
 
@@ -107,7 +107,7 @@ def _entity(text: str, span: TextSpan) -> JsonObject:
 
 
 def _plain(rich: Rich) -> str:
-    """The words, each link followed by where it leads."""
+    """The words, with each link followed by its target."""
     parts, at = [], 0
     for span in sorted((s for s in rich.spans if s.kind == "text_link"), key=lambda s: s.end):
         parts.append(rich.text[at : span.end])
@@ -121,12 +121,12 @@ def _plain(rich: Rich) -> str:
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
     parser.add_render_rule("image", _image)
-    parser.parse("-")  # it prepares its rules at the first use, which two threads may not do at a time
+    parser.parse("-")  # it prepares its rules on first use, which is not thread-safe
     return parser
 
 
 def _image(_: object, tokens: Sequence[Token], at: int, *_more: object) -> str:
-    """A link: an image would be fetched unasked, which tells its server whatever the address says."""
+    """Render as a link: an image would be fetched unasked, telling its server whatever the address contains."""
     address, label = escape(str(tokens[at].attrs["src"])), escape(tokens[at].content)
     return f'<a href="{address}">{label or address}</a>'
 
@@ -175,7 +175,7 @@ class _Writer:
                 self.whole(token)
 
     def whole(self, token: Token) -> None:
-        """What has nothing inside that is rendered: code, a table, which stays as it is written, and a rule."""
+        """A token without inner markup: code, a table (which stays as written), or a rule."""
         match token.type:
             case "fence" | "code_block":
                 self.verbatim(token, token.content.removesuffix("\n"))
@@ -190,7 +190,7 @@ class _Writer:
                 pass
 
     def begin(self, token: Token) -> None:
-        """A block begins on a line of its own, after as much of a gap as the source has."""
+        """Begin a block on a line of its own, after the same gap as in the source."""
         if self.fresh:
             return
         first = (token.map or [0])[0]
@@ -251,11 +251,11 @@ class _Writer:
 
 @dataclass(slots=True)
 class _Skipped:
-    """Passes over the inside of a table, whose source is shown instead."""
+    """Skips the inside of a table, whose source is shown instead."""
 
     inside: bool = False
 
     def over(self, token: Token) -> bool:
-        """Whether this token is left out."""
+        """Whether to skip this token."""
         was, self.inside = self.inside, (self.inside or token.type == "table_open") and token.type != "table_close"
         return was

@@ -1,7 +1,7 @@
-"""What an operator lets out of quarantine is read again, submitted, and then removed from quarantine.
+"""Events that an operator releases from quarantine are read again, submitted, and then removed from it.
 
-`runner.py` runs a `Replayer` beside the `Receiver`, and calls it whenever the lease says that something is to be
-replayed. What fails again waits in quarantine for an operator, with its new reason. Next: `api.py`.
+`runner.py` runs a `Replayer` alongside the `Receiver`, and notifies it whenever the lease reports events to replay.
+Events that fail again stay in quarantine, with their new reason. Next: `api.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Replayer:
-    """Replays for one session until it is cancelled. `handling` is that of the account, `moved` as of the receiver."""
+    """Replays for one session until cancelled. `handling` is the account's, `moved` is shared with the receiver."""
 
     session: Session
     api: Api
@@ -36,19 +36,19 @@ class Replayer:
     _wanted: asyncio.Event = field(default_factory=asyncio.Event)
 
     def told(self, replays: int) -> None:
-        """The lease has this many events to be replayed."""
+        """The lease reports this many events to replay."""
         if replays:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Raises Overtaken, ConfigurationError."""
+        """Run until cancelled. Raises Overtaken, ConfigurationError."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             try:
                 for quarantine_id in await self.api.replays():
                     await self._replay(quarantine_id)
-            except Unreachable as error:  # the next renewal of the lease tells of it again, as of what waits
+            except Unreachable as error:  # the next renewal of the lease reports it again, along with any others
                 log.info("replay waits", why=error.message)
 
     async def _replay(self, quarantine_id: str) -> None:
@@ -60,17 +60,17 @@ class Replayer:
             case None:
                 self.health.counters["replayed"] += 1
                 await self.api.discard(quarantine_id)
-            case NotNow(reason):  # the others continue
+            case NotNow(reason):  # continue with the others
                 log.info("replay waits", event_id=event.event_id, why=reason)
             case _:
                 await self.api.quarantine(event.event_id, why, event.raw)
 
     async def _submitted(self, event: QuarantinedEvent) -> NotNow | str | None:
-        """Why it fails again; None: it is settled. Raises Unreachable."""
+        """Why it fails again; None if it is settled. Raises Unreachable."""
         found = await self.session.read(event.raw)
         if isinstance(found, Unreadable):
             return found.reason
-        # Somebody wants it answered, however old it is.
+        # Somebody wants an answer, however old the event is.
         found = at_home(found, self.moved)
         made = prepared(found, self.handling.model_copy(update={"on_stale": "answer"}), datetime.now(UTC))
         if isinstance(made, LeftOut):

@@ -1,8 +1,7 @@
-"""One account, kept open: signed in, leased, received and sent for, watched, and opened again when it breaks.
+"""Keeps one account open: signs in, leases, receives, sends, watches, and reopens it when it breaks.
 
-A second process of the same account waits until the lease is free. A
-connection that stays silent is rebuilt, and if it is silent again the process ends, for its supervisor to start another
-one. Next: `receiving.py`.
+A second process of the same account waits until the lease is free. A silent connection is rebuilt; if it is silent
+again, the process ends, so that its supervisor starts another. Next: `receiving.py`.
 """
 
 from __future__ import annotations
@@ -55,15 +54,15 @@ Connect = Callable[[Identity], Awaitable[httpx2.AsyncClient]]
 
 
 class _Silent(OSError):
-    """The connection is open, and nothing comes."""
+    """The connection is open, but nothing arrives."""
 
 
 @dataclass(slots=True)
 class Runner:
-    """Keeps the account of a file open. `clock` gives seconds that only go forward.
+    """Keeps the account of a file open. `clock` returns monotonic seconds.
 
-    `known` is the identity that the account had before: only this one is served, and failures are reported for it.
-    `instance_id` is that of no other running process; `restarted`: one that had it before is certainly dead.
+    `known` is the account's identity from before: only this one is served, and failures are reported for it.
+    `instance_id` is unique among running processes; `restarted`: its previous owner is certainly dead.
     """
 
     configured: Configured
@@ -88,14 +87,14 @@ class Runner:
         self._endpoint = self.known.endpoint if self.known else ""
 
     async def run(self, stop: asyncio.Event) -> int:
-        """The exit code. Raises ConfigurationError for what only a person can change."""
+        """Run until told to stop; returns the exit code. Raises ConfigurationError if only a person can help."""
         while not stop.is_set() and self._silences < 2:
             await self._pause(await self._session(stop), stop)
         await self._release()
         return 0 if stop.is_set() else SILENT
 
     async def _session(self, stop: asyncio.Event) -> float:
-        """One session from sign-in to its end; the seconds to wait before the next."""
+        """One session from sign-in to its end; returns the seconds to wait before the next."""
         session: Session | None = None
         try:
             session = await self._sign_in()
@@ -108,7 +107,7 @@ class Runner:
         return 0.0
 
     def _after(self, error: SwitchboardError | OSError) -> float:
-        """What an end of a session means, and how long to wait."""
+        """Handle the end of a session; returns how long to wait."""
         match error:
             case ConfigurationError():
                 raise error
@@ -182,7 +181,7 @@ class Runner:
         return ReplySender(session, api, capabilities, on_uncertain, self.health, self.clock, *more)
 
     async def _leased(self, api: Api, brake: Brake | None, stop: asyncio.Event) -> Lease | None:
-        """Wait for the account; None: we are told to stop."""
+        """Wait for the account's lease; None if told to stop."""
         while not stop.is_set():
             lease = await api.lease(opening=True, recent_s=brake.remembers_s if brake else None)
             if isinstance(lease, Lease):
@@ -204,7 +203,7 @@ class Runner:
         return handling.model_copy(update={"history_until": lease.since})
 
     async def _start_at(self, session: Session, api: Api, lease: Lease) -> str | None:
-        """Where to begin. At the very first start what is there already is left alone, and that is kept at once."""
+        """Where to begin. The very first start skips existing messages, and saves the cursor at once."""
         if self._forget_cursor:
             self._forget_cursor = False
             return None
@@ -216,7 +215,7 @@ class Runner:
         return cursor
 
     async def _keep_lease(self, api: Api, receiver: Receiver, replayer: Replayer, typist: Typist) -> None:
-        """Renew it every 5 s; soon after a message was accepted, too, to show that a butler works on the answer."""
+        """Renew the lease every 5 s, and soon after accepting a message, to show that a butler works on it."""
         asked = self.clock()
         while True:
             await asyncio.sleep(_LOOK_S)
@@ -224,7 +223,7 @@ class Runner:
             if self.clock() - asked < _RENEW_S - _LOOK_S / 2 and not soon:
                 continue
             asked = self.clock()
-            with suppress(Unreachable):  # nobody else can take it either
+            with suppress(Unreachable):  # no other process can take it either
                 lease = await api.lease(answering=typist.typing_s > 0)
                 if not isinstance(lease, Lease):
                     raise Overtaken("another process serves the account")
@@ -232,18 +231,18 @@ class Runner:
                 typist.told(lease.answering, asked)
 
     async def _report(self, api: Api) -> None:
-        """Every two minutes, and whenever the state or its reason changes, or it begins or ends to be behind."""
+        """Report every two minutes, on each change of state or reason, and when a lag begins or ends."""
         reported = None
         while True:
             about = self.health.state, self.health.why, (self.health.lag_s(datetime.now(UTC)) or 0.0) > _BEHIND_S
             if about != reported or self.clock() - self._beaten >= _BEAT_S:
                 with suppress(Unreachable):
                     await self._beat(api)
-                    reported = about  # it may have changed again meanwhile
+                    reported = about  # it may have changed again
             await asyncio.sleep(_LOOK_S)
 
     async def _beat(self, api: Api) -> None:
-        """Say how we are. Raises Unreachable."""
+        """Send a heartbeat. Raises Unreachable."""
         lag = self.health.lag_s(datetime.now(UTC))
         await api.heartbeat(self.health.state, self.health.why, self.health.counters, lag)
         self._beaten = self.clock()
@@ -269,7 +268,7 @@ class Runner:
         return min(doubled, _LONGEST_PAUSE_S) * random.uniform(0.8, 1.2)
 
     def _tell(self, why: str) -> None:
-        """One line of the log when the account is connected, and one when it is not any more, or for another reason."""
+        """Log when the account connects, and when it disconnects or the reason for that changes."""
         before, self._told = self._told, why
         if why == before:
             return
@@ -280,7 +279,7 @@ class Runner:
             told.info("account connected")
 
     async def _pause(self, seconds: float, stop: asyncio.Event) -> None:
-        """Wait, and go on telling how we are."""
+        """Wait, while sending heartbeats."""
         while seconds > 0 and not stop.is_set():
             if self._api is not None:
                 with suppress(Unreachable, Overtaken):
@@ -289,7 +288,7 @@ class Runner:
             seconds -= _BEAT_S
 
     async def _release(self) -> None:
-        """For a server that does not answer the lease ends by itself."""
+        """Release the lease; if the server does not answer, the lease expires on its own."""
         self.health.stopped()
         if self._api is not None:
             with suppress(Unreachable, Overtaken, TimeoutError):
@@ -299,7 +298,7 @@ class Runner:
 
 
 def _earlier(recent: Sequence[JsonMapping], now: float) -> Iterator[Earlier]:
-    """Replies of earlier processes, by our clock."""
+    """Replies of earlier processes, with times by our clock."""
     for one in recent:
         to = counted(one["recipient"], one["conversation"])
         sent = None if one["sent_s"] is None else now - one["sent_s"]

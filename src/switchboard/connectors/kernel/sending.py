@@ -1,8 +1,8 @@
-"""From the outbox to the platform: in order per conversation, each part with its own record.
+"""From the outbox to the platform: in order per conversation, with a record of each part.
 
-`runner.py` runs a `ReplySender` for each session. What is intended is recorded before a part is sent, and what became
-of it after; so a crash neither repeats what was sent nor forgets the rest. A part with an intent and without an outcome
-is uncertain: it is asked for, sent again under its key, or treated as `on_uncertain` says. Next: `limits.py`.
+`runner.py` runs a `ReplySender` for each session. The intent is recorded before a part is sent, the outcome after it;
+so a crash neither repeats parts nor loses any. A part with an intent but no outcome is uncertain: it is looked up, sent
+again under its key, or treated as `on_uncertain` says. Next: `limits.py`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _RECORDED: Final = Sent("")
 
 
 class _GivenBack(Exception):
-    """The reply is not sent now, but after these seconds."""
+    """Return the reply to the server, to be sent after this many seconds."""
 
     def __init__(self, seconds: float, reason: str) -> None:
         super().__init__(reason)
@@ -77,7 +77,7 @@ class _GivenBack(Exception):
 
 
 class _LeftToLease(Exception):
-    """Nothing is said of the reply: when its lease has ended it comes again, with its parts as they are now."""
+    """Report nothing: when the lease expires, the reply returns with the recorded state of its parts."""
 
 
 class _Stopped(Exception):
@@ -89,12 +89,12 @@ class _Stopped(Exception):
 
 
 class _Unknown(Exception):
-    """A part may have been sent, and a person is to say what becomes of it."""
+    """A part may have been sent, and a person must decide what to do."""
 
 
 @dataclass(slots=True)
 class ReplySender:
-    """Sends for one session until it is cancelled, or the lease of the account ends."""
+    """Sends for one session until cancelled, or until the lease of the account ends."""
 
     session: Session
     api: Api
@@ -122,7 +122,7 @@ class ReplySender:
         self._patience = Patience(self.health, "outbox")
 
     async def run(self) -> None:
-        """Raises Overtaken when another process serves the account."""
+        """Run until cancelled. Raises Overtaken when another process serves the account."""
         try:
             while True:
                 await self._fetch()
@@ -145,7 +145,7 @@ class ReplySender:
         self._patience.over()
         if replies:
             point("connector_fetched")
-        # The lease began after we asked at the earliest, and before the answer came: only the first is certain.
+        # The lease began between our request and the answer; only the time of the request is safe.
         until = max(asked, self.clock() - 1.0) + LEASE_S
         for reply in replies:
             self.begun(reply.conversation)
@@ -154,7 +154,7 @@ class ReplySender:
             task.add_done_callback(self._busy.discard)
 
     async def _serve(self, reply: ReplyToSend, until: float) -> None:
-        """One reply, to its receipt. Whatever goes wrong with the server, the lease ends and says what is uncertain."""
+        """Serve one reply up to its receipt. If the server fails, the expired lease shows what is uncertain."""
         try:
             await self._send_all(reply, until)
         except _GivenBack as back:
@@ -192,7 +192,7 @@ class ReplySender:
         self.health.counters[await held.receipt(outcomes, "blocked" if blocked else None)] += 1
 
     async def _planned(self, held: HeldReply) -> tuple[Part, ...]:
-        """The parts of a reply. Other replies go on meanwhile, even if its text is long and hostile."""
+        """Plan the parts of a reply, without blocking other replies even if its text is long and hostile."""
         reply = held.reply
         to = ReplyDestination(reply.address, reply.reply_to, self.platform)
         make = partial(plan, reply.text, held.files(), self.capabilities, to)
@@ -202,7 +202,7 @@ class ReplySender:
             return await asyncio.to_thread(make)
 
     def _blocked(self, reply: ReplyToSend, outcome: Sent | Refused) -> bool:
-        """Whether the conversation cannot be reached at all, so that the other parts need not be tried."""
+        """Whether the conversation is unreachable, so that there is no point in trying the other parts."""
         if isinstance(outcome, Sent) or outcome.because != "blocked":
             return False
         self.health.counters["unreachable"] += 1
@@ -210,7 +210,7 @@ class ReplySender:
         return True
 
     async def _once(self, held: HeldReply, index: int) -> Sent | Refused:
-        """One part, unless it is recorded as sent or refused."""
+        """Send one part, unless it is recorded as sent or refused."""
         recorded = held.reply.parts.get(index, {})
         match recorded.get("state"):
             case "sent":
@@ -223,7 +223,7 @@ class ReplySender:
         return await self._attempt(held, index, held.parts[index])
 
     async def _attempt(self, held: HeldReply, index: int, part: Part, *, again: bool = False) -> Sent | Refused:
-        """Until the platform has said what becomes of the part; `again`: it may have been sent before."""
+        """Try until the platform reports an outcome of the part; `again`: it may have been sent before."""
         while isinstance(outcome := await self._send(held, index, part), Later):
             await self._put_off(held, index, outcome)
         match outcome:
@@ -242,7 +242,7 @@ class ReplySender:
         return outcome
 
     async def _send(self, held: HeldReply, index: int, part: Part) -> Outcome:
-        """Wait for our turn, record the intent, and send while the lease is certainly ours."""
+        """Wait for our turn, record the intent, and send while we certainly hold the lease."""
         await self._turn(held)
         if await held.intend(index) == "sent":
             return _RECORDED
@@ -254,12 +254,12 @@ class ReplySender:
         point("connector_sent")
         if isinstance(outcome, Uncertain):
             held.doubts.setdefault(index, began)
-            if self._knows_key(held, index):  # then the same part again is no second one
+            if self._knows_key(held, index):  # sending the same part again creates no second one
                 return Later(_KEY_AGAIN_S, outcome.reason)
         return outcome
 
     async def _answer(self, held: HeldReply, index: int, part: Part) -> Outcome:
-        """What the platform says; the account tells if it says nothing."""
+        """The platform's answer; a missing answer shows in the account's health."""
         asked, late = datetime.now(UTC), part.patience_s - SEND_S + _ANSWER_S
         silence = f"{self.platform} has not reported the outcome of a reply"
         silent = asyncio.get_running_loop().call_later(late, self._unheard, asked, silence)
@@ -279,7 +279,7 @@ class ReplySender:
         return outcome
 
     def _unheard(self, since: datetime, why: str) -> None:
-        """The account says since when, until the platform answers again."""
+        """Report since when the platform has not answered, until it does."""
         self._unanswered = self._unanswered or since
         self.health.trouble("sending", f"since {self._unanswered:%Y-%m-%d %H:%M:%S} UTC: {why}")
 
@@ -288,7 +288,7 @@ class ReplySender:
         self.health.well("sending")
 
     async def _sent(self, held: HeldReply, index: int, part: Part) -> Outcome:
-        """What the session says; the lease is renewed while it sends files. Raises Overtaken when it is lost."""
+        """The session's result; the lease is renewed while it sends files. Raises Overtaken when the lease is lost."""
         if not part.files:
             return await self.session.send(part, held.key(index))
         sending = asyncio.ensure_future(self.session.send(part, held.key(index)))
@@ -301,7 +301,7 @@ class ReplySender:
             await cancelled(sending)
 
     async def _turn(self, held: HeldReply) -> None:
-        """Until the limits of the platform let a part be sent. The turn is taken before the wait: others come later."""
+        """Wait until the platform's limits permit a part. The slot is taken first, so others queue behind it."""
         conversation, reason = held.reply.conversation, "the limits of the platform"
         group, now = held.reply.address.get("group") is True, self.clock()
         pause = self._limiter.wait(conversation, now, group=group)
@@ -310,14 +310,14 @@ class ReplySender:
         await self._wait(held, pause, reason)
 
     def _require_time(self, held: HeldReply, seconds: float, reason: str) -> None:
-        """A reply of which nothing is on its way is given back rather than its lease renewed."""
+        """Give a reply back, instead of renewing its lease, if none of it is on its way."""
         if held.intended is None and seconds > held.until - self.clock() - REQUEST_S:
             raise _GivenBack(seconds, reason)
 
     async def _wait(self, held: HeldReply, seconds: float, reason: str) -> None:
-        """A pause that our own limits ask for, or the platform: then the lease is renewed meanwhile.
+        """A pause that our own limits require, or the platform, for which the lease is renewed.
 
-        A reply that waits when the session ends is given back: nothing of it is on its way.
+        A reply still waiting when the session ends is given back, as none of it is on its way.
         """
         self._require_time(held, seconds, reason)
         ends = self.clock() + seconds
@@ -332,7 +332,7 @@ class ReplySender:
         self._limiter.later(held.reply.conversation, later.seconds, self.clock())
         self.health.counters["later"] += 1
         held.put_off_s += later.seconds
-        # Given back, a part counts as certainly not sent, which is not true of an uncertain one.
+        # A reply given back counts as certainly not sent, which is not true of an uncertain part.
         if index in held.doubts and held.put_off_s > _HOLD_DOUBT_S:
             raise _LeftToLease(later.reason)
         if index not in held.doubts and held.put_off_s > _HOLD_S:
@@ -343,7 +343,7 @@ class ReplySender:
         await self._wait(held, later.seconds, later.reason)
 
     def _braked(self, reply: ReplyToSend) -> None:
-        """What was begun continues."""
+        """Apply the brake; a reply that was begun continues."""
         if self.brake is None or any(part.get("state") == "sent" for part in reply.parts.values()):
             return
         now = self.clock()
@@ -358,7 +358,7 @@ class ReplySender:
             self.health.well("brake")
 
     def _slow(self, reply: ReplyToSend, pause: float, now: float) -> NoReturn:
-        """Tell why the reply waits, or is left to a person."""
+        """Report why the reply waits, or is left to a person."""
         why = f"{reply.recipient} has had {self.brake.most if self.brake else 0} replies within minutes"
         if reply.recipient not in self._slowed:
             self.health.counters["braked"] += 1
@@ -370,7 +370,7 @@ class ReplySender:
         raise _Stopped("braked", f"{why}: perhaps a program answers; to send this one: switchboard outbox resend")
 
     def _knows_key(self, held: HeldReply, index: int) -> bool:
-        """Whether the platform still knows the key of a part that may have been sent."""
+        """Whether the platform still recognises the key of a part that may have been sent."""
         if self.capabilities.idempotency != "key":
             return False
         patience = held.parts[index].patience_s
@@ -379,7 +379,7 @@ class ReplySender:
     async def _decide(
         self, held: HeldReply, index: int, part: Part, reason: str, *, again: bool = False
     ) -> Sent | Refused:
-        """What becomes of a part that may have been sent; it is repeated at most once."""
+        """Decide about a part that may have been sent; it is repeated at most once."""
         if self._knows_key(held, index):
             return await self._attempt(held, index, part)
         if self.capabilities.idempotency != "none" and (found := await self._found(held, index, part)):
@@ -399,7 +399,7 @@ class ReplySender:
         raise _Unknown(f"part {index + 1} of {len(held.parts)} may have been sent: {reason}")
 
     async def _found(self, held: HeldReply, index: int, part: Part) -> Sent | None:
-        """The part, if the platform has it. That it could not be asked says nothing, so it is asked again later."""
+        """The part, if the platform has it. A failed look-up proves nothing, so it is repeated later."""
         try:
             async with asyncio.timeout(REQUEST_S):
                 return await self.session.find(part, held.key(index))
@@ -408,5 +408,5 @@ class ReplySender:
 
 
 def counted(recipient: str, conversation: str) -> tuple[str, str]:
-    """What the brake counts a reply for."""
+    """The names under which the brake counts a reply."""
     return f"to {recipient}", f"in {conversation}"

@@ -1,7 +1,7 @@
-"""Shows on the platform where a butler is working on an answer. `runner.py` runs a `Typist` beside the `ReplySender`.
+"""Shows on the platform where a butler is working. `runner.py` runs a `Typist` alongside the `ReplySender`.
 
-Each renewal of the lease tells where turns run, so that no message costs a question of its own. What is shown there
-ends by itself; it is shown again in time, until a reply is there or the turn has ended. Next: `runner.py`.
+Each renewal of the lease reports where turns run, so messages cost no extra requests. The indicator expires on its own;
+it is renewed in time, until a reply arrives or the turn ends. Next: `runner.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AT_ONCE: Final = 4
 
 @dataclass(slots=True)
 class Typist:
-    """Shows it until cancelled. `typing_s`: seconds for which the platform shows it; 0: it shows nothing."""
+    """Shows it until cancelled. `typing_s`: seconds for which the platform shows it; 0 for platforms that cannot."""
 
     session: Session
     typing_s: float
@@ -38,7 +38,7 @@ class Typist:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     def told(self, answering: Mapping[str, JsonObject], asked: float) -> None:
-        """The server has answered what it was asked at that time."""
+        """Take the server's answer to a request made at that time."""
         self._ended = {name: at for name, at in self._ended.items() if at >= asked}
         now = {name: address for name, address in answering.items() if name not in self._ended}
         if now.keys() - self._shown.keys():
@@ -46,12 +46,12 @@ class Typist:
         self._shown = now
 
     def ended(self, conversation: str) -> None:
-        """A reply is there; the platform shows that by itself."""
+        """A reply arrived, which ends the indicator on the platform."""
         self._shown.pop(conversation, None)
         self._ended[conversation] = self.clock()
 
     async def run(self) -> None:
-        """Raises nothing."""
+        """Run until cancelled. Raises nothing."""
         if self.typing_s <= 0:
             await asyncio.Event().wait()
         due = dict[str, float]()
@@ -64,7 +64,7 @@ class Typist:
             await wait_at_most(max(min(due.values(), default=now + 60.0) - self.clock(), 0.0), self._changed)
 
     async def _show(self, address: JsonObject) -> None:
-        """That it could not be shown harms nobody."""
+        """Show it; failures are harmless."""
         with suppress(Exception):
             async with self._turns, asyncio.timeout(min(self.typing_s, _REQUEST_S)):
                 await self.session.typing(address)

@@ -1,1 +1,1 @@
-"""Telegram by a bot: `manifest.py` says what it can do, `channel.py` is an open account."""
+"""Telegram bots: `manifest.py` declares what they can do, `channel.py` is an open account."""

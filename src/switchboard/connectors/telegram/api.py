@@ -1,4 +1,4 @@
-"""Calls of the Bot API by HTTP. Called by `channel.py`; it tells apart what was refused, not sent, and not answered.
+"""Bot API calls over HTTP, for `channel.py`; tells apart requests refused, not sent, and not answered.
 
 The token is part of every URL, so no error of this module contains one.
 """
@@ -27,23 +27,23 @@ _NOT_WRITTEN: Final = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
     httpx2.PoolTimeout,
-    httpx2.WriteError,  # half a request is none
+    httpx2.WriteError,  # half a request has no effect
     httpx2.WriteTimeout,
     httpx2.LocalProtocolError,
 )
 
 
 class NotWritten(OSError):
-    """Telegram cannot have taken the request."""
+    """Telegram cannot have received the request."""
 
 
 class NotAnswered(OSError):
-    """The request was written, and there is no answer of the Bot API to it."""
+    """The request was written, but no Bot API answer arrived."""
 
 
 @dataclass(eq=False)
 class BotApiError(Exception):
-    """Telegram's answer is no: its code, its description and `parameters`."""
+    """Telegram refused: its code, its description and `parameters`."""
 
     code: int
     description: str
@@ -54,7 +54,7 @@ class BotApiError(Exception):
 
 
 class BotApiClient:
-    """The methods of one bot. Closed with `close`."""
+    """The methods of one bot. Close it with `close`."""
 
     def __init__(self, base: str, token: str) -> None:
         self._base, self._token = base.rstrip("/"), token
@@ -66,12 +66,12 @@ class BotApiClient:
         )
 
     async def call(self, method: str, params: JsonMapping, *, wait_s: float = 0.0) -> Any:
-        """The result of a method, which may take `wait_s` more. Raises BotApiError, NotWritten, NotAnswered."""
+        """The result of a method, which may take `wait_s` longer. Raises BotApiError, NotWritten, NotAnswered."""
         timeout = httpx2.Timeout(ANSWER_S + wait_s, connect=_CONNECT_S)
         return await self._answer(self._client.build_request("POST", self._url(method), json=params, timeout=timeout))
 
     async def upload(self, method: str, params: Mapping[str, object], name: str, file: FileOut) -> Any:
-        """The same with a file, which is streamed. Raises what reading it raises, too."""
+        """The same with a file, which is streamed. Also raises the errors of reading it."""
         boundary = uuid4().hex
         head, tail = _head(params, name, file, boundary), f"\r\n--{boundary}--\r\n".encode()
 
@@ -101,7 +101,7 @@ class BotApiClient:
             raise NotAnswered(self._said(error)) from None
 
     async def close(self) -> None:
-        """Leave no connection open."""
+        """Close all connections."""
         await self._client.aclose()
 
     def _url(self, method: str) -> str:
@@ -111,7 +111,7 @@ class BotApiClient:
         try:
             response = await self._client.send(request)
         except _NOT_WRITTEN as error:
-            raise NotWritten(self._said(error)) from None  # its cause may name the URL
+            raise NotWritten(self._said(error)) from None  # its cause may contain the URL
         except httpx2.HTTPError as error:
             raise NotAnswered(self._said(error)) from None
         return _result(response)
@@ -122,7 +122,7 @@ class BotApiClient:
 
 def _result(response: httpx2.Response) -> Any:
     try:
-        answer = json.loads(response.content)  # not msgspec: a text with half a character must not hide the others
+        answer = json.loads(response.content)  # not msgspec: text with a lone surrogate must not hide the other fields
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or "ok" not in answer:
@@ -138,13 +138,13 @@ def _result(response: httpx2.Response) -> Any:
 
 
 def _not_json(status: int) -> Exception:
-    """A proxy before Telegram answers in its own way: 413 and 429 are what they say, others say little."""
+    """The error for an answer that is not JSON, such as a proxy's: of its statuses only 413 and 429 are trusted."""
     said = f"HTTP {status} without an answer of the Bot API"
     return BotApiError(status, said) if 400 <= status < 500 else NotAnswered(said)
 
 
 def _head(params: Mapping[str, object], name: str, file: FileOut, boundary: str) -> bytes:
-    """Everything before the bytes of the file."""
+    """Everything before the file's bytes."""
     fields = (
         f'--{boundary}\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n'
         f"{value if isinstance(value, str) else json.dumps(value)}\r\n"
@@ -156,5 +156,5 @@ def _head(params: Mapping[str, object], name: str, file: FileOut, boundary: str)
 
 
 def _quoted(text: str) -> str:
-    """As browsers write it, so that a name cannot end its line or its quotes."""
+    """Quote as browsers do, so that a name cannot end its line or its quotes."""
     return text.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")

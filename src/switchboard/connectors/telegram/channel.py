@@ -1,7 +1,7 @@
-"""An open Telegram bot: long polling or what is posted, and sending. Called by the kernel; `open_session` signs in.
+"""An open Telegram bot: receives by polling or webhook, and sends. Called by the kernel; `open_session` signs in.
 
-Polling begins without an offset, since ids of updates say nothing about their order over time. What the switchboard has
-is confirmed by the offset of the next poll. Next: `updates.py` for what arrives, `sending.py` for what leaves.
+Polling begins without an offset, since update ids say nothing about their order over time. The offset of the next poll
+confirms the updates that the switchboard has stored. Next: `updates.py` for what arrives, `sending.py` for what leaves.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ _LOOK_AT_WEBHOOK_S: Final = 120.0
 
 async def open_session(account: Account) -> TelegramSession:
     """Sign in. Raises SignInRefused, OSError."""
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs, and the token is a part of them
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs URLs, which contain the token
     settings = account.settings
     if not isinstance(settings, TelegramAccountSettings):
         raise TypeError("these are not the settings of Telegram")
     token = account.secrets["token"].strip()
-    if not _TOKEN.fullmatch(token):  # it becomes a part of URLs
+    if not _TOKEN.fullmatch(token):  # it becomes part of URLs
         raise SignInRefused("tokens of Telegram look like 123456:ABC-DEF; get one from @BotFather with /token")
     api = BotApiClient(settings.api_url, token)
     try:
@@ -87,9 +87,9 @@ async def open_session(account: Account) -> TelegramSession:
 
 
 class _Cursor(Struct, frozen=True):
-    """`offset`: the first update that is not confirmed; `since`: what was sent before it is history.
+    """`offset`: the first unconfirmed update; `since`: anything sent earlier is history.
 
-    `posted`: the last event at the server that is settled, if it came from there.
+    `posted`: the last settled event posted to the server, if any.
     """
 
     offset: int = 0
@@ -98,7 +98,7 @@ class _Cursor(Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str | None) -> _Cursor:
-        """What is none is the beginning: then updates come again, and are known."""
+        """Parse a cursor. An invalid one means the beginning: updates come again, and are recognised."""
         offset, since, posted = (*(text or "").split("@"), "", "", "")[:3]
         return cls(*(int(integer(one) or 0) for one in (offset, since, posted)))
 
@@ -119,7 +119,7 @@ class TelegramSession(Session):
         self._confirmed = asyncio.Event()
 
     async def receive_posted(self, cursor: str | None, posted: PostedEvents) -> AsyncIterator[Batch]:
-        """What Telegram has posted to the server; then what it goes on posting, or what polls give."""
+        """Yield updates posted to the server; then, depending on the webhook, more of these or polled ones."""
         self._posted, since = posted, _Cursor.read(cursor).since
         if self._settings.webhook:
             await self._webhook.set()
@@ -127,12 +127,12 @@ class TelegramSession(Session):
             yield batch
         async for batch in self.receive(cursor):
             yield batch
-            # What was being posted as the webhook was removed may be stored later than the first poll.
+            # Updates posted while the webhook was being removed may be stored after the first poll.
             async for late in self._posted_batches(since, posted):
                 yield late
 
     async def _posted_batches(self, since: int, posted: PostedEvents) -> AsyncIterator[Batch]:
-        """For ever if Telegram posts; else until there are none."""
+        """Yield posted updates: forever if Telegram posts, otherwise until none are left."""
         wait_s, looked, trouble = _POSTED_S if self._settings.webhook else 0.0, -math.inf, None
         while (events := await posted.posted(self._after, wait_s)) or wait_s:
             if wait_s and time.monotonic() - looked >= _LOOK_AT_WEBHOOK_S:
@@ -142,11 +142,11 @@ class TelegramSession(Session):
             yield Batch(tuple(read_them), self._cursor(since) if events else None, trouble)
 
     async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
-        """Updates as they arrive; one that is not confirmed stands in the way of none after it."""
+        """Yield updates as they arrive; an unconfirmed update does not delay later ones."""
         since = _Cursor.read(cursor).since
         self._offset, self._given = 0, []
         again, longest = _AGAIN_S
-        wait_s = 0  # the first time, so that it is known at once whether Telegram answers
+        wait_s = 0  # the first time, to know at once whether Telegram answers
         while True:
             updates = await self._poll(0 if self._given else wait_s)
             wait_s = self._settings.poll_s
@@ -171,7 +171,7 @@ class TelegramSession(Session):
         return read(update, self._me, datetime.now(UTC), since=since)
 
     async def confirm(self, cursor: str) -> None:
-        """By the next poll. Everything that was given before the cursor is no longer waited for."""
+        """Confirm with the next poll. Nothing before the cursor is awaited any longer."""
         place = _Cursor.read(cursor)
         if place.posted and self._posted is not None:
             await self._posted.settle_posted(place.posted)
@@ -180,8 +180,8 @@ class TelegramSession(Session):
             del self._given[: self._given.index(self._offset - 1) + 1]
         self._confirmed.set()
 
-    async def send(self, part: Part, key: str) -> Outcome:  # noqa: ARG002  Telegram takes no key
-        """A text or a file; in the supergroup that a group has become, and outside of a topic that is gone."""
+    async def send(self, part: Part, key: str) -> Outcome:  # noqa: ARG002  Telegram has no such keys
+        """Send a text or a file; follows a group to its supergroup, and leaves a deleted topic."""
         if "chat" not in part.address:
             return Refused("the message that is answered names no chat")
         params = where(part, self._settings.quote) | words(part)
@@ -191,7 +191,7 @@ class TelegramSession(Session):
             except BotApiError as error:
                 if (new := moved_to(error)) is not None:
                     params = {**params, "chat_id": new}
-                    params.pop("reply_parameters", None)  # messages of the supergroup have numbers of their own
+                    params.pop("reply_parameters", None)  # messages of the supergroup are numbered differently
                 elif topic_is_gone(error) and "message_thread_id" in params and part.reply_to is None:
                     del params["message_thread_id"]
                 else:
@@ -201,7 +201,7 @@ class TelegramSession(Session):
         return outcome_of(BotApiError(400, "the group moves from one supergroup to the next"))
 
     async def typing(self, address: JsonObject) -> None:
-        """Shown for five seconds; it does not matter if it is not."""
+        """Show the indicator for five seconds; failures do not matter."""
         params = {"chat_id": address.get("chat"), "action": "typing"}
         if "topic" in address:
             params["message_thread_id"] = address["topic"]
@@ -209,7 +209,7 @@ class TelegramSession(Session):
             await self._api.call("sendChatAction", params)
 
     async def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
-        """A file of up to 20 MB. Raises OSError; ValueError: Telegram will never give it."""
+        """The bytes of a file of up to 20 MB. Raises OSError; ValueError if Telegram will never deliver it."""
         if (file.handle.get("size") or 0) > MAX_FILE_IN:
             raise ValueError("bots can fetch files of up to 20 MB")
         try:
@@ -223,7 +223,7 @@ class TelegramSession(Session):
             raise OSError(str(error)) from None
 
     async def _file(self, file: FileIn) -> object:
-        """Where a file is, once Telegram has time for us. Raises BotApiError, OSError."""
+        """The location of a file, once Telegram is not busy. Raises BotApiError, OSError."""
         while True:
             try:
                 return await self._api.call("getFile", {"file_id": file.handle.get("file_id")})
@@ -233,11 +233,11 @@ class TelegramSession(Session):
                 await asyncio.sleep(_patience(error))
 
     async def latest(self) -> str | None:
-        """What is there now stays there, and will be history: Telegram can only give it or forget it."""
+        """The present cursor. Waiting updates stay and will be history: Telegram can only deliver or drop them."""
         return str(_Cursor(0, int(time.time())))
 
     async def close(self) -> None:
-        """Leave no connection open."""
+        """Close all connections."""
         await self._api.close()
 
     async def _sent(self, part: Part, params: JsonObject) -> Outcome:
@@ -260,7 +260,7 @@ class TelegramSession(Session):
             found = await _called(self._api, "getUpdates", params, wait_s=timeout)
         except Busy as error:
             if await self._webhook.removed():
-                raise OSError("Telegram posted to us until now") from None  # what it has posted goes first
+                raise OSError("Telegram posted to us until now") from None  # posted updates come first
             raise Busy(await self._webhook.foreign() or error.message) from None
         if not isinstance(found, list) or (found and all(_id(one) is None for one in found)):
             raise NotAnswered("getUpdates gave no list of updates")
@@ -277,7 +277,7 @@ class TelegramSession(Session):
 
 
 async def _called(api: BotApiClient, method: str, params: JsonObject, *, wait_s: float = 0.0) -> object:
-    """A call that is not for a message. Raises SignInRefused, Busy, OSError."""
+    """A call not tied to a message. Raises SignInRefused, Busy, OSError."""
     try:
         return await api.call(method, params, wait_s=wait_s)
     except BotApiError as error:
@@ -295,7 +295,7 @@ async def _called(api: BotApiClient, method: str, params: JsonObject, *, wait_s:
 
 
 def _patience(error: BotApiError) -> float:
-    """The seconds that Telegram asks to wait."""
+    """The seconds that Telegram asks us to wait."""
     seconds = error.parameters.get("retry_after")
     return float(seconds) if isinstance(seconds, int | float) else _BUSY_S
 

@@ -1,4 +1,4 @@
-"""What a message of Telegram says and brings: its text in words, and its files. Pure; called by `updates.py`."""
+"""The content of a Telegram message: its text in words, and its files. Pure; called by `updates.py`."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ SERVICE: Final[dict[str, str]] = {
 
 
 def service_of(message: Raw) -> str | None:
-    """The field that makes a service message of it."""
+    """The field that makes it a service message."""
     return next((kind for kind in SERVICE if kind in message), None)
 
 
 def text_of(message: Raw, username: str | None) -> str:
-    """What a person would read: the text or caption, else the content in a few words.
+    """The text that a person would read: the text or caption, otherwise the content in a few words.
 
-    A command that names our bot is given without the name, since the name may change.
+    A command addressed to our bot loses the name, which may change.
     """
     written = at(message, "text") or at(message, "caption")
     if isinstance(written, str) and written:
@@ -72,7 +72,7 @@ def _size(given: object) -> int:
 
 
 def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
-    """The file of a message; Telegram sends one at most, and an animation as a document, too."""
+    """The file of a message; Telegram sends at most one, and repeats an animation as a document."""
     found = next((kind for kind in (*_FILES, "sticker", "photo") if message.get(kind)), None)
     about = _largest(message) if found == "photo" else child(message, found or "")
     file_id = word(about.get("file_id"))
@@ -83,7 +83,7 @@ def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
         media_type=_media_type(found, about),
         filename=word(about.get("file_name")),
         size_bytes=size,
-        source_attachment_id=word(about.get("file_unique_id")) or file_id,  # a file may get another file_id
+        source_attachment_id=word(about.get("file_unique_id")) or file_id,  # the same file may have another file_id
     )
     handle: JsonObject = {"file_id": file_id, "size": size}
     yield attachment, FileIn(0, handle)
@@ -110,7 +110,7 @@ def _without_name(text: str, username: str | None) -> str:
 
 
 def _spoken(message: Raw) -> str:
-    """What is spoken is not transcribed, and that is said, below a caption as well."""
+    """The note that speech is not transcribed, also below a caption."""
     for kind, called in _SPOKEN.items():
         if kind in message:
             seconds = number(at(message, kind, "duration"))
@@ -119,7 +119,7 @@ def _spoken(message: Raw) -> str:
 
 
 def _described(message: Raw) -> str:
-    """The content that is no text."""
+    """A description of content that is not text."""
     contact = child(message, "contact")
     others = {
         "sticker": word(at(message, "sticker", "emoji")) or "(Sticker)",

@@ -1,4 +1,4 @@
-"""What Telegram needs and can do, as the entry point `telegram`. Next: `channel.py`."""
+"""The needs and abilities of Telegram, as the entry point `telegram`. Next: `channel.py`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether an update that was posted to the server comes from Telegram. Pure; imports no client.
+"""Verifies that a posted update comes from Telegram. Pure; imports no client.
 
-`manifest.py` verifies with it, `webhook.py` tells Telegram the word that it is to send.
+`manifest.py` verifies with it; `webhook.py` gives Telegram the secret to send.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _HEADER: Final = "x-telegram-bot-api-secret-token"
 
 
 def secret_word(token: str) -> str:
-    """What Telegram sends with every update. It follows from the token, so that there is no second secret to keep."""
+    """The secret that Telegram sends with every update, derived from the token so that there is only one."""
     return hmac.digest(token.encode(), b"switchboard: updates by webhook", "sha256").hex()
 
 
 def hook_of(account: Account) -> Hook | None:
-    """How updates are posted; None: this bot is polled."""
+    """How updates are posted; None if this bot polls."""
     settings, bot = account.settings, account.secrets["token"].strip().partition(":")[0]
     if not (isinstance(settings, TelegramAccountSettings) and settings.webhook and bot.isdecimal()):
         return None

@@ -1,4 +1,4 @@
-"""A part of a reply as a call of the Bot API, and Telegram's answer as an outcome. Pure; called by `channel.py`."""
+"""A part of a reply as a Bot API call, and Telegram's answer as an outcome. Pure; called by `channel.py`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _REFUSALS: Final[tuple[tuple[Why, tuple[str, ...]], ...]] = (
 
 
 def where(part: Part, quote: str) -> JsonObject:
-    """To whom, in which topic, and as the answer to what; `quote` is that of the settings."""
+    """The chat, topic and message to answer; `quote` is the setting."""
     address = part.address
     params: JsonObject = {"chat_id": address["chat"]}
     if "topic" in address:
@@ -46,31 +46,31 @@ def where(part: Part, quote: str) -> JsonObject:
 
 
 def words(part: Part) -> JsonObject:
-    """The text with its entities; with a file they are its caption."""
+    """The text with its entities, or the caption of a file."""
     prefix = "caption_" if part.files else ""
     found: JsonObject = {"caption" if part.files else "text": part.text} if part.text else {}
     if part.text and not part.files:
-        # Telegram would fetch the first link, whose address may say what a butler was talked into telling.
+        # Telegram would fetch the first link, whose address may contain data that a butler was tricked into revealing.
         found["link_preview_options"] = {"is_disabled": True}
     entities = (part.rendered or {}).get("entities")
     return found | ({f"{prefix}entities": entities} if entities else {})
 
 
 def kind_of(file: FileOut) -> str:
-    """How Telegram is to show a file; also the name of the parameter that holds it."""
+    """How Telegram shows a file; also the name of the parameter for it."""
     kind = _KINDS.get(file.media_type, DOCUMENT)
     return DOCUMENT if kind == "photo" and file.size_bytes > _MAX_PHOTO else kind
 
 
 def outcome_of(error: BotApiError | NotWritten | NotAnswered) -> Outcome:
-    """What became of a part that was not sent in the usual way."""
+    """The outcome of a part that was not sent normally."""
     match error:
         case NotWritten():
             return Later(_SOON_S, str(error))
         case BotApiError(429):
             seconds = error.parameters.get("retry_after")
             return Later(float(seconds) if isinstance(seconds, int | float) else _SOON_S, str(error))
-        case BotApiError(401 | 404):  # nothing is lost by it: receiving says that somebody must sign in
+        case BotApiError(401 | 404):  # nothing is lost: receiving reports that somebody must sign in
             return Later(_SIGNED_OUT_S, str(error))
         case BotApiError(code) if code < 500:
             return Refused(str(error), "blocked" if code == 403 else _because(error))
@@ -78,18 +78,18 @@ def outcome_of(error: BotApiError | NotWritten | NotAnswered) -> Outcome:
 
 
 def moved_to(error: BotApiError) -> int | None:
-    """The supergroup that the group has become."""
+    """The supergroup that the group became."""
     found = error.parameters.get("migrate_to_chat_id")
     return found if isinstance(found, int) else None
 
 
 def topic_is_gone(error: BotApiError) -> bool:
-    """Whether there is no such topic any more."""
+    """Whether the topic no longer exists."""
     return error.code == 400 and _says(error, _TOPIC_GONE)
 
 
 def is_not_of_its_kind(error: BotApiError) -> bool:
-    """Whether it could be sent as a document."""
+    """Whether it could be sent as a document instead."""
     return error.code == 400 and _says(error, _OTHER_KIND)
 
 

@@ -1,4 +1,4 @@
-"""What the file of a bot's account may say, and limits of the Bot API. Read by `manifest.py` and `channel.py`."""
+"""The settings in the file of a bot's account, and limits of the Bot API. Read by `manifest.py` and `channel.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_POLL_S: Final = 50
 
 
 class TelegramAccountSettings(BaseModel, extra="forbid", frozen=True):
-    """Of one bot. `api_url`: of a Bot API server of your own; `poll_s`: how long a poll waits for news."""
+    """Settings of one bot. `api_url`: your own Bot API server; `poll_s`: how long a poll waits for updates."""
 
     api_url: str = Field(default="https://api.telegram.org", pattern=r"^https?://[^\s?#]+$")
     poll_s: int = Field(default=30, ge=1, le=MAX_POLL_S)

@@ -1,6 +1,6 @@
-"""An Update of the Bot API as an event. Pure; called by `channel.py`.
+"""Converts a Bot API Update into an event. Pure; called by `channel.py`.
 
-In: whatever getUpdates gave, which may be odd; out: an `Inbound`, or an `Unreadable` that says what is wrong. Nothing
+In: anything getUpdates returned, however odd; out: an `Inbound`, or an `Unreadable` that says what is wrong. Never
 raises. Next: `content.py`.
 """
 
@@ -53,19 +53,19 @@ _MAX_NAME: Final = 512
 
 
 class Me(Struct, frozen=True):
-    """Our bot; `username` without its @."""
+    """Our bot; `username` without the @."""
 
     id: int
     username: str | None = None
 
     @property
     def endpoint(self) -> str:
-        """What never changes about it."""
+        """The part of its identity that never changes."""
         return f"bot:{self.id}"
 
 
 def read(update: object, me: Me, now: datetime, *, since: int = 0) -> Inbound | Unreadable:
-    """The event of an update that arrived `now`. What was sent before `since` (seconds since 1970) is history."""
+    """The event of an update that arrived at `now`. Anything sent before `since` (seconds since 1970) is history."""
     try:
         raw = clean(update)
         if not isinstance(raw, dict) or number(raw.get("update_id")) is None:
@@ -83,7 +83,7 @@ def read(update: object, me: Me, now: datetime, *, since: int = 0) -> Inbound | 
 
 
 def _kind(message: Raw, name: str) -> tuple[str | None, EventKind]:
-    """What a message of Telegram itself says, and the kind of the event."""
+    """The text of a service message, and the kind of the event."""
     service = service_of(message) if KINDS[name] == "message" else None
     return service, "membership" if service else KINDS[name]
 
@@ -106,7 +106,7 @@ def _chat_type(chat: Raw) -> ChatType | None:
 
 def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | str:
     about = child(update, name)
-    # The message below a button is ours; who pressed it is beside it.
+    # The message below a button is ours; the user who pressed it is in another field.
     message = child(about, "message") if name == "callback_query" else about
     chat, sender = child(message, "chat"), _sender(about)
     chat_id, who = integer(chat.get("id")), integer(sender.get("id"))
@@ -148,7 +148,7 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
 
 
 def _sender(about: Raw) -> Raw:
-    """Who it is from; channels and anonymous administrators speak as a chat, whatever `from` says."""
+    """The sender; channels and anonymous administrators speak as a chat, whatever `from` says."""
     return next(
         (who for at_ in ("sender_chat", "from", "user", "actor_chat") if (who := child(about, at_))),
         child(about, "chat"),
@@ -161,7 +161,7 @@ def _name(sender: Raw) -> str | None:
 
 
 def _topic(message: Raw) -> str | None:
-    """Of a forum; other messages may have a thread, too, which cannot be written to."""
+    """The topic of a forum; other messages can have a thread too, but nothing can be sent to it."""
     return integer(message.get("message_thread_id")) if message.get("is_topic_message") is True else None
 
 
@@ -197,7 +197,7 @@ def _text(name: str, about: Raw, service: str | None, me: Me) -> str:
 
 
 def _is_addressed(message: Raw, me: Me) -> bool:
-    """By an answer to the bot, its name, or a command that is not for another bot."""
+    """Whether it answers the bot, names it, or is a command not meant for another bot."""
     answered = child(message, "reply_to_message")
     if integer(at(answered, "from", "id")) == str(me.id) and "forum_topic_created" not in answered:
         return True
@@ -208,7 +208,7 @@ def _is_addressed(message: Raw, me: Me) -> bool:
 
 
 def _is_call(entity: Raw, units: bytes, me: Me) -> bool:
-    """Whether an entity names the bot; `units` is the text in UTF-16, by which Telegram counts."""
+    """Whether an entity names the bot; `units` is the text in UTF-16, which Telegram's offsets refer to."""
     kind = entity.get("type")
     if kind == "text_mention":
         return integer(at(entity, "user", "id")) == str(me.id)
@@ -223,7 +223,7 @@ def _is_call(entity: Raw, units: bytes, me: Me) -> bool:
 
 
 def _moved(chat_id: str, message: Raw) -> tuple[str, str] | None:
-    """From which thread to which a group has moved; Telegram says so in both."""
+    """The threads that a group moved from and to; Telegram reports a move in both."""
     if new := integer(message.get("migrate_to_chat_id")):
         return chat_id, new
     if old := integer(message.get("migrate_from_chat_id")):
@@ -239,7 +239,7 @@ def _time(seconds: object) -> datetime | None:
 
 
 def _check(envelope: Envelope) -> None:
-    """As the server will; what it would refuse is better told apart here."""
+    """Check like the server, to report here what it would refuse."""
     msgspec.json.decode(msgspec.json.encode(envelope), type=Envelope)
 
 

@@ -1,6 +1,6 @@
-"""The webhook of a bot at Telegram: set, looked after, and removed. Called by `channel.py`.
+"""The webhook of a bot at Telegram: set, checked, and removed. Called by `channel.py`.
 
-Nothing here forgets an update: `drop_pending_updates` is never used. Next: `posted.py`.
+No update is ever dropped: `drop_pending_updates` is not used. Next: `posted.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AT_ONCE: Final = 10
 
 
 class BotWebhook(Struct, frozen=True):
-    """Of the bot of an account."""
+    """The webhook of an account's bot."""
 
     api: BotApiClient
     account: Account
@@ -49,7 +49,7 @@ class BotWebhook(Struct, frozen=True):
             raise OSError(str(error)) from None
 
     async def trouble(self) -> str | None:
-        """Why updates may not arrive; None: as far as Telegram knows they do. Raises Busy: it is not set any more."""
+        """Why updates may not arrive; None if Telegram reports no trouble. Raises Busy if it is no longer set."""
         try:
             info = await self._info()
         except OSError as error:
@@ -62,7 +62,7 @@ class BotWebhook(Struct, frozen=True):
         return None
 
     async def removed(self) -> bool:
-        """Whether our own webhook was set, and is removed; Telegram keeps what it has not posted. Raises OSError."""
+        """Remove our own webhook; returns whether there was one. Telegram keeps undelivered updates. Raises OSError."""
         if not self._is_ours(await self._url()):
             return False
         try:
@@ -72,14 +72,14 @@ class BotWebhook(Struct, frozen=True):
         return True
 
     async def foreign(self) -> str | None:
-        """Who else gets the updates, as far as Telegram tells."""
+        """Who else receives the updates, as far as Telegram reveals it."""
         with suppress(OSError):
             url = await self._url()
             return _named(url) if url else None
         return None
 
     def _is_ours(self, url: str) -> bool:
-        """Of this account, perhaps at an address that the server had before."""
+        """Whether it belongs to this account, perhaps at an earlier address of the server."""
         return urlsplit(url).path.endswith(f"/hooks/{self.account.name}")
 
     async def _url(self) -> str:
@@ -93,5 +93,5 @@ class BotWebhook(Struct, frozen=True):
 
 
 def _named(url: str) -> str:
-    """Without its path, which is often a secret."""
+    """The URL without its path, which is often a secret."""
     return f"a webhook is set for this bot, at {urlsplit(url).hostname}; delete it with deleteWebhook"

@@ -1,1 +1,1 @@
-"""Webhooks of any program: `POST /hooks/NAME` at the server. See `manifest.py`."""
+"""Webhooks from any program: `POST /hooks/NAME` at the server. See `manifest.py`."""

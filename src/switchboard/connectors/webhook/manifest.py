@@ -1,7 +1,7 @@
-"""Webhooks as a channel: how an account verifies what is posted to it, and makes messages of it.
+"""Webhooks as a channel: how an account verifies posted requests and turns them into messages.
 
-The entry point `webhook`. No connector runs: the server takes the events (`app/messages/hooks.py`), and replies wait in
-the outbox of the endpoint. Next: `signatures.py`, `mapping.py`.
+The entry point `webhook`. No connector runs: the server accepts the events (`app/messages/hooks.py`), and replies wait
+in the outbox of the endpoint. Next: `signatures.py`, `mapping.py`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from switchboard.ports.raw import integer, word
 
 
 class WebhookAccountSettings(BaseModel, extra="forbid", frozen=True):
-    """Of one sender of webhooks. `endpoint`: what rules and tokens know it as; else the name of the account."""
+    """Settings for one sender of webhooks. `endpoint`: its name in rules and tokens, by default the account's name."""
 
     verify: Scheme
     endpoint: str | None = Field(default=None, min_length=1, max_length=512)
@@ -74,7 +74,7 @@ def _verify(account: Account, posted: Posted, now: datetime) -> str | None:
 
 
 def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadable:
-    """The message that an account makes of what was posted to it."""
+    """The message that an account makes of a posted request."""
     digest = f"sha256:{hashlib.sha256(posted.body).hexdigest()}"
     try:
         body = _json(posted.body)
@@ -88,7 +88,7 @@ def read(account: Account, posted: Posted, now: datetime) -> Inbound | Unreadabl
 
 
 def _json(body: bytes) -> object:
-    """Its strings can be stored. Only NUL has to be taken out for that, and what has none is not gone through."""
+    """Parse JSON so that its strings can be stored: NUL is removed, and texts without NUL are not scanned."""
     check_containers(body)
     value: object = msgspec.json.decode(body)
     return clean(value) if b"\\u0000" in body else value
@@ -153,7 +153,7 @@ MANIFEST: Final = Manifest(
             "second", "a second one that is valid too, while the sender changes from one to the other", optional=True
         ),
     ),
-    strangers="open",  # who signs it may write
+    strangers="open",  # a valid signature is a permission to write
     steps=(
         "Set public_url in switchboard.toml to the address at which the world reaches your server.",
         "Enter that address and /hooks/NAME at the sender of the webhooks, with JSON as the type.",

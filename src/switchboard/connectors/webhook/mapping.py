@@ -1,10 +1,10 @@
-"""How the JSON of a webhook becomes a message: constants, paths in braces, and both together. Pure.
+"""Templates that turn the JSON of a webhook into a message: constants and paths in braces, freely mixed. Pure.
 
     text = "{headers.x-github-event} {body.action}: {body.issue.title}"
     sender = "{body.sender.login|body.pusher.name}"
 
-`{body}` is the JSON, `{headers}` what came with it; keys and positions are joined by dots, and of several paths the
-first that leads to something counts. `{{` and `}}` are braces. Next: `manifest.py`.
+`{body}` is the JSON, `{headers}` the request headers; keys and positions are joined by dots, and of several paths the
+first with a value counts. `{{` and `}}` are literal braces. Next: `manifest.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POSITION: Final = re.compile(r"[0-9]{1,6}")
 
 
 def checked(template: str) -> str:
-    """The template. Raises ValueError that says what is wrong with it."""
+    """The template itself. Raises ValueError that says what is wrong with it."""
     for piece in _PIECE.finditer(template):
         if piece[2]:
             raise ValueError(f"a lone {piece[2]} in {template!r}; for a brace itself write it twice")
@@ -39,7 +39,7 @@ Template = Annotated[str, Field(max_length=10_000), AfterValidator(checked)]
 
 
 class MessageMap(BaseModel, extra="forbid", frozen=True):
-    """Templates for the parts of a message; an empty one: as is usual for the sender."""
+    """Templates for the parts of a message; an empty one means the sender's usual value."""
 
     text: Template = "{body}"
     sender: Template = ""
@@ -51,17 +51,17 @@ class MessageMap(BaseModel, extra="forbid", frozen=True):
 
 
 class TemplateContext(Struct, frozen=True):
-    """What templates can see of a webhook."""
+    """The parts of a webhook that templates can access."""
 
     body: object
     headers: Mapping[str, str]
 
     def filled(self, template: str) -> str:
-        """The template with the values of its paths; a path that leads nowhere is empty."""
+        """Fill in the values of the paths; a path without a value is empty."""
         return _PIECE.sub(self._value, template)
 
     def fits(self, only: Mapping[str, Sequence[str]]) -> bool:
-        """Whether every template gives one of its values."""
+        """Whether every template yields a value."""
         return all(self.filled(template) in values for template, values in only.items())
 
     def _value(self, piece: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
-"""Whether a webhook is from whom it says: Standard Webhooks, GitHub, Stripe, or a bearer token. Pure.
+"""Verifies the sender of a webhook: Standard Webhooks, GitHub, Stripe, or a bearer token. Pure.
 
-`manifest.py` calls `verify`. In: the bytes as they came, headers by names in lower case, the secrets; out: None, or why
-not. Nothing raises, and comparing takes equally long wherever the difference is. Next: `mapping.py`.
+`manifest.py` calls `verify`. In: the raw bytes, headers by lower-case names, the secrets; out: None, or why not. Never
+raises, and compares in constant time. Next: `mapping.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_SIGNATURES: Final = 20
 
 
 def verify(scheme: Scheme, raw: bytes, headers: Mapping[str, str], secrets: Sequence[str], now: datetime) -> str | None:
-    """None if one of the secrets has signed it; else a sentence without secrets that says what is wrong."""
+    """None if one of the secrets signed it; otherwise a sentence that says why, without secrets."""
     match scheme:
         case "standard":
             return _standard(raw, headers, secrets, now)
@@ -39,7 +39,7 @@ def verify(scheme: Scheme, raw: bytes, headers: Mapping[str, str], secrets: Sequ
 
 
 def stripe_fields(header: str) -> dict[str, list[str]]:
-    """`t=…,v1=…,v1=…` by name."""
+    """The fields of `t=…,v1=…,v1=…` by name."""
     fields: dict[str, list[str]] = {}
     for name, _, value in (one.strip().partition("=") for one in header.split(",")[:_MOST_SIGNATURES]):
         fields.setdefault(name, []).append(value)
@@ -77,7 +77,7 @@ def _time_is_wrong(sent: str, now: datetime) -> str | None:
 
 
 def _compared(header: str, given: Sequence[str], right: Iterable[str]) -> str | None:
-    """Every one with every one: stopping at the first hit would tell which it was."""
+    """Compare every pair: stopping at the first match would reveal which one it was."""
     if not any(given):
         return f"the header {header} is missing"
     pairs = [(_bytes(one), _bytes(other)) for one in given if one for other in right]
