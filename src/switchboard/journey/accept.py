@@ -1,7 +1,7 @@
 """Accept: a submitted message is stored once, with its decision, before "accepted" is returned.
 
 The interfaces call `AcceptLeg.accept` with validated envelopes. Messages that arrive during a commit share the next
-one; if there are many, it starts before the first has finished, as long as no conversation is in both. Next: `turn.py`,
+one; if there are many, it starts before the first has finished, provided no conversation is in both. Next: `turn.py`,
 where a worker has claimed a delivery, or `classify.py` for messages that are not decided yet.
 """
 
@@ -52,8 +52,8 @@ log = structlog.get_logger(__name__)
 class Submission(Struct, frozen=True, gc=False):
     """A validated envelope with the original bytes, which `GET …/raw` returns.
 
-    `by_operator`: it is accepted when the backlog is too full for others, and `pinned_target` may be any butler,
-    not only one that has written in the conversation.
+    `by_operator`: accepted even when the backlog is too full for others; `pinned_target` may be any butler, not only
+    one that has written in the conversation.
     """
 
     envelope: Envelope
@@ -65,10 +65,9 @@ class Submission(Struct, frozen=True, gc=False):
 class _Ask(Struct, frozen=True):
     """A message waiting for the next commit; not `ready` until the author of the message it `answers` is known.
 
-    `named`: its conversation is still to be found. `refused`: there is no room for it, but it may be a duplicate.
-    `command`: it is for Switchboard itself; `stops`: it is the one that ends what runs for its sender. `late`: it came
-    too late to be answered.
-    `blobs`: those it names.
+    `named`: its conversation must still be found. `refused`: there is no room for it, but it may be a duplicate.
+    `command`: it is for Switchboard itself; `stops`: it is the command that ends its sender's running turns. `late`: it
+    came too late to be answered. `blobs`: those that it names.
     """
 
     message: Message
@@ -130,7 +129,10 @@ class AcceptLeg:
         raise outcome
 
     async def accept_all(self, submissions: Sequence[Submission]) -> list[Acceptance | SwitchboardError]:
-        """Store many; returns an answer or an error per submission, in order. The valid ones are kept."""
+        """Store many; returns an answer or an error per submission, in order.
+
+        Errors do not affect other submissions.
+        """
         point("after_receive")
         try:
             now = self._clock.now()
@@ -146,7 +148,7 @@ class AcceptLeg:
         return outcomes
 
     async def needs_no_files(self, submission: Submission) -> NoFiles | None:
-        """Why the files of a message need not be fetched before it is submitted; None: they are wanted.
+        """Why the files of a message need not be fetched before it is submitted; None if they are needed.
 
         Raises InvalidInput, Unavailable.
         """
@@ -173,7 +175,7 @@ class AcceptLeg:
                 self._give_back(one, ask)
 
     def _give_back(self, submission: Submission, ask: _Ask | SwitchboardError) -> None:
-        """What stored nothing does not count against the rate of its sender."""
+        """Messages that were not stored do not count against the rate of their sender."""
         if isinstance(ask, _Ask) and ask.refused is None:
             self._admission.give_back(submission.envelope, by_operator=submission.by_operator)
 
@@ -201,7 +203,7 @@ class AcceptLeg:
     async def _admitted(
         self, submissions: Sequence[Submission], given: list[_Ask | SwitchboardError]
     ) -> Sequence[_Ask | Acceptance | SwitchboardError]:
-        """What is left for the next commit, beside what was refused, or held because its sender is a stranger."""
+        """The asks left for the next commit, after removing refused ones and holding those of strangers."""
         ready = all(map(_is_ready, given))
         asks = given if ready else await self._placed(await self._with_room(given))
         if any(map(_is_pinned, submissions)):
@@ -224,7 +226,7 @@ class AcceptLeg:
         return _with_refusals(unknown, asks)
 
     async def _placed(self, asks: list[_Ask | SwitchboardError]) -> list[_Ask | SwitchboardError]:
-        """If anyone can name any thread, a message joins a conversation only if its author is known there."""
+        """Where anyone can name any thread, a message joins a conversation only if its author is known there."""
         naming = {n: ask.named for n, ask in enumerate(asks) if isinstance(ask, _Ask) and ask.named}
         if not naming:
             return asks
@@ -237,7 +239,7 @@ class AcceptLeg:
     async def _with_good_pins(
         self, submissions: Sequence[Submission], asks: list[_Ask | SwitchboardError]
     ) -> list[_Ask | SwitchboardError]:
-        """A pin passes all rules, so that of a connector must name a butler that has written in the conversation."""
+        """A pin overrides all rules, so a connector may only pin a butler that has written in the conversation."""
         pins = {
             n: (ask.message.conversation, pinned)
             for n, (one, ask) in enumerate(zip(submissions, asks, strict=True))
@@ -254,7 +256,7 @@ class AcceptLeg:
     async def _held(
         self, asks: list[_Ask | SwitchboardError], strangers: Strangers
     ) -> list[_Ask | Acceptance | SwitchboardError]:
-        """What is from strangers is held, and of the rest what came too late."""
+        """Hold messages from strangers, and of the rest those that came too late."""
         return [
             await self._hold(ask, strangers.late(ask.message), strangers) if isinstance(ask, _Ask) and ask.late else ask
             for ask in await self._held_of_strangers(asks, strangers)
@@ -263,7 +265,7 @@ class AcceptLeg:
     async def _held_of_strangers(
         self, asks: list[_Ask | SwitchboardError], strangers: Strangers
     ) -> list[_Ask | Acceptance | SwitchboardError]:
-        """What is from strangers is held, one after the other: a code among it lets what follows pass."""
+        """Hold messages from strangers one by one: a code among them admits those that follow."""
         contacts = {
             n: one for n, ask in enumerate(asks) if isinstance(ask, _Ask) and (one := strangers.contact(ask.message))
         }
@@ -294,7 +296,7 @@ class AcceptLeg:
     async def _with_known_blobs(
         self, submissions: Sequence[Submission], asks: list[_Ask | SwitchboardError]
     ) -> list[_Ask | SwitchboardError]:
-        """A blob is named only by messages of the endpoint that uploaded it, or else all would be read by guessing."""
+        """Only the endpoint that uploaded a blob may name it; otherwise, blobs could be read by guessing."""
         return [
             await self._with_blobs(one, ask) if isinstance(ask, _Ask) and _has_files(one) else ask
             for one, ask in zip(submissions, asks, strict=True)
@@ -323,7 +325,7 @@ class AcceptLeg:
         answers = await self._put(asks, authors)
         apart = {n: own for n, ask in enumerate(asks) if answers[n].differs and (own := _apart(ask.message))}
         if apart:
-            # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
+            # Strangers choose the ids of this channel, so an id in use must not hide another message.
             log.warning("messages of one id and different contents; all are kept", messages=len(apart))
             again = [replace(asks[n], message=own, ready=None) for n, own in apart.items()]
             for n, answer in zip(apart, await self._put(again, authors), strict=True):
@@ -349,7 +351,7 @@ class AcceptLeg:
         commands: Sequence[RequestId],
         named: Sequence[tuple[bytes, RequestId]],
     ) -> list[Acceptance]:
-        """A command acts as it is stored, ahead of all lanes: when it is answered, it is known what it stopped."""
+        """A command takes effect when it is stored, ahead of all lanes, so that its answer can say what it stopped."""
         if not commands and not named:
             return await self._commit(self._database, batch)
         async with self._database.transaction() as one:
@@ -381,7 +383,7 @@ class AcceptLeg:
         return Arrival(message, self._decide(message.envelope, pinned, message.received_at), pinned)
 
     async def _authors(self, asks: Sequence[_Ask]) -> dict[RequestId, SystemId | None]:
-        """For messages that reply to something in their conversation: the butler that wrote it."""
+        """For replies to earlier messages of their conversation: the butler that wrote the earlier message."""
         answers = [(ask.message, ask.answers) for ask in asks if ask.answers]
         if not answers:
             return {}
@@ -389,7 +391,7 @@ class AcceptLeg:
         return {message.request_id: author for (message, _), author in zip(answers, authors, strict=True)}
 
     def check_clock(self) -> None:
-        """Raise Unavailable while the clocks are so far apart that no message is accepted."""
+        """Raise Unavailable while the clocks differ too much to accept messages."""
         self._clock.now()
 
     async def watch_backlog(self, every: float = 0.5) -> None:
@@ -413,7 +415,7 @@ def _message(submission: Submission, channel: Channel, request_id: RequestId, no
 
 
 def _check_model(submission: Submission) -> None:
-    """A model that costs ten times as much is not for everybody to choose. Raises Forbidden."""
+    """Not everyone may choose a model that costs ten times as much. Raises Forbidden."""
     if submission.envelope.control.model is not None and not submission.by_operator:
         raise Forbidden("only an operator may name the model: leave it out", field="control.model")
 
@@ -423,7 +425,7 @@ def _is_ready(ask: _Ask | SwitchboardError) -> bool:
 
 
 def _is_pinned(one: Submission) -> bool:
-    """By a connector: an operator may pin a message to any butler."""
+    """Whether a connector pinned it: an operator may pin a message to any butler."""
     return not one.by_operator and bool(one.envelope.control.pinned_target)
 
 
@@ -434,7 +436,7 @@ def _has_files(one: Submission) -> bool:
 def _with_refusals(
     refused: Mapping[int, SwitchboardError], asks: Sequence[_Ask | SwitchboardError]
 ) -> list[_Ask | SwitchboardError]:
-    """The same, with the ones at these places refused."""
+    """The same, with refusals in these places."""
     return [refused.get(n, ask) for n, ask in enumerate(asks)]
 
 

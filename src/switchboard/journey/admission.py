@@ -1,7 +1,7 @@
 """Admission control: messages that are too large or too many are refused before anything else is done.
 
-`accept.py` calls `check` for every submission. In: its size and envelope, and who submits it; out: nothing, or an error
-that says when to try again. Next: `core/policy/rates.py`.
+`accept.py` calls `check` for every submission. In: its size, envelope and submitter; out: nothing, or an error that
+says when to try again. Next: `core/policy/rates.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AcceptLimits(Struct, frozen=True):
 
 
 class Admission:
-    """The backlog as last measured, what has come since, and the rates of senders in this process."""
+    """The last measured backlog, the messages counted since, and the rates of senders in this process."""
 
     def __init__(self, database: Database, limits: AcceptLimits) -> None:
         self._database = database
@@ -49,7 +49,7 @@ class Admission:
         self._crowded: frozenset[tuple[str, str]] = frozenset()
 
     def check_size(self, size: int) -> None:
-        """Raise TooLarge for a message of `size` bytes that is too large."""
+        """Raise TooLarge for a message whose `size` (bytes) exceeds the limit."""
         if size > self._limits.message_bytes:
             raise TooLarge(f"the message has {size} bytes; at most {self._limits.message_bytes} are taken")
 
@@ -63,7 +63,7 @@ class Admission:
         self._since += 1
 
     def give_back(self, envelope: Envelope, *, by_operator: bool) -> None:
-        """Do not count a message after all: nothing of it was stored."""
+        """Do not count a message after all, because nothing of it was stored."""
         if not by_operator:
             self._rates.give_back(_flow(envelope))
 

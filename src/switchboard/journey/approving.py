@@ -1,8 +1,8 @@
-"""What people decide while a turn waits: they are told of it, and decide in chat or as operators.
+"""Decisions by people while a turn waits: they are asked, and decide in chat or as operators.
 
 `turn.py` calls `tell` when a turn is about to wait, and the built-in engine calls `ChatDecisions` with a command or a
-reply to a question; `app/approvals/service.py` calls `decide`. What is asked stands in the store, beside the event that
-the turn waits for. Next: `core/turns/asking.py` for the words.
+reply to a question; `app/approvals/service.py` calls `decide`. Questions are kept in the store, with the event that the
+turn waits for. Next: `core/turns/asking.py` for the words.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FEW: Final = 5
 
 
 class ApprovalDecision(Struct, frozen=True):
-    """A decision, who makes it, and their text: the answer, or the reason for a refusal."""
+    """A decision, who made it, and their text: the answer, or the reason for a refusal."""
 
     state: State
     by: str
@@ -45,7 +45,7 @@ class ApprovalDecision(Struct, frozen=True):
 
 
 class Conversations(Protocol):
-    """What is known of the conversation of a message: see `reply.py`."""
+    """Looks up the conversation of a message: see `reply.py`."""
 
     async def reader(self, turn: Turn) -> Reader: ...
 
@@ -53,9 +53,9 @@ class Conversations(Protocol):
 
 
 async def decide(database: Database, notifier: Notifier, asked: ShownApproval, wanted: ApprovalDecision) -> None:
-    """Decide, once: the same decision again changes nothing. The turn goes on by itself.
+    """Decide once; the same decision again changes nothing. The turn then continues on its own.
 
-    Raises Conflict if it was decided otherwise, its time is over, or its turn has ended; NotFound if it was forgotten.
+    Raises Conflict if it was decided otherwise, has expired, or its turn has ended; NotFound if it was forgotten.
     """
     value = {"decision": wanted.state, "by": wanted.by, "text": wanted.text, "digest": asked.digest}
     detail = {"approval_id": str(asked.approval_id), "tool": asked.tool, "request_id": str(asked.request_id)}
@@ -77,14 +77,14 @@ async def decide(database: Database, notifier: Notifier, asked: ShownApproval, w
 
 
 async def tell(database: Database, worker: int, item: Item, pool: str | None, *, decides: bool) -> bool:
-    """Tell the conversation what a running item waits for, as far as it has not heard. False: nothing was said."""
+    """Tell the conversation what a running item waits for, unless it knows already. False if nothing was said."""
     asked = await store.untold(database, item)
     ids = [one.approval_id for one in asked]
     return bool(ids) and await store.tell(database, worker, item, ids, notice(asked, decides=decides), pool)
 
 
 class ChatDecisions:
-    """Decides as people write where they were told."""
+    """Decides by the messages that people write where they were asked."""
 
     def __init__(
         self,
@@ -99,14 +99,14 @@ class ChatDecisions:
         self._conversations = conversations
 
     async def __call__(self, turn: Turn) -> TurnResult:
-        """Carry out a command, or hand on the answer to a question; what its sender is told."""
+        """Carry out a command, or pass on the answer to a question; returns the response to its sender."""
         command = command_in(turn.text)
         if command is not None:
             return Answer(await self._commanded(turn, command))
         return await self._answered(turn)
 
     async def _answered(self, turn: Turn) -> TurnResult:
-        """A reply to a message with one question answers it, without a response from Switchboard."""
+        """A reply to a message with one question answers it; Switchboard itself does not respond."""
         replied_to = await self._conversations.replied_to(turn)
         asked = [] if replied_to is None else await store.asked_in(self._database, turn.conversation, replied_to)
         if len(asked) != 1:
@@ -126,7 +126,7 @@ class ChatDecisions:
         return await self._carried_out(turn, asked, command) or done
 
     async def _carried_out(self, turn: Turn, asked: ShownApproval, command: ChatCommand) -> str | None:
-        """Why it is not done; None: it is."""
+        """Why it cannot be carried out; None once it is done."""
         if why := _unfit(asked, command):
             return why
         if why := self._forbidden(turn, await self._conversations.reader(turn), asked):
@@ -141,7 +141,7 @@ class ChatDecisions:
         return None
 
     def _forbidden(self, turn: Turn, reader: Reader, asked: ShownApproval) -> str | None:
-        """Why this person may not decide this here; None: they may."""
+        """Why this person may not decide this here; None if they may."""
         if asked.kind == "question":
             mine = reader.authentic and (asked.channel, asked.endpoint, asked.sender) == _who(turn)
             return None if mine else "Only who was asked can answer that."
@@ -156,7 +156,7 @@ class ChatDecisions:
 
 
 def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:
-    """Why nobody can do this to the request; None: it can be done."""
+    """Why the request does not permit this; None if it does."""
     if asked.kind == "question" and command.verb == "approve":
         return f"That is a question: write /answer {short(asked)} and your answer."
     if asked.kind == "call" and command.verb == "answer":
@@ -167,7 +167,7 @@ def _unfit(asked: ShownApproval, command: ChatCommand) -> str | None:
 
 
 def _meant(found: list[ShownApproval]) -> ShownApproval | None:
-    """The one that is pending, else the only one that there is."""
+    """The one pending request, otherwise the only request."""
     pending = [one for one in found if one.state == "pending"] or found
     return pending[0] if len(pending) == 1 else None
 

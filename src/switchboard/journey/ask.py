@@ -61,7 +61,7 @@ _NOT_RECORDED: Final = "it reports a call that our server has no record of"
 
 
 class Question(Struct, frozen=True):
-    """To which of the `candidates` of a team does this message, or the part that reached the team, go?
+    """To which of the `candidates` of a team to send this message, or the part that reached the team.
 
     A candidate is named by its system_id or team_id; `targets`, if given, run parallel to the candidates.
     """
@@ -78,12 +78,12 @@ class Question(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What is to be classified."""
+        """The text to classify."""
         return self.message.text
 
 
 class ClassifierFailure(Exception):
-    """No model could be asked, or none gave an answer. Retryable failures are tried again, others are final."""
+    """No model could be asked, or none answered. Retryable failures are tried again, others are final."""
 
     def __init__(self, message: str, *, retryable: bool = True) -> None:
         super().__init__(message)
@@ -91,7 +91,7 @@ class ClassifierFailure(Exception):
 
 
 class ClassifierBusy(ClassifierFailure):
-    """Try again in `retry_in` seconds at the earliest. `asked`: whether any model was asked at all."""
+    """Try again in `retry_in` seconds at the earliest. `asked`: whether any model was asked."""
 
     def __init__(self, message: str, *, retry_in: float = 0.0, asked: bool = True) -> None:
         super().__init__(message)
@@ -100,19 +100,19 @@ class ClassifierBusy(ClassifierFailure):
 
 
 class Classifier(Protocol):
-    """Asks models. What must not be paid for twice goes through `journal.step`, as `classify <team_id> <digest>`.
+    """Asks models. Paid requests go through `journal.step`, as `classify <team_id> <digest>`, to be paid for once.
 
     The digest is that of the text: the rules may change between two attempts, and with them the part of the message
     that reaches a team.
     """
 
     async def ask(self, question: Question, journal: Journal) -> Classified:
-        """Return which candidates get it. Raises `ClassifierFailure`, `Fenced`, `OutcomeUnknown`, `Unavailable`."""
+        """Return the chosen candidates. Raises `ClassifierFailure`, `Fenced`, `OutcomeUnknown`, `Unavailable`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingTask:
-    """The input of one session: the prompt, and for a session that calls tools itself the access to ours.
+    """The input of one session: the prompt, and access to our tool for a session that calls tools itself.
 
     `prompt.text` is the whole as one text; `tool` is `route_to_butler` with the JSON Schema of its arguments. `token`
     permits this one tool at `/mcp`, for this message only, until the session is over; `taken` says whether a call has
@@ -163,7 +163,7 @@ AskModels = Callable[[RoutingTask], Awaitable[Report]]
 
 
 class SessionOutcome(Struct, frozen=True):
-    """The outcome of a session. `carried_out`: the butlers to which the session itself has handed the message."""
+    """The outcome of a session. `carried_out`: the butlers to which the session itself has passed the message."""
 
     classification: Classification
     report: Report = _NO_REPORT
@@ -172,15 +172,15 @@ class SessionOutcome(Struct, frozen=True):
 
     @property
     def model(self) -> str | None:
-        """The model that answered, else the last that was asked."""
+        """The model that answered, otherwise the last one asked."""
         reply, last = self.report.reply, self.report.last
         return (reply.model if reply is not None else None) or (last.name if last is not None else None)
 
 
 async def history_of(database: Database, question: Question, strategy: Strategy) -> tuple[Utterance, ...]:
-    """The earlier messages of the conversation, as far as the strategy of the channel shows them.
+    """The earlier messages of the conversation, as far as the channel's strategy shows them.
 
-    Their age counts from the receipt of the message that is asked about: it may have waited for a model.
+    Their age is measured from the receipt of the message being classified, which may have waited for a model.
     """
     limits = LIMITS[strategy]
     if not question.conversation or strategy == "none":
@@ -233,7 +233,7 @@ async def concluded(database: Database, question: Question, answer: SessionOutco
 
 
 def classified(question: Question, answer: SessionOutcome) -> Classified:
-    """The answer, for the decision: failed if nobody was chosen."""
+    """The answer in the form that the decision needs; failed if nobody was chosen."""
     if not answer.classification.chosen:
         return Classified(failed=answer.classification.error or "no answer")
     return _classified(question, _record(question, answer))
@@ -249,7 +249,7 @@ class ModelClassifier:
         self._channels = channels
 
     async def ask(self, question: Question, journal: Journal) -> Classified:
-        """Return which candidates get it; after a crash, from the journal, not paid twice. Raises ClassifierFailure."""
+        """Return the chosen candidates; after a crash, from the journal, not paid twice. Raises ClassifierFailure."""
 
         async def act(_: UUID) -> object:
             return await self._found(question)
@@ -260,7 +260,7 @@ class ModelClassifier:
         return _classified(question, found)
 
     async def _found(self, question: Question) -> JsonObject:
-        """The classification, as the journal keeps it."""
+        """The classification in the form kept by the journal."""
         began = perf_counter()
         history = await history_of(self._database, question, self._channels[question.message.channel].history)
         answer = await by_session(self._database, question, history, self._ask)
@@ -288,7 +288,7 @@ async def _has_taken(database: Database, session: ClassificationSession) -> bool
 
 
 async def _asked(ask: AskModels, task: RoutingTask) -> Report:
-    """Run one session to whatever end: one that was cut short may have made calls before."""
+    """Run one session to the end, whatever the result: a session that was cut short may have made calls before."""
     try:
         return await ask(task)
     except Unavailable:
@@ -306,7 +306,7 @@ def error_text(error: Exception) -> str:
 
 
 async def _carried_out(database: Database, session: ClassificationSession, reply: Reply) -> Reply:
-    """The reply after executing its pending calls: those of an API, which only names what to call."""
+    """The reply after executing its pending calls: an API only names the calls to make."""
     calls: list[ToolCall] = []
     for call in reply.calls:
         if call.ok is not None or not is_ours(call):
@@ -328,9 +328,9 @@ async def _judged(database: Database, session: ClassificationSession, report: Re
     if reply.by_program:
         found = reconcile(found, recorded)
         if failure is not None and not found.routed and not found.failed:
-            found = structs.replace(found, error=failure.message)  # there was no session that could have broken off
+            found = structs.replace(found, error=failure.message)  # no session could have been interrupted
         return SessionOutcome(found, report, session.session_id)
-    # If the reply names a butler with a good result and our record does not, the session has served it by itself.
+    # If the reply reports success for a butler and our record does not, the session has served the butler itself.
     served = frozenset(found.acked) - {one.butler for one in recorded}
     return SessionOutcome(found, report, session.session_id, served)
 
@@ -352,7 +352,7 @@ def _last_billed(row: ClassificationRow, report: Report) -> ClassificationRow:
 
 
 def _step(question: Question) -> str:
-    """The name of the step; for another part of the text, as changed rules may require, it is a different step."""
+    """The name of the step; changed rules may send another part of the text, which is a different step."""
     return f"classify {question.team_id} {sha256(question.text.encode()).hexdigest()[:12]}"
 
 
@@ -361,7 +361,7 @@ async def _not_known(_: UUID) -> object:
 
 
 def _failure(answer: SessionOutcome) -> ClassifierFailure:
-    """Why there is no classification; if no model could be asked, also when to try again."""
+    """Why there is no classification, and, if no model could be asked, when to try again."""
     failure = answer.report.failure
     if failure is None:
         return ClassifierFailure(answer.classification.error or "no answer")
@@ -387,7 +387,7 @@ def _record(question: Question, answer: SessionOutcome) -> JsonObject:
 
 
 def _classified(question: Question, found: JsonMapping) -> Classified:
-    """The recorded answer. Fails if one butler is no longer a candidate: its part would be lost."""
+    """The recorded answer. Fails if a butler is no longer a candidate, as its part would be lost."""
     targets = {one.name: target for one, target in zip(question.candidates, question.targets, strict=True)}
     if gone := [name for name, _ in found["parts"] if name not in targets]:
         return Classified(failed=f"the model chose {', '.join(gone)}, which can no longer be reached")

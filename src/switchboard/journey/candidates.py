@@ -25,7 +25,7 @@ Remotes = Mapping[SystemId, RemoteAgent]
 
 
 def candidate_of(target: Target, teams: Sequence[Team], remote_agents: Remotes) -> Candidate:
-    """What a model sees of a target."""
+    """How a model sees a target."""
     if target.team_id is not None:
         team = next(team for team in teams if team.team_id == target.team_id)
         return Candidate(team.team_id, team.purpose)
@@ -34,7 +34,7 @@ def candidate_of(target: Target, teams: Sequence[Team], remote_agents: Remotes) 
 
 
 class Live(Struct, frozen=True):
-    """The candidates of one version. A model decides at `start`, whatever its rules say; below it, the rules do."""
+    """The candidates of one version. At `start`, the model decides, whatever the rules say; below it, the rules do."""
 
     start: TeamId
     teams: Sequence[Team]
@@ -46,7 +46,7 @@ class Live(Struct, frozen=True):
         return self.index.candidates(team_id)
 
     def candidates(self, team_id: TeamId) -> tuple[Candidate, ...]:
-        """What a model sees of them, in the same order."""
+        """The candidates as a model sees them, in the same order."""
         return tuple(candidate_of(target, self.teams, self.remote_agents) for target in self.targets(team_id))
 
     def below(self, team_id: TeamId) -> frozenset[TeamId]:
@@ -55,7 +55,7 @@ class Live(Struct, frozen=True):
 
 
 async def read_live(database: Database, start: TeamId | None, through: Sequence[TeamId] = ()) -> Live:
-    """The present candidates of `start`, of the root if there is no such team, and the rules from `through` downwards.
+    """The present candidates of `start` (the root if no such team exists), and the rules from `through` down.
 
     `database` reads in snapshots ("repeatable read").
     """

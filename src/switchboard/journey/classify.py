@@ -1,4 +1,4 @@
-"""Classify: a message that no rule decided, and those behind it in its conversation, are decided one after the other.
+"""Classify: a message that no rule decided, and those behind it in its conversation, are decided in turn.
 
 The worker (`lanes/worker.py`) calls `RouteLeg` with a claimed item of a `route:` lane. It is decided by the current
 rules; wherever they require a model, the `Classifier` is asked. The decision, its deliveries and the advance to the
@@ -50,9 +50,9 @@ _NOT_ASKED: Final = "not_asked"
 class RouteLimits(Struct, frozen=True):
     """`attempts` of one message, lost workers included; seconds of `timeout` for one team; backoff in seconds.
 
-    `patience`: the seconds after its arrival during which a message waits for models that ask for a pause. After that
-    its remaining attempts are made at once, so that its conversation is not held up for hours. Until then, an attempt
-    in which no model could be asked does not count.
+    `patience`: for how many seconds after its arrival a message waits for models that ask for a pause. After that its
+    remaining attempts are made at once, so that its conversation is not held up for hours. Until then, an attempt in
+    which no model could be asked does not count.
     """
 
     attempts: int = 5
@@ -72,7 +72,7 @@ class _NotYetError(Exception):
 
 
 class _Case(Struct, frozen=True):
-    """A claimed item and its message. `item.attempts` count; in `pauses` further ones no model was asked."""
+    """A claimed item and its message. `item.attempts` count; in further `pauses`, no model was asked."""
 
     item: Item
     waiting: WaitingMessage
@@ -80,7 +80,7 @@ class _Case(Struct, frozen=True):
 
 
 class RouteLeg:
-    """Handles `route:` lanes. Without a classifier it still decides; a team that needs one counts as failed."""
+    """Handles `route:` lanes. Without a classifier it still decides; asking one then counts as failed."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class RouteLeg:
         pauses = await self._pauses(item, waiting)
         item = replace(item, attempts=item.attempts - pauses)
         if not self._rule_book.queued:
-            # Another process asks models, and this one does not know yet: its own rules might choose nobody.
+            # Another process asks models, and this one has not noticed yet: its own rules might choose nobody.
             await self._rule_book.refresh()
         case = _Case(item, waiting, pauses)
         try:
@@ -120,14 +120,14 @@ class RouteLeg:
             return await self._save(self._poison(error), item, waiting, claim, started)
 
     def _poison(self, error: Exception) -> Decision:
-        """The end of a message that cannot be routed, or whose decision cannot be stored: a dead letter of the root."""
+        """End a message that cannot be routed, or whose decision cannot be stored, as a dead letter of the root."""
         index = self._rule_book.rules.index
         why = storable_text(f"the message cannot be routed: {type(error).__name__}: {error}")[:_MAX_REASON]
         lost = Unrouted(index.root, "poison", why, index.handler(index.root))
         return Decision(index.version, (), (lost,), (TrailStep(index.root, "classification_failed", detail=why),))
 
     async def _pauses(self, item: Item, waiting: WaitingMessage) -> int:
-        """How many of its attempts asked no model: they do not count."""
+        """The number of attempts that asked no model, which do not count."""
         if item.attempts <= 1:
             return 0
         made = await ledger.route_attempts_of(self._database, waiting.request_id)
@@ -151,7 +151,7 @@ class RouteLeg:
     async def _decide(self, case: _Case, claim: Claim) -> Decision:
         """Walk down the current rules, from the top after every answer: they may have changed during the wait.
 
-        So a decision belongs to one version of the rules, and only current candidates can be chosen.
+        Each decision thus belongs to one version of the rules, and only current candidates can be chosen.
         """
         answers: dict[Undecided, Classified] = {}
         journal: StoredJournal | None = None
@@ -172,7 +172,7 @@ class RouteLeg:
         return found
 
     async def _ask(self, asked: Undecided, case: _Case, journal: StoredJournal) -> Classified:
-        """The classifier's answer for one team. In the last attempt, a failure is an answer, too."""
+        """The classifier's answer for one team. In the last attempt, a failure counts as an answer."""
         if self._classifier is None:
             return Classified(failed="there is no model to ask")
         question = self._question(asked, case)
@@ -187,7 +187,7 @@ class RouteLeg:
             return self._failed(case, error)
 
     def _failed(self, case: _Case, error: ClassifierFailure) -> Classified:
-        """The failure as an answer, if another attempt makes no sense. Raises _NotYetError if it does."""
+        """The failure as an answer if another attempt would be pointless. Raises _NotYetError otherwise."""
         reason, limits, attempts = storable_text(str(error))[:_MAX_REASON], self._limits, case.item.attempts
         left = limits.patience - (datetime.now(UTC) - case.waiting.received_at).total_seconds()
         busy = error if isinstance(error, ClassifierBusy) else None
@@ -234,7 +234,7 @@ class RouteLeg:
 
 
 def _tier(waiting: WaitingMessage) -> int:
-    """What the sender asked for and the age allows; nothing, if this release cannot read the envelope."""
+    """The tier, by the sender's request and the message's age; None if this release cannot read the envelope."""
     try:
         return tier_of(stored_envelope(waiting.envelope), waiting.received_at)
     except msgspec.ValidationError:

@@ -1,8 +1,8 @@
-"""Compaction: asks a model what the oldest entries of histories come to, and keeps what passes.
+"""Compaction: asks a model to summarise the oldest entries of histories, and keeps valid results.
 
-`app/wiring.py` makes one per worker that has models, and a maintenance task starts what is due; `turns/hosting.py`
-makes one for the sessions of a program. The model runs outside of lane and transaction; whatever goes wrong changes
-nothing, and is tried again. Next: `core/turns/compaction.py`.
+`app/wiring.py` makes one per worker that has models, and a maintenance task starts due work; `turns/hosting.py` makes
+one for the sessions of a program. The model runs outside lanes and transactions; failures change nothing, and are tried
+again. Next: `core/turns/compaction.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DEADLINE_S: Final = 90.0
 
 
 class Compactor:
-    """`start_due` returns at once; what it starts ends by itself, or with `aclose`. `clock`: seconds, monotonic."""
+    """`start_due` returns at once; the work it starts ends on its own, or with `aclose`. `clock`: monotonic seconds."""
 
     def __init__(
         self, database: Database, models: Models, names: Sequence[str], *, clock: Callable[[], float] = time.monotonic
@@ -50,7 +50,7 @@ class Compactor:
         self._running: set[asyncio.Task[None]] = set()
 
     async def start_due(self) -> int:
-        """Start with lanes that are due, a few at a time; returns how many."""
+        """Start compacting a few of the lanes that are due; returns how many."""
         lanes = await store.claim(self._database, _AT_ONCE - len(self._running), _LEASE)
         for lane in lanes:
             task = asyncio.create_task(self._try(lane))
@@ -59,16 +59,16 @@ class Compactor:
         return len(lanes)
 
     async def compact_due(self, system_id: SystemId, conversations: Sequence[Conversation]) -> None:
-        """Compact what is due of these conversations of a butler. What goes wrong is logged, and tried again."""
+        """Compact the due conversations among these of a butler. Failures are logged, and tried again."""
         lanes = await store.claim_of(self._database, system_id, conversations, _LEASE)
         await asyncio.gather(*map(self._try, lanes))
 
     async def aclose(self) -> None:
-        """Stop what is running; nothing of it has happened."""
+        """Stop running work, which then has no effect."""
         await cancelled(*self._running)
 
     async def compact(self, lane: LaneKey) -> str | None:
-        """Compact the oldest entries of a lane; what went wrong, or None. Raises `Unavailable`."""
+        """Compact the oldest entries of a lane; returns what went wrong, or None. Raises `Unavailable`."""
         read = await store.load(self._database, lane)
         if read is None:
             return None

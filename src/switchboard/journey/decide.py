@@ -18,7 +18,7 @@ from switchboard.store.inbox import ToClassify
 
 
 class DecideLeg:
-    """Who gets a message, and why; empty only for what is kept as history. Or the fact that a model must be asked."""
+    """Who receives a message, and why; nobody only for history. Or the fact that a model must be asked."""
 
     def __init__(self, rule_book: RuleBook, channels: Channels = CHANNELS) -> None:
         self._rule_book = rule_book
@@ -26,13 +26,16 @@ class DecideLeg:
 
     @property
     def queued(self) -> bool:
-        """Whether messages may be waiting to be classified, so that later ones may have to wait behind them."""
+        """Whether messages may be waiting to be classified, so that later ones may have to queue behind them."""
         return self._rule_book.queued
 
     def __call__(
         self, envelope: Envelope, pinned: SystemId | None, received_at: datetime | None
     ) -> Decision | ToClassify:
-        """`pinned` gets it before any rule is tried: the connector named it, or it wrote what this one replies to."""
+        """Decide.
+
+        `pinned` precedes all rules: the connector named it, or it wrote the message that this one replies to.
+        """
         schedule = None if received_at is None else self._channels.schedule_at(received_at)
         known = facts(envelope, self._channels[envelope.source.channel], schedule)
         if envelope.kept_as_history:

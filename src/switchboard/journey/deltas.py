@@ -1,8 +1,8 @@
-"""What running turns write, on its way to those who read the stream.
+"""Carries the text of running turns to the readers of the stream.
 
-`turn.py` enters `publishing` for a turn of an engine that can tell. What is told within 50 ms leaves as one insert and
-one NOTIFY for all turns of a worker, and none at all where nothing is told. It may be lost, the reply may not: nothing
-here is waited for. Next: `store/deltas.py`; it is read by `app/messages/stream.py`.
+`turn.py` enters `publishing` for a turn of an engine that can stream. All pieces of a worker's turns within 50 ms leave
+as one insert and one NOTIFY; without pieces there is neither. Pieces may be lost, unlike replies, so nothing waits for
+them. Next: `store/deltas.py`; it is read by `app/messages/stream.py`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Deltas:
 
     @contextlib.contextmanager
     def publishing(self, item: Item, work: Work) -> Iterator[Callable[[Delta], None]]:
-        """What an attempt calls with each piece; in the end they are removed, as its reply or the next one is whole."""
+        """Yield the function that an attempt calls with each piece; in the end, remove the pieces."""
         writer = Writer(work.request_id, work.system_id, item.epoch)
         self._running[writer] = work.resumed
         try:
@@ -63,7 +63,7 @@ class Deltas:
                 self._start()
 
     async def aclose(self) -> None:
-        """Store what is left, as far as that is soon possible."""
+        """Store the remaining pieces, as far as that is quickly possible."""
         if self._writing is not None:
             await asyncio.wait((self._writing,), timeout=_CLOSE_S)
             await cancelled(self._writing)
@@ -81,7 +81,7 @@ class Deltas:
             self._writing = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        """The first piece at once: somebody may wait for it."""
+        """Write the first piece at once: somebody may be waiting for it."""
         while self._told or self._ended:
             told, ended = self._told, self._ended
             self._told, self._ended = {}, []
@@ -92,7 +92,7 @@ class Deltas:
                 self._ended = ended + self._ended
                 await asyncio.sleep(_AGAIN_S)
             except Exception:
-                log.exception("pieces of replies could not be stored")  # they are lost; those that follow need not be
+                log.exception("pieces of replies could not be stored")  # they are lost; later ones need not be
                 self._ended = ended + self._ended
                 await asyncio.sleep(_AGAIN_S)
             await asyncio.sleep(_EVERY_S)
@@ -108,7 +108,7 @@ class Deltas:
             await store.remove(self._database, ended)
 
     def _keep(self, told: _Told) -> None:
-        """For the next time. One piece twice, if it was stored after all, does no harm."""
+        """Keep pieces for the next write. A piece written twice does no harm."""
         for writer in told.keys() & self._running.keys():
             self._told[writer] = told[writer] + self._told.get(writer, [])
 

@@ -1,7 +1,7 @@
-"""A butler hands its message on: to a butler, or to a team, below its own team, and to nobody else.
+"""A butler hands its message on, to a butler or a team below its own team, and to nobody else.
 
-`turn.py` tells engines who is there (`below`), and has the further decision made (`decided`). In: the rules in
-force and what the butler has named; out: names, and a `Decision` with its trail. Next: `core/routing/decide.py`.
+`turn.py` tells engines the possible recipients (`below`), and obtains the further decision (`decided`). In: the rules
+in force and the name chosen by the butler; out: names, and a `Decision` with its trail. Next: `core/routing/decide.py`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST: Final = 24
 
 
 def below(rules: Rules, remote_agents: Mapping[SystemId, RemoteAgent], team_id: TeamId) -> Mapping[str, str]:
-    """To whom a butler of this team may hand on a message, with their descriptions: at most `MOST`.
+    """The recipients to whom a butler of this team may hand on a message, at most `MOST`, with descriptions.
 
-    First the teams directly below, then the butlers of all teams below. Those that are unavailable are left out, and
-    teams with nobody else.
+    First the teams directly below, then the butlers of all teams below. Unavailable butlers are omitted, and so are
+    teams without any available butler.
     """
     under = subtree(rules.teams, team_id) - {team_id}
 
@@ -46,7 +46,7 @@ def below(rules: Rules, remote_agents: Mapping[SystemId, RemoteAgent], team_id: 
 
 
 def decided(rules: Rules, by: Member, to: str, reason: str, facts: Mapping[str, str]) -> Decision | None:
-    """Who gets the message now, by the rules of a team if that is named; None: there is none such below."""
+    """Who receives the message next, by the rules of the team if one is named; None if the name is not below."""
     under, index = subtree(rules.teams, by.team_id) - {by.team_id}, rules.index
     detail = f"by {by.system_id}: {reason}" if reason else f"by {by.system_id}"
     if to in under and index.reaches(TeamId(to)):

@@ -50,14 +50,14 @@ class Callback(Protocol):
     """Posts replies to one `api` endpoint."""
 
     async def send(self, reply: OutboxRow) -> Receipt:
-        """Try once. Never raises: a failure is reported in the receipt."""
+        """Try once. Never raises: the receipt reports failures."""
         ...
 
 
 class ReplyWays:
     """Whether and where a reply to a message waits, and who reads it; `callbacks` by `api` endpoint.
 
-    `readers`: those that engines ask as well, who have found out once per turn then.
+    `readers`: shared with the engines, so that each turn looks up its readers once.
     """
 
     def __init__(
@@ -73,14 +73,15 @@ class ReplyWays:
         self._readers = readers or StoredReaders(database, channels)
 
     def pool(self, work: Work) -> str | None:
-        """The pool in which the reply waits; None: the mailbox that is read over the API."""
+        """The pool in which the reply waits; None for the mailbox that is read over the API."""
         source = work.envelope.source
         return pool_of(self._channels[source.channel], source.endpoint_identity, self._callbacks)
 
     async def withheld(self, work: Work, *, allowed: bool = False) -> str | None:
-        """The sign that the message is automatic, so that no reply is to be made; None: a person may be waiting.
+        """The sign that the message is automatic, so that it gets no reply; None: a person may be waiting.
 
-        Two programs that answer each other never end, so it must be `allowed`, or by a rule; a loop never is.
+        Two programs that answer each other never stop, so replying must be `allowed`, or permitted by a rule; in a loop
+        it never is.
         """
         channel = self._channels[work.envelope.source.channel]
         kept = await get_raw(self._database, work.request_id) if channel.tells_automatic else None
@@ -92,7 +93,7 @@ class ReplyWays:
         return None if allowed or await allow_automatic(self._database, work.request_id) else sign
 
     async def replied_to(self, turn: Turn) -> str | None:
-        """The platform's id of what the message replies to; None: it is no reply."""
+        """The platform's id of the message that it replies to; None if it is not a reply."""
         kept = await get_raw(self._database, turn.request_id)
         envelope = whole_envelope(Original(*kept, turn.envelope)) if kept else None
         return self._channels[turn.envelope.source.channel].replied_to(envelope or turn.envelope)
@@ -131,7 +132,7 @@ class SendLeg:
         if state is None:
             raise Fenced
         if state != "sent":
-            # Not the error, which may quote the reply: `outbox show` has it. A pending one is tried again.
+            # Not the error, which may quote the reply: `outbox show` has it. A pending reply is tried again.
             ids = {"outbox_id": str(reply.outbox_id), "request_id": str(reply.request_id)}
             write = log.info if state == "pending" else log.warning
             write("reply not sent", **ids, attempt=item.attempts, state=state, retry_in_s=round(receipt.delay, 2))
@@ -143,15 +144,15 @@ class SendLeg:
             return Receipt("failed", error=f"no callback is configured for the api endpoint {reply.endpoint!r}")
         try:
             return await callback.send(reply)
-        except Exception as error:  # breaks its contract; the attempts must still run out
+        except Exception as error:  # violates its contract; the attempts must still run out
             log.exception("callback raised", endpoint=reply.endpoint)
             return Receipt("retryable", error=storable_text(f"{type(error).__name__}: {error}")[:2000])
 
 
 class PullRequest(Struct, frozen=True):
-    """What a connector asks for. `idempotent`: its platform takes an idempotency key, so a send may be repeated.
+    """A connector's request. `idempotent`: its platform accepts idempotency keys, so a send may be repeated.
 
-    `account_lease`: that of the account, if an instance has leased it.
+    `account_lease`: the account's lease, if an instance holds one.
     """
 
     channel: str
@@ -164,7 +165,7 @@ class PullRequest(Struct, frozen=True):
 
 
 class ReplyService:
-    """Where connectors fetch replies and submit receipts."""
+    """Serves replies to connectors, and accepts their receipts."""
 
     def __init__(self, database: Database, notifier: Notifier) -> None:
         self._database = database
@@ -173,8 +174,8 @@ class ReplyService:
     async def pull(self, request: PullRequest, over: asyncio.Event | None = None) -> list[LeasedRow]:
         """The next replies of this endpoint, one per conversation, leased; waits up to `wait_s` s for the first.
 
-        `over` ends the wait within a second. Do not cancel instead: a lease taken at that moment would have no owner.
-        Raises Conflict if the account is leased and `account_lease` is not its lease.
+        `over` ends the wait within a second. Do not cancel instead, as a lease taken at that moment would have no
+        owner. Raises Conflict if the account is leased and `account_lease` is not its lease.
         """
         if request.account_lease is None:
             await require_free(self._database, request.channel, request.endpoint)
@@ -202,13 +203,13 @@ class ReplyService:
             return await take(one)
 
     async def give_back(self, replies: Sequence[LeasedRow]) -> None:
-        """Free replies that were leased for a client that is gone: they were not sent, or they would be uncertain."""
+        """Free replies leased for a disconnected client: they were certainly not sent, but would become uncertain."""
         for reply in replies:
             await store.give_back(self._database, reply, "the connector disconnected before the reply was handed over")
             self._notifier.notify(outbox_topic(pull_pool(reply.channel, reply.endpoint)))
 
     async def receipt(self, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
-        """Record what the platform said. Raises NotFound, and Conflict when the lease has run out or was never held."""
+        """Record the platform's answer. Raises NotFound; Conflict if the lease has expired or was never held."""
         reply = await store.get_reply(self._database, outbox_id)
         if receipt.outcome in {"retryable", "later"}:
             receipt = replace(receipt, delay=max(receipt.delay, backoff(reply.attempts or 1, jitter=random.random())))
@@ -219,7 +220,7 @@ class ReplyService:
         return state
 
     async def part(self, reply: OutboxRow, lease: int, part: OutboxPart, account_lease: int | None) -> PartState:
-        """Record a part of a reply; returns the state it is in now. Raises Conflict when a lease has ended."""
+        """Record a part of a reply; returns its present state. Raises Conflict if a lease has ended."""
         async with self._database.transaction() as one:
             if part.state == "intent" and account_lease is not None:
                 await require_lease(one, reply.channel, reply.endpoint, account_lease)
@@ -231,7 +232,7 @@ class ReplyService:
         return state
 
     async def resend(self, outbox_id: UUID) -> None:
-        """Send again what was not sent, or may not have been. Raises NotFound, Conflict."""
+        """Send a reply again that was not sent, or may not have been. Raises NotFound, Conflict."""
         reply = await store.get_reply(self._database, outbox_id)
         if not await store.resend(self._database, outbox_id):
             raise Conflict(f"reply {outbox_id} is {reply.state}; only uncertain, failed or dead ones are sent again")

@@ -1,8 +1,8 @@
 """The one tool of a routing session: which butlers a call may name, and where it is recorded.
 
-Every call passes through here: from a command line by `server/mcp/route.py`, from an API by `ask.py`. An
-open session and arguments enter, the result that the model is shown leaves. Nothing is delivered here: what is recorded
-is read once the session is over. Next: `store/classification.py`.
+Every call passes through here: from a command line by `server/mcp/route.py`, from an API by `ask.py`. In: an open
+session and arguments; out: the result shown to the model. Nothing is delivered here: the record is read once the
+session is over. Next: `store/classification.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BOUND: Final = ("request_id", "conversation", "team_id", "session_id")
 async def take(database: Database, session: ClassificationSession, arguments: Mapping[str, object]) -> JsonObject:
     """Check a call, record it, and return its result: `{"status": "accepted" | "refused", "butler", "error"?}`.
 
-    Raises Forbidden when the session is over, or has called too often: then the call does not count.
+    Raises Forbidden if the session is over or has made too many calls; then the call does not count.
     """
     call = judge(session, arguments)
     if not await store.record_call(database, session.session_id, call):

@@ -40,7 +40,7 @@ _WORTH: Final = 4
 
 
 class Rules(Struct, frozen=True):
-    """What is in force. Only what decisions need is kept, not the rules themselves: those are in `store/rules.py`.
+    """The rules in force, as far as decisions need them; the full rules are in `store/rules.py`.
 
     The index, and with it the version, changes in place; to decide several messages by the same version, await nothing
     in between.
@@ -95,7 +95,7 @@ class RuleBook:
     ) -> RuleBook:
         """Load and compile the present version. `classifying`: there are models, for teams that want them asked.
 
-        `implies`: of the channels that there are, as rules are ranked by it.
+        `implies`: of the existing channels; rules are ranked by it.
         """
         rules = await _load(database, classifying, implies)
         book = cls(database, notifier, rules, classifying=classifying, patience=patience, implies=implies)
@@ -104,7 +104,7 @@ class RuleBook:
         return book
 
     def avoid(self, unreachable: Collection[SystemId]) -> None:
-        """From now on, models may choose none of these butlers."""
+        """From now on, models may not choose these butlers."""
         self._unreachable = frozenset(unreachable)
         self.rules.index.avoid(self._unreachable | self._away)
 
@@ -120,12 +120,12 @@ class RuleBook:
         self.rules.index.avoid(self._unreachable | away)
 
     async def _look_for_queues(self) -> None:
-        # A team that asks a model counts even if this process has none: others may, and put messages into queues.
+        # A team that asks a model counts even if this process has none: others may, and queue messages.
         wanted = any(team.classify for team in self.rules.teams)
         self.queued = self.queued or wanted or await any_waiting(self._database)
 
     async def refresh(self) -> bool:
-        """Catch up with the database; returns whether there was anything new."""
+        """Catch up with the database; returns whether anything changed."""
         async with self._one_at_a_time:
             since = await store.changes_since(self._database, self.rules.version)
             if since.version == self.rules.version:
@@ -152,7 +152,7 @@ class RuleBook:
         return True
 
     async def _apply_beside(self, version: int, many: store.Many) -> None:
-        """Change a copy piece by piece: messages are decided in between, by the version that is still in force."""
+        """Change a copy piece by piece, so that messages can be decided meanwhile, by the version still in force."""
         index = self.rules.index.copy(many.teams)
         async with store.open_changes(self._database, index.version, version) as pieces:
             async for changes in pieces:
@@ -186,7 +186,7 @@ class RuleBook:
 
 
 async def _load(database: Database, classifying: bool, implies: Implies) -> Rules:
-    """Read everything, piece by piece: messages are decided in between, by the version that is still in force."""
+    """Read everything piece by piece, so that messages can be decided meanwhile, by the version still in force."""
     async with open_rules(database) as stored:
         index = RoutingIndex(stored.version, stored.teams, (), classifying=classifying, implies=implies)
         async for some in stored.rules:

@@ -1,7 +1,7 @@
-"""Turns are told that a person wants them to end, in whichever process they run.
+"""Notifies turns, in whichever process they run, that a person wants them to end.
 
-`turn.py` watches an item while its engine runs; `announce` rings for what was stopped. A notification that is lost
-costs a second, for every watched turn also looks by itself. Next: `store/stopping.py`.
+`turn.py` watches an item while its engine runs; `announce` notifies of stopped items. A lost notification costs a
+second, since every watched turn also polls. Next: `store/stopping.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK_EVERY_S: Final = 0.9
 
 
 async def announce(database: Database, notifier: Notifier, stopped: Sequence[store.Stopped]) -> None:
-    """Tell the workers; what waits for another attempt gets it at once, and ends there."""
+    """Tell the workers; items waiting for another attempt get it at once, and end there."""
     for lane, seq in stopped:
         notifier.notify(_topic(lane, seq))
     if stopped and await store.wake(database, stopped):
@@ -36,7 +36,7 @@ async def announce(database: Database, notifier: Notifier, stopped: Sequence[sto
 
 
 def built_in(system_id: SystemId, team_id: TeamId) -> Member | None:
-    """Switchboard as a member; None for everybody else."""
+    """Switchboard as a member; None for any other system."""
     return Member(SWITCHBOARD, team_id, 1, STOP) if system_id == SWITCHBOARD else None
 
 
@@ -61,7 +61,7 @@ class StopEngine:
 
 @asynccontextmanager
 async def watched(database: Database, notifier: Notifier, item: Item, *, stopped: bool) -> AsyncIterator[asyncio.Event]:
-    """An event that is set as soon as the item is to end; set at once if it was `stopped` before."""
+    """An event that is set as soon as the item must end; set at once if it was already `stopped`."""
     wanted = asyncio.Event()
     if stopped:
         wanted.set()

@@ -1,8 +1,7 @@
-"""Strangers: at endpoints with a policy, what is not from somebody who was approved is held instead of decided.
+"""Strangers: at endpoints with a policy, messages from people who are not approved are held, not decided.
 
-`accept.py` asks `Strangers` about messages of such endpoints. In: a message that is ready to be stored; out: what was
-stored, or None if its sender may write. Next: `app/messages/pairing.py`, where an operator lets the
-sender in.
+`accept.py` asks `Strangers` about messages of such endpoints. In: a message that is ready to be stored; out: the stored
+message, or None if its sender may write. Next: `app/messages/pairing.py`, where an operator approves the sender.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _REFUSED: Final = {
 
 
 class Strangers:
-    """`policies` by (channel, endpoint), which may change meanwhile; an endpoint without one is open."""
+    """`policies` by (channel, endpoint), which may change at run time; an endpoint without one is open."""
 
     def __init__(
         self,
@@ -57,24 +56,24 @@ class Strangers:
         return bool(self._policies)
 
     def contact(self, message: Message) -> Contact | None:
-        """Who must have been let in; None: anybody may write there."""
+        """Whose approval is needed; None if anybody may write there."""
         if self._policy(message.envelope) is None:
             return None
         return contact_of(message.envelope, self._channels[message.envelope.source.channel])
 
     def late(self, message: Message) -> Contact:
-        """Under what a message is held that came too late to be answered: its conversation."""
+        """The name under which a message that came too late is held: its conversation."""
         source = message.envelope.source
         return Contact(source.channel, source.endpoint_identity, "late", message.conversation)
 
     async def let_in(self, contacts: Collection[Contact]) -> set[Contact]:
-        """Those of them who may write."""
+        """Those of the contacts who may write."""
         return {one for one in await store.let_in(self._database, contacts) if one.scope != "unverified"}
 
     async def hold(self, prepared: Prepared, contact: Contact, named: Collection[bytes] = ()) -> Acceptance | None:
-        """Hold the message, which names these blobs; None if its sender may write by now. A late one is always held.
+        """Hold the message, which names these blobs; None if its sender may now write. A late one is always held.
 
-        Raises Forbidden where too much is held already.
+        Raises Forbidden if too much is held already.
         """
         envelope = prepared.arrival.message.envelope
         pairs = self._policy(envelope) == "pair" and contact.scope == "person" and envelope.event.kind == "message"
@@ -97,7 +96,7 @@ class Strangers:
         return None if found == "open" else found
 
     def _notice(self, envelope: Envelope, contact: Contact) -> StrangerNotice | None:
-        """Only strangers in a chat of two, never by mail: a notice to a forged sender would reach somebody else."""
+        """Only strangers in a direct chat, never by mail: a forged sender would send the notice to somebody else."""
         channel, late = self._channels[contact.channel], contact.scope == "late"
         if channel.personal or channel.replies != "connector" or channel.automatic(envelope):
             return None

@@ -1,7 +1,8 @@
 """The leg for messages that another program submits through `MessagePipeline`: decided first, then accepted.
 
-In: a message, the question about it and what answers questions; out: a `RoutingResult`, and the message in the inbox
-with its decision and its deliveries. Why in this order: docs/decisions/0058. Next: `ask.py`, `store/inbox.py`.
+In: a message, the question about it, and a function that answers questions; out: a `RoutingResult`, and the message in
+the inbox with its decision and deliveries. Reasons for this order: docs/decisions/0058. Next: `ask.py`,
+`store/inbox.py`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Answers = Callable[[Question], Awaitable[SessionOutcome]]
 
 
 class DecidedSubmission(Struct, frozen=True):
-    """A message and the question about it, whose answer is what was chosen for the first team."""
+    """A message and the question about it; the answer is the choice for the first team."""
 
     message: Message
     question: Question
@@ -47,7 +48,7 @@ class DecidedSubmission(Struct, frozen=True):
 
 
 class SubmitLeg:
-    """Stores what was decided elsewhere. `snapshots` is the same database, read in snapshots ("repeatable read")."""
+    """Stores decisions made elsewhere. `snapshots` is the same database, read in snapshots ("repeatable read")."""
 
     def __init__(self, database: Database, snapshots: Database) -> None:
         self._database = database
@@ -55,7 +56,7 @@ class SubmitLeg:
         self._notifier = Notifier(database)
 
     async def check_month(self, request_id: RequestId) -> None:
-        """Raise InvalidInput for an id that can be stored in no month; ask before a model is paid."""
+        """Raise InvalidInput for an id that no month can store; call this before paying a model."""
         if not await store.has_month(self._database, request_id):
             raise InvalidInput(
                 "the request_id of a request context is a UUIDv7 of a month that Switchboard keeps",
@@ -63,7 +64,7 @@ class SubmitLeg:
             )
 
     async def is_stored(self, request_id: UUID) -> bool:
-        """Whether the inbox has it: then Switchboard itself delivers it."""
+        """Whether the message is in the inbox, so that Switchboard itself delivers it."""
         return await store.is_stored(self._database, request_id)
 
     async def message(
@@ -71,7 +72,7 @@ class SubmitLeg:
     ) -> Message:
         """The message as the inbox stores it, in the conversation `place` if that is known.
 
-        Without `dedupe` its key is its own. `keep`: whether a conversation that is named for the first time is kept.
+        Without `dedupe`, its key is unique. `keep`: whether to keep a conversation named for the first time.
         """
         channel = CHANNELS[envelope.source.channel]
         named = named_in(envelope, channel)
@@ -90,7 +91,7 @@ class SubmitLeg:
         )
 
     async def once(self, message: Message, process: Callable[[Message], Awaitable[RoutingResult]]) -> RoutingResult:
-        """Process a message unless one with its key was; a key whose message came to nothing is free again."""
+        """Process a message unless its key is taken; the key of a message that came to nothing is free again."""
         keys = await self._database.keys()
         source, body = message.envelope.source, keys.of("body", compared_content(message))
         key = keys.event(source.channel, source.endpoint_identity, message.dedupe_key)
@@ -98,7 +99,7 @@ class SubmitLeg:
         if holder is not None:
             if message.content is None or not await store.is_of_another(self._database, key, body):
                 return _duplicate(holder)
-            # Strangers choose the ids of this channel, so one that is taken must not swallow another message.
+            # Strangers choose the ids of this channel, so an id in use must not hide another message.
             own_key = key_of_its_own(message.dedupe_key, message.content)
             return await self.once(replace(message, dedupe_key=own_key), process)
         kept = False
@@ -118,7 +119,7 @@ class SubmitLeg:
         return _asked(live, live.start, question)
 
     async def deliver(self, given: DecidedSubmission, answers: Answers) -> RoutingResult:
-        """Store the message with its deliveries, if it has any; teams that were chosen go on, and may ask again."""
+        """Store the message with its deliveries, if any; chosen teams decide further, and may ask again."""
         outcomes: dict[str, str | None] = dict.fromkeys(given.answer.carried_out)
         left = [part for part in given.answer.classification.chosen if part.butler not in outcomes]
         start = TeamId(given.question.team_id)
@@ -142,7 +143,7 @@ class SubmitLeg:
 
 
 async def _decided(given: DecidedSubmission, live: Live, targets: Mapping[str, Target], answers: Answers) -> Decision:
-    """Down the tree from the team that was asked about: by the rules, and by the model where no rule matches."""
+    """Walk down the tree from the team that was asked about: by the rules, and by the model where no rule matches."""
     envelope = given.message.envelope
     # An embedder has no settings, so there are no schedules here, and no channels but ours; docs/models.md says so.
     known = facts(envelope, CHANNELS[envelope.source.channel])
@@ -154,7 +155,7 @@ async def _decided(given: DecidedSubmission, live: Live, targets: Mapping[str, T
 
 
 def _first(given: DecidedSubmission, targets: Mapping[str, Target]) -> Classified:
-    """What the model chose, of the names that have a target."""
+    """The model's choices that have a target."""
     found = given.answer.classification
     routed = tuple(part for part in found.routed if part.butler in targets)
     candidates = tuple(Candidate(name) for name in targets)
@@ -172,7 +173,7 @@ def _asked(live: Live, team_id: TeamId, question: Question) -> Question:
 
 
 def _targets(parts: Iterable[RoutedPart], live: Live) -> tuple[dict[str, Target], dict[str, str]]:
-    """The target of each name among the live ones, and why others have none: a context may bring its own names."""
+    """The live target of each name, and why others have none: a context may bring its own names."""
     candidates, targets, unknown = live.candidates(live.start), dict[str, Target](), dict[str, str]()
     by_name = dict(zip((one.name for one in candidates), live.targets(live.start), strict=True))
     for part in parts:
@@ -185,7 +186,7 @@ def _targets(parts: Iterable[RoutedPart], live: Live) -> tuple[dict[str, Target]
 
 
 def _lost(target: Target, decision: Decision, live: Live) -> str | None:
-    """Why the part of a target was delivered to no butler; None if it was delivered."""
+    """Why the part of a target reached no butler; None if it was delivered."""
     if target.team_id is None:
         teams = frozenset({live.start})
         got = any(one.system_id == target.system_id for one in decision.chosen)

@@ -72,7 +72,7 @@ DELAYED: Final = "This takes longer than usual: what I work with cannot be reach
 class TurnLimits(Struct, frozen=True):
     """`attempts` of one delivery, lost workers included; seconds of `timeout` for one attempt; backoff in seconds.
 
-    `files`: the most that one reply has.
+    `files`: maximum number of files of one reply.
     """
 
     attempts: int = 5
@@ -125,7 +125,7 @@ class TurnLeg:
         self._replies = replies
         decisions = ChatDecisions(database, notifier, lambda: rule_book.rules.members, replies)
         self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions)}
-        # Asked once: to find out whether an engine has such a method takes longer than some turns.
+        # Determined once: checking whether an engine has such a method takes longer than some turns.
         self._stoppable = {name: engine for name, engine in self._engines.items() if isinstance(engine, Stoppable)}
         self._patient = {name: engine for name, engine in self._engines.items() if isinstance(engine, SetsPatience)}
         self._limits = limits
@@ -171,7 +171,7 @@ class TurnLeg:
         return await self._settle_batch(worker).put(settlement)
 
     def _unreadable(self, item: Item, error: Exception) -> Settlement:
-        """The end of an item whose message this release cannot read; nobody is notified, as nobody could read it."""
+        """End an item whose message this release cannot read; nobody is notified, as nobody could read it."""
         reason = storable_text(f"the message cannot be read: {error}")[:2000]
         dead_letter = NewDeadLetter(new_uuid7(), "poison", reason, None) if item.kind == TURN.name else None
         return Settlement(
@@ -207,7 +207,7 @@ class TurnLeg:
     async def _run(
         self, draft: Settlement, work: Work, member: Member, engine: Engine, claim: Claim
     ) -> TurnResult | Settlement:
-        """The result of the engine, or how the attempt has ended without one."""
+        """The engine's result, or how the attempt ended without one."""
         item = draft.item
         journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
         turn = turn_of(work, member, item.attempts)
@@ -229,7 +229,7 @@ class TurnLeg:
             return self._failed(_counted(draft, journal), work, error)
 
     async def _ran(self, item: Item, work: Work, turn: Turn, engine: Engine, journal: StoredJournal) -> TurnResult:
-        """Some engines can be stopped in the middle; of the others it is the next attempt that is not made."""
+        """Some engines can be stopped midway; for the others, the next attempt is skipped."""
         if self._can_be_stopped(turn.member):
             async with watched(self._database, self._notifier, item, stopped=work.stopped) as stop:
                 with self._deltas.publishing(item, work) as on_delta:
@@ -251,7 +251,7 @@ class TurnLeg:
         return engine is not None and engine.stoppable
 
     def _patience(self, member: Member) -> float:
-        """Slightly above the engine's own limit, whose error says more. The engine refuses what is not a number."""
+        """Slightly above the engine's own limit, whose error is more specific. The engine rejects non-numbers."""
         own = member.options.get("timeout")
         if own is None and (engine := self._patient.get(member.engine)) is not None:
             return engine.patience(member)
@@ -279,7 +279,10 @@ class TurnLeg:
         return replace(draft, outcome="answered", outbox_id=new_uuid7(), text=text, files=files.files, pool=pool)
 
     async def _handed_on(self, draft: Settlement, work: Work, member: Member, result: HandedOn) -> Settlement:
-        """The message continues with the write that ends this turn. If nobody takes it, it is a dead letter here."""
+        """The write that ends this turn also hands the message on.
+
+        If nobody takes it, it becomes a dead letter here.
+        """
         to = storable_text(result.to)[:200]
         if work.dead_letter is not None:
             return replace(draft, outcome="refused", error="a dead letter is sent on by rerouting it")
@@ -295,19 +298,19 @@ class TurnLeg:
         return replace(draft, outcome="declined", error_class="handed_on", error=error, handed_on=found)
 
     async def _files(self, work: Work, answer: Answer) -> ChosenFiles:
-        """Those that the answer may have: a hash that a butler has learned somewhere opens nothing."""
+        """The files that the answer may contain: knowing a hash does not give a butler access to its blob."""
         blobs = {blob for one in answer.attachments if (blob := stored_blob(one)) is not None}
         stored = await sendable(self._database, blobs, work.request_id, work.system_id) if blobs else {}
         return chosen(answer.attachments, stored, self._limits.files)
 
     async def _said(self, turn: Turn, entries: tuple[Entry, ...]) -> HistoryAddition | None:
-        """What is kept of the turn; a notice is no conversation."""
+        """The record kept of the turn; a notice is not a conversation."""
         if turn.dead_letter is not None:
             return None
         return HistoryAddition(await self._replies.reader(turn), turn.received_at, entries)
 
     async def _away(self, draft: Settlement, work: Work, error: Outage, claim: Claim) -> Settlement:
-        """The lane waits, for its order counts; what others suffer as well is no attempt of this message."""
+        """The lane waits, to keep its order; a shared outage does not count as an attempt of this message."""
         policy = self._limits.outage
         elapsed = max(0.0, (datetime.now(UTC) - error.since).total_seconds())
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
@@ -325,7 +328,7 @@ class TurnLeg:
             self._announce_reply(pool)
 
     async def _tell_what_waits(self, item: Item, work: Work, member: Member, claim: Claim) -> None:
-        """A machine is told nothing: two of them could continue like this forever."""
+        """Machines are not told: two of them could otherwise answer each other forever."""
         if work.dead_letter is not None or await self._replies.withheld(work):
             return
         pool = self._replies.pool(work)
@@ -338,7 +341,7 @@ class TurnLeg:
         failed = replace(draft, error_class=error.error_class, error=storable_text(str(error))[:2000])
         if not error.retryable:
             return self._dead_letter(failed, work, "target_unavailable", str(error))
-        # Silence is only a suspicion, so a butler quarantined for it was still asked once, and now we know.
+        # Silence is only a suspicion, so a butler quarantined for it was asked once more, and now we know.
         remote_agent = self._rule_book.remote_agents.get(work.system_id)
         if remote_agent is not None and remote_agent.away:
             return self._dead_letter(
@@ -349,7 +352,7 @@ class TurnLeg:
         return failed
 
     def _dead_letter(self, draft: Settlement, work: Work, category: DeadLetterCategory, reason: str) -> Settlement:
-        """The end of a delivery that could not be carried out; a notice does not become a dead letter."""
+        """End a delivery that could not be carried out; a notice does not become a dead letter."""
         clean = storable_text(reason)[:2000]
         ended = replace(draft, error=draft.error or clean, error_class=draft.error_class or category)
         if work.dead_letter is not None:
@@ -372,7 +375,7 @@ class TurnLeg:
         log.info("turn failed", request_id=str(work.request_id), system_id=work.system_id, **why)
 
     def _settle_batch(self, worker: int) -> BatchWriter[Settlement, store.SettlementOutcome]:
-        """Turns of one worker id settle together; the end of a session ends its batch."""
+        """Turns of one worker id are settled together; the end of a session ends its batch."""
         if worker not in self._settle:
             self._settle = {worker: BatchWriter(lambda batch: store.settle(self._database, worker, batch))}
         return self._settle[worker]
@@ -389,7 +392,7 @@ class TurnLeg:
 
 
 def _counted(draft: Settlement, journal: StoredJournal) -> Settlement:
-    """The end of an attempt that has got on is that of a first one: the next begins further on."""
+    """After progress, the next failure counts as the first again, since the next attempt starts further on."""
     return replace(draft, item=replace(draft.item, attempts=1)) if journal.progressed else draft
 
 

@@ -18,14 +18,14 @@ log = structlog.get_logger(__name__)
 
 
 async def run_in_background(stack: AsyncExitStack, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run `work` until the stack is left."""
+    """Run `work` until the stack is closed."""
     stack.push_async_callback(cancelled, asyncio.create_task(keep_at(work)))
 
 
 async def keep_at(work: Callable[[], Coroutine[Any, Any, None]], pause: float = 1.0) -> None:
-    """Run what must never end; after a defect, which is logged, start it again `pause` seconds later.
+    """Keep endless work running: after a defect, which is logged, restart it `pause` seconds later.
 
-    Nothing waits for background work, so its end would be noticed too late: a process that no longer follows the rules
+    Nothing waits for background work, so nobody would notice its end in time: a process that stops following the rules
     misroutes permanently.
     """
     while True:

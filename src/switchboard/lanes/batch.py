@@ -1,7 +1,7 @@
-"""Many small writes as one transaction: writes that arrive during a commit go into the next one.
+"""Groups many small writes into one transaction: writes that arrive during a commit go into the next one.
 
 No timer: waiting for more writes was measured to be slower at every load. Used by accept, load and settle; accept has
-two writers, and a key for what must stay in order between them.
+two writers, and keys for asks that must stay in order across them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class WriteGroup(Struct, Generic[AskT, AnswerT], frozen=True):
-    """Asks that were submitted together, or have joined them since; once written, per ask its answer or what it raised.
+    """Asks submitted together or joined later; once written, the answer or the error of each.
 
     Those with a lower `number` were submitted earlier.
     """
@@ -36,8 +36,8 @@ class BatchWriter(Generic[AskT, AnswerT]):
 
     If a batch fails because of its contents, each member is written alone: a bad row affects no other.
 
-    With several `writers`, a second one starts only for `least` asks or more: fewer should rather wait for others.
-    Asks with the same `key` are written in the order of submission, and never concurrently.
+    With several `writers`, a second one starts only for `least` asks or more; fewer had better wait for others. Asks
+    with the same `key` are written in the order of submission, and never concurrently.
     """
 
     def __init__(
@@ -66,21 +66,21 @@ class BatchWriter(Generic[AskT, AnswerT]):
         return self._size
 
     async def put(self, ask: AskT) -> AnswerT:
-        """Hand in one; returns after its transaction is committed. Raises what its write raised."""
+        """Submit one ask; returns after its transaction is committed. Raises the errors of its write."""
         [outcome] = await self.put_all([ask])
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
 
     async def put_all(self, asks: Sequence[AskT]) -> Sequence[AnswerT | BaseException]:
-        """Submit many at once, which share a commit as far as `most` allows; per ask its answer or what it raised."""
+        """Submit many at once, sharing commits of up to `most`; returns the answer or the error of each."""
         if 0 < len(asks) <= self._most:
             return await self.hand_in(*asks).outcomes
         parts = [self.hand_in(*asks[at : at + self._most]) for at in range(0, len(asks), self._most)]
         return [outcome for part in parts for outcome in await part.outcomes]
 
     def hand_in(self, *asks: AskT) -> WriteGroup[AskT, AnswerT]:
-        """Submit at most `most` without waiting; what is submitted later is written later."""
+        """Submit at most `most` without waiting; later submissions are written later."""
         self._handed_in += 1
         outcomes = asyncio.get_running_loop().create_future()
         group = WriteGroup[AskT, AnswerT](self._handed_in, list(asks), self._keys(asks), outcomes)
@@ -90,7 +90,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
         return group
 
     def join(self, group: WriteGroup[AskT, AnswerT], ask: AskT) -> bool:
-        """Hand in one with a group that still waits; False: it does not, or has as many as it may, or keys."""
+        """Add one ask to a waiting group; False if the group is no longer waiting, is full, or has keys."""
         joins = group.number > self._taken and len(group.asks) < self._most and self._key is None
         if joins:
             group.asks.append(ask)
@@ -116,7 +116,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
             self._free_writers += 1
 
     def _take(self) -> list[WriteGroup[AskT, AnswerT]]:
-        """The next groups, together not more than `most`; none if they have to wait for running ones."""
+        """The next groups, with at most `most` asks in total; none if they must wait for running ones."""
         if self._at_work and self._size < self._least:
             return []
         taken: list[WriteGroup[AskT, AnswerT]] = []
@@ -158,7 +158,7 @@ class BatchWriter(Generic[AskT, AnswerT]):
             answers = await self._write(asks)
         except SwitchboardError as error:
             return [error] * len(asks)
-        except Exception as error:  # whatever it is, it goes to those who asked
+        except Exception as error:  # whatever the error, those who asked get it
             return [error] if len(asks) == 1 else await self._one_by_one(asks)
         if len(answers) == len(asks):
             return answers

@@ -66,9 +66,9 @@ _armed: Final = _Armed()
 
 
 def arm(words: str, die: Callable[[], None] = _kill) -> None:
-    """Die as `words` say (`after_claim:3`); as the environment does when this is imported.
+    """Die where `words` say (`after_claim:3`); on import, where the environment says.
 
-    `die` is for tests whose process must live on.
+    `die` is for tests whose process must survive.
     """
     _armed.die = die
     _armed.name, _, rest = words.partition(":")

@@ -1,8 +1,8 @@
-"""The journal of an item: what was done is never done again, what may have happened is never repeated blindly.
+"""The journal of an item: finished steps never run again, and uncertain ones are never repeated blindly.
 
 The legs of `journey/` open one per attempt; an engine runs each part of its work through `Journal.step`. A step is
-known by its path (`request:2`, `tool:2:call_7`, `s3/2`), so steps may run in parallel and come in another order at the
-next attempt. Next: `store/steps.py`, where they are kept.
+known by its path (`request:2`, `tool:2:call_7`, `s3/2`), so steps may run in parallel, and in another order at the next
+attempt. Next: `store/steps.py`, which stores them.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _Writes = WriteGroup[StepWrite, bool]
 
 
 def keys_of(item: Item) -> Callable[[str], UUID]:
-    """The idempotency keys of an item's steps, by their paths: the same in every attempt, for others that accept one.
+    """The idempotency keys of an item's steps, by path: the same in every attempt, for services that accept them.
 
-    Each is the `uuid5` of lane, number and path; what all have in common is hashed once.
+    Each is the `uuid5` of lane, number and path; their common part is hashed once.
     """
     begun = sha1(_NAMESPACE.bytes + f"{item.lane}\n{item.seq}\n".encode(), usedforsecurity=False)
 
@@ -67,7 +67,7 @@ def keys_of(item: Item) -> Callable[[str], UUID]:
 class StepLog:
     """Where the journals of one worker write: their steps share commits, in the order of submission.
 
-    `alive`: whether nobody can have taken over from it yet; a process that was suspended resumes where it was.
+    `alive`: whether no other worker can have taken over; a suspended process resumes where it was.
     """
 
     def __init__(self, database: Database, worker: int, alive: Callable[[], bool] = lambda: True) -> None:
@@ -83,16 +83,19 @@ class StepLog:
         return await store.load_steps(self._database, item, request_id)
 
     def write(self, write: StepWrite, beside: _Writes | None = None) -> _Writes:
-        """Submit a step at once, with those if they still wait; of each whether it counted (else: fenced), or an error.
+        """Submit a step at once, with the waiting ones; for each, whether it counted (otherwise: fenced), or an error.
 
-        The outcomes are there when it is committed.
+        The outcomes are available once it is committed.
         """
         if beside is not None and self._batch.join(beside, write):
             return beside
         return self._batch.hand_in(write)
 
     async def expect(self, write: StepWrite, within: float | None, ask: Ask | None = None) -> bool:
-        """Register what the step waits for, at most `within` seconds; of `ask` people decide. False: fenced."""
+        """Register the event that the step awaits, for at most `within` seconds; people decide about `ask`.
+
+        False: fenced.
+        """
         if ask is None:
             return await store.expect(self._database, self._worker, write, within)
         if within is None:
@@ -100,18 +103,18 @@ class StepLog:
         return await approvals.ask(self._database, self._worker, write, within, ask)
 
     async def keep(self, item: Item, within: float) -> Kept | None:
-        """Offer what comes next in the lane of this item to this worker first, for so many seconds. None: fenced."""
+        """Reserve the next item of this lane for this worker, for this many seconds. None: fenced."""
         return await lanes.keep(self._database, self._worker, item, within)
 
     async def park(self, item: Item, keys: Sequence[UUID]) -> bool:
-        """Take the item off the line until one of these events is decided. False: fenced."""
+        """Park the item until one of these events is decided. False: fenced."""
         return await store.park(self._database, self._worker, item, keys)
 
 
 class StoredJournal:
     """The steps of one item. Use it as a context manager: on exit, all pending writes are committed.
 
-    That includes the exit of a failed attempt, so that the next one does not repeat what was finished.
+    That includes the exit of a failed attempt, so that the next one does not repeat finished steps.
     """
 
     def __init__(self, log: StepLog, item: Item, request_id: RequestId, known: Mapping[str, Step]) -> None:
@@ -131,7 +134,7 @@ class StoredJournal:
 
     @classmethod
     async def open(cls, log: StepLog, item: Item, request_id: RequestId, *, resumed: bool = True) -> Self:
-        """Begin or resume. A first attempt may have steps, too: one that was cut short by a stop did not count."""
+        """Begin or resume. A first attempt may have steps too: one cut short by a stop did not count."""
         known = await log.load(item, request_id) if resumed else {}
         return cls(log, item, request_id, known)
 
@@ -144,7 +147,7 @@ class StoredJournal:
         if error is None or isinstance(error, Parked):
             await self.flush()
         if isinstance(error, Parked):
-            error.keys = self._undecided()  # other branches may have gone on meanwhile
+            error.keys = self._undecided()  # other branches may have continued meanwhile
         elif isinstance(error, Exception) and not isinstance(error, Fenced):
             with contextlib.suppress(Exception):  # the caller needs to know why the attempt failed
                 await self.flush()
@@ -160,11 +163,11 @@ class StoredJournal:
     ) -> Any:
         """Run `act(idempotency_key)` once and return its JSON value; on resume return the recorded value.
 
-        idempotent: repeated with the same key when its end is not on record, and nothing waits until it is. queryable:
-        `ask(key)` tells what became of it (`NOT_DONE`: nothing, so do it). effectful: raises `OutcomeUnknown`. With
-        `reserve`, that many tokens are on record before it begins, on top of those of attempts whose end nobody saw.
-        Raises `Fenced` when the lane has moved on, `StepFailed` when `act` did, and `ValueError` for a path that was
-        asked for before: a loop needs paths of its own.
+        idempotent: repeated with the same key if its end was not recorded, and nothing waits for that. queryable:
+        `ask(key)` returns the outcome (`NOT_DONE`: it did not happen, so do it). effectful: raises `OutcomeUnknown`.
+        With `reserve`, this many tokens are recorded before it begins, in addition to those of attempts whose end was
+        never recorded. Raises `Fenced` if the lane has moved on, `StepFailed` if `act` failed, and `ValueError` for a
+        path used before: each iteration of a loop needs its own path.
         """
         known = self._take(path)
         if known is not None and known.effect == "event":
@@ -175,7 +178,7 @@ class StoredJournal:
         step = Step(path, "started", effect, self._key(path), tokens_out=lost)
         result = await self._earlier(known, step, ask)
         if result is NOT_DONE:
-            if effect != "idempotent" or reserve:  # else nothing needs to tell of it before its end
+            if effect != "idempotent" or reserve:  # otherwise nothing needs to know of it before its end
                 await self._begin(replace(step, tokens_out=lost + reserve))
             point("before_step", path)
             if effect != "idempotent":
@@ -189,7 +192,7 @@ class StoredJournal:
         return done.result
 
     async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
-        """Record that a step is not run, or no longer; replaying it raises `StepFailed`. An end that is there stays."""
+        """Record that a step is not run, or no longer; replaying it raises `StepFailed`. An existing end is kept."""
         self._check()
         self._asked.add(path)
         known = self._known.get(path)
@@ -198,14 +201,14 @@ class StoredJournal:
             await self._end(Step(path, state, "idempotent", key, storable_json(why), tokens_out=lost))
 
     def on_record(self) -> Mapping[str, OnRecord]:
-        """The steps so far, by path, those included whose record is on its way."""
+        """The steps so far, by path, including those whose record is still being written."""
         return self._records
 
     async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
         """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
 
-        The holder of the key may decide from now on (`lanes/waiting.py`), even before `wait` is called. `ask`: what
-        people are asked, of whom those decide who may (`app/approvals/service.py`).
+        The holder of the key may decide from now on (`lanes/waiting.py`), even before `wait` is called. `ask`: the
+        question to people; who may decide is up to `app/approvals/service.py`.
         """
         key = self._key(path)
         if path in self._asked or (path in self._known and self._known[path].effect != "event"):
@@ -220,7 +223,7 @@ class StoredJournal:
         return key
 
     async def wait(self, path: str, *, within: float | None = None) -> Decided:
-        """The decision of the event that a step waits for. Raises `Parked` while there is none."""
+        """The decision of the event that a step waits for. Raises `Parked` until there is one."""
         await self.expect(path, within=within)
         known = self._known[path]
         if known.state != "started":
@@ -228,13 +231,13 @@ class StoredJournal:
         raise Parked(self._undecided())
 
     def check(self) -> None:
-        """Raise `Fenced` if others may have taken over: they find that a step has begun, and nobody knows its end."""
+        """Raise `Fenced` if another worker may have taken over and found a step begun without a known end."""
         self._check()
         if not self._log.alive():
             raise Fenced
 
     async def flush(self) -> None:
-        """Wait until every step that has ended is recorded. Raises `Fenced`, or what the write raised."""
+        """Wait until every finished step is recorded. Raises `Fenced`, or the errors of the writes."""
         while self._unwritten:
             await asyncio.wait(self._unwritten)
         self._check()
@@ -255,7 +258,7 @@ class StoredJournal:
             raise self._broken
 
     async def _earlier(self, known: Step | None, step: Step, ask: Act | None) -> Any:
-        """Resolve a step of an earlier attempt that was interrupted."""
+        """Resolve a step that was interrupted in an earlier attempt."""
         if known is None or step.effect == "idempotent":
             return NOT_DONE
         if step.effect == "queryable" and ask is not None:
@@ -272,7 +275,7 @@ class StoredJournal:
         try:
             return await act(step.idempotency_key)
         except EngineFailure as failure:
-            if reserved:  # nothing else of them was used
+            if reserved:  # they used nothing else
                 self._known[step.path] = replace(step, tokens_out=step.tokens_out + failure.tokens)
                 await self._write(self._known[step.path])
             raise
@@ -282,7 +285,7 @@ class StoredJournal:
             raise StepFailed(ended.result) from failed
 
     async def _end(self, step: Step) -> None:
-        """Record the end of a step. For one that may be repeated, nothing waits."""
+        """Record the end of a step. Nothing waits for a step that may be repeated."""
         self._known[step.path] = step
         if step.effect != "idempotent":
             await self._write(step)
@@ -293,13 +296,13 @@ class StoredJournal:
             self._watch(ends.outcomes)
 
     async def _write(self, step: Step) -> None:
-        self._ends = None  # what ends from now on is not written before this
+        self._ends = None  # steps that end from now on are written after this one
         outcomes = self._log.write(self._row(step)).outcomes
         self._watch(outcomes)
-        _raise_fault(await asyncio.shield(outcomes))  # it is written, even if its step is cancelled meanwhile
+        _raise_fault(await asyncio.shield(outcomes))  # it is written even if its step is cancelled meanwhile
 
     def _watch(self, outcomes: _Outcomes) -> None:
-        """Let `flush` wait for these, and whatever comes next hear of what goes wrong with them."""
+        """Let `flush` wait for these writes, and report their errors to whatever comes next."""
         self._unwritten.add(outcomes)
         outcomes.add_done_callback(self._written)
 
@@ -315,7 +318,7 @@ class StoredJournal:
 
 
 class _Records(Mapping[str, OnRecord]):
-    """Steps as others see them, made one by one: a plan asks for its hundreds of steps again and again."""
+    """Steps as others see them, made on demand: a plan asks for its hundreds of steps again and again."""
 
     def __init__(self, known: Mapping[str, Step]) -> None:
         self._known = known
@@ -354,7 +357,7 @@ def _replayed(known: Step) -> Any:
 
 
 def _ended(step: Step, given: Any) -> Step:
-    """`step.tokens_out` are those of attempts whose end nobody saw."""
+    """`step.tokens_out` belongs to attempts whose end was never recorded."""
     if not isinstance(given, Costed):
         return replace(step, state="done", result=storable_json(given))
     tokens, result = step.tokens_out + given.tokens_out, storable_json(given.result)

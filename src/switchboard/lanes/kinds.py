@@ -1,7 +1,7 @@
 """The kinds of lanes, and in which pool their items wait.
 
 `app/wiring.py` gives a worker a handler for each kind that it should run; it claims no others, so a worker of an older
-release leaves unknown kinds alone. So do all with `mailbox`, whose lanes number the replies that are read over the API
+release leaves unknown kinds alone. All workers leave `mailbox` alone: its lanes number the replies read over the API,
 and are always idle. Next: `worker.py`.
 """
 
@@ -17,7 +17,7 @@ from switchboard.lanes.journal import StepLog
 
 
 class Pool(Struct, frozen=True):
-    """Kinds that share slots: how many items run at the same time in one worker, unless the settings say otherwise."""
+    """Kinds that share slots: how many items run concurrently in one worker, unless the settings differ."""
 
     name: str
     places: int
@@ -45,10 +45,10 @@ KINDS: Final[Mapping[str, LaneKind]] = {kind.name: kind for kind in (TURN, NOTIC
 class Claim(Struct, frozen=True):
     """The claim under which an item is processed, by this worker.
 
-    `keeps` is asked when the item has ended: whether the worker wants the next one of the lane as well.
+    `keeps` is called when the item has ended: whether the worker also wants the next one of the lane.
 
-    `alive` is checked before any action that no journal step guards: a process that was suspended for long resumes
-    where it was, and others may have done the item by then.
+    `alive` is checked before any action that no journal step guards: a process suspended for long resumes where it was,
+    by which time others may have processed the item.
     """
 
     worker: int

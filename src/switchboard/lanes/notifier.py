@@ -1,7 +1,7 @@
 """Waking each other: within the process at once, between processes by a coalescing NOTIFY outside the hot transactions.
 
-A NOTIFY inside a transaction takes a lock on the whole database at commit and was measured to cost three quarters of
-the throughput. A lost notification only costs time: every waiter also polls periodically.
+A NOTIFY inside a transaction locks the whole database at commit, which was measured to cost three quarters of the
+throughput. A lost notification only costs time: every waiter also polls periodically.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from switchboard.domain.errors import Unavailable
 from switchboard.store.database import Database
 
 CHANNEL: Final = "switchboard"
-_MOST: Final = 7000  # bytes of a payload; PostgreSQL takes less than 8000
+_MOST: Final = 7000  # bytes of a payload; PostgreSQL accepts less than 8000
 
 WORK: Final = "work"
 RULES: Final = "rules"
@@ -55,24 +55,24 @@ class Notifier:
         self._sender: asyncio.Task[None] | None = None
 
     def notify(self, topic: str) -> None:
-        """Wake all that wait for `topic`; never waits, never fails."""
+        """Wake everything that waits for `topic`; never blocks, never fails."""
         self._ring_here(topic)
         self._unsent.add(topic)
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send())
 
     def heard(self, payload: str) -> None:
-        """A process has notified, perhaps we ourselves (called by the listener of the dedicated connection)."""
+        """Another process, or this one, has notified (called by the listener of the dedicated connection)."""
         origin, *topics = payload.split("\n")
         if origin == self._origin:
             return
-        if not origin.startswith("@"):  # that of the release before does not say who it is
+        if not origin.startswith("@"):  # the previous release does not say who it is
             topics.append(origin)
         for topic in topics:
             self._ring_here(topic)
 
     async def listen(self) -> None:
-        """Receive notifications of other processes, over an own connection. Runs until cancelled; reconnects."""
+        """Receive notifications of other processes, over a separate connection. Runs until cancelled; reconnects."""
         while True:
             with contextlib.suppress(Unavailable):
                 await self._listen_once()
@@ -114,7 +114,7 @@ class Notifier:
 
 
 def _payloads(origin: str, topics: set[str]) -> Iterator[str]:
-    """Lines: who notifies, and what of."""
+    """Lines: the notifying process, and the topics."""
     payload = origin
     for topic in sorted(topics):
         if len(payload.encode()) + len(topic.encode()) > _MOST:

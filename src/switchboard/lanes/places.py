@@ -1,4 +1,4 @@
-"""The slots of a worker: how many items of which pool and tier it may claim now, and whose turn it is.
+"""The slots of a worker: how many items of each pool and tier it may claim now, and whose turn it is.
 
 Pure; called by `worker.py`.
 """
@@ -19,24 +19,24 @@ _REMEMBERED: Final = 100
 
 
 class Places:
-    """Each running item has a slot of its pool; free ones go to the tiers by weight, so that none starves."""
+    """Each running item has a slot of its pool; free slots go to the tiers by weight, so that none starves."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self._free = Counter(sizes)
         self._credit = dict.fromkeys(sizes, NO_CREDIT)
 
     def take(self, pool: str) -> None:
-        """An item of this pool runs."""
+        """An item of this pool starts."""
         self._free[pool] -= 1
 
     def give_back(self, pool: str) -> bool:
-        """It has ended. Returns whether the pool was full, so that others may wait for its slot."""
+        """An item ends. Returns whether the pool was full, so that others may be waiting for the slot."""
         was_full = self._free[pool] <= 0
         self._free[pool] += 1
         return was_full
 
     def deal(self) -> Quota:
-        """The free slots of each pool, distributed to the tiers; pools without any are left out."""
+        """The free slots of each pool, distributed to the tiers; pools without any are omitted."""
         dealt = {}
         for pool, free in self._free.items():
             if free > 0:
@@ -45,7 +45,7 @@ class Places:
 
 
 class Turns:
-    """Which flow of each endpoint was served last: endpoints take turns, and so do the senders of each."""
+    """The last served flow of each endpoint: endpoints take turns, and so do the senders of each."""
 
     def __init__(self) -> None:
         self._served: dict[tuple[str, int], dict[int, Flow]] = {}
@@ -53,19 +53,19 @@ class Turns:
     def take(self, pool: str, tier: int, flow: Flow) -> None:
         """An item of this flow was claimed."""
         served = self._served.setdefault((pool, tier), {})
-        served.pop(flow >> 32, None)  # the order is that of the last turn
+        served.pop(flow >> 32, None)  # ordered by last turn
         served[flow >> 32] = flow
         if len(served) > _REMEMBERED:
             del served[next(iter(served))]
 
     def served(self, quota: Quota) -> Iterator[tuple[str, int, Flow]]:
-        """Pool, tier and flow for what is to be claimed now, the most recent last."""
+        """Pool, tier and flow for the next claims, the most recent last."""
         for (pool, tier), flows in self._served.items():
             if pool in quota:
                 yield from ((pool, tier, flow) for flow in flows.values())
 
 
 def used_up(quota: Quota, claimed: Iterable[tuple[str, int]]) -> bool:
-    """Whether some pool is full now, and may have more work than it had slots for."""
+    """Whether some pool is now full, and may have more work than it had slots for."""
     taken = Counter(pool for pool, _ in claimed)
     return any(taken[pool] == sum(places) for pool, places in quota.items())

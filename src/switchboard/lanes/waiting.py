@@ -1,8 +1,8 @@
-"""Waiting: an event that a step waits for is decided here, by the holder of its key.
+"""Waiting: the holder of its key decides an event that a step waits for.
 
-`Journal.wait` registers the key and parks the item; once decided, the item runs next in its lane, on any free
-worker. The first decision stands, one made before the item is parked is kept, and deadlines are by the database's
-clock. Next: `store/steps.py`.
+`Journal.wait` registers the key and parks the item; once decided, the item runs next in its lane, on any free worker.
+The first decision stands, one made before the item is parked is kept, and deadlines are by the database's clock. Next:
+`store/steps.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from switchboard.store.database import Database
 async def resume(database: Database, notifier: Notifier, key: UUID, value: object) -> Decided:
     """Decide the event with this key; returns the decision that stands, which is the first one.
 
-    Raises NotFound for a key that nothing ever waited for, Conflict if the item has ended without it.
+    Raises NotFound for a key that nothing ever waited for, Conflict if the item ended without the decision.
     """
     event = await store.decide(database, key, value)
     if event is None:

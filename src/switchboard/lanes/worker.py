@@ -52,7 +52,7 @@ _PAUSE_AFTER_DEFECT: Final = 1.0
 
 
 class WorkerSettings(Struct, frozen=True):
-    """Seconds, except `pools`: how many items of a pool run at a time, if it differs from `kinds.py`."""
+    """Seconds, except `pools`: how many items of a pool run concurrently, if it differs from `kinds.py`."""
 
     pools: Mapping[str, int] = field(default_factory=dict)
     catch_up: int = 4
@@ -97,7 +97,7 @@ class Worker:
         """By which others know it, in `switchboard explain`; it changes when it must register again."""
 
     def stop(self) -> None:
-        """Claim nothing more, finish running items within the drain limit, release the rest at once."""
+        """Claim nothing more, finish running items within the drain limit, and then release the rest at once."""
         self._stopping.set()
 
     async def run(self) -> None:
@@ -118,7 +118,7 @@ class Worker:
 
 
 class _Session:
-    """The time from registration to loss or exit: one worker id, one connection that proves that we are alive."""
+    """From registration to loss or exit: one worker id, and one connection that proves that we are alive."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Session:
         )
 
     async def _until_over(self, loops: list[asyncio.Task[None]]) -> None:
-        """Run until we are told to stop, the session is lost, or a loop fails. Raises Unavailable with the reason."""
+        """Run until told to stop, until the session is lost, or a loop fails. Raises Unavailable with the reason."""
         ends = [asyncio.create_task(event.wait()) for event in (self._stopping, self._lost)]
         try:
             done, _ = await asyncio.wait([*loops, *ends], return_when=asyncio.FIRST_COMPLETED)
@@ -217,7 +217,7 @@ class _Session:
             running = list(self._running)  # that set may be empty by the time the wait begins, which is an error
             await first_of(asyncio.wait(running, timeout=self._settings.drain), self._lost.wait())
         if self._lost.is_set():
-            return  # the others see it by the lock, or by the beat
+            return  # the others notice by the lock or the heartbeat
         await cancelled(claiming)
         await self._cancel_running()
         await store.release_worker(self._database, self._worker)
@@ -268,7 +268,7 @@ class _Session:
         if task.cancelled() or task.exception() is not None:
             # The item is still ours in the database, but nothing works on it: only a new session releases it.
             self._lost.set()
-        elif was_full or item.tier == LATE or task.result():  # of late lanes only so many may run at once
+        elif was_full or item.tier == LATE or task.result():  # only a limited number of late lanes may run at once
             self._wake.set()
         elif self._look_again is None:
             self._look_again = asyncio.get_running_loop().call_later(_LOOK_AGAIN, self._wake.set)
@@ -322,7 +322,7 @@ class _Session:
             log.info("fenced", lane=item.lane, seq=item.seq, epoch=item.epoch)
 
     async def _put_back(self, item: Item, error: BaseException) -> None:
-        """A bug: never silent, never a stuck lane. It counts as an attempt, and the limit ends it."""
+        """Put back an item after a bug, logged and without blocking the lane. It counts as an attempt."""
         what = storable_text("".join(traceback.format_exception_only(error)).strip())[:2000]
         failed = store.Settlement(item, "failed", None, None, error_class="internal", error=what)
         await store.retry(self._database, self._worker, failed, _PAUSE_AFTER_DEFECT)
@@ -333,7 +333,7 @@ class _Session:
         self._last_beat = monotonic()
         while True:
             await asyncio.sleep(self._settings.ttl / 8)
-            # A process that was suspended for long resumes here with an old heartbeat, and must not continue.
+            # A process suspended for long resumes here with an old heartbeat, and must not continue.
             if not self._is_alive():
                 raise Unavailable("no beat got through in time")
             started = monotonic()
@@ -372,14 +372,14 @@ class _Session:
 
 
 async def _run_due(here: dict[MaintenanceTask, float]) -> None:
-    """Of the tasks of this process, those whose time has come; each is due again after its period."""
+    """Run the tasks of this process that are due; each is due again after its period."""
     for task in [task for task, due in here.items() if due <= monotonic()]:
         here[task] = monotonic() + task.every
         await _failure(task)
 
 
 async def _failure(task: MaintenanceTask) -> str | None:
-    """Run a task; what went wrong. Raises `Unavailable`."""
+    """Run a task; returns what went wrong. Raises `Unavailable`."""
     try:
         await task.run()
     except Unavailable:

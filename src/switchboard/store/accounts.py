@@ -1,6 +1,6 @@
 """Accounts of connectors: which instance serves one, and how far it has received.
 
-Called by `app/messages/accounts.py`, and by `journey/reply.py`, which gives replies only to the holder. Next:
+Called by `app/messages/accounts.py`, and by `journey/reply.py`, which hands replies only to the holder. Next:
 `store/outbox.py`.
 """
 
@@ -38,7 +38,7 @@ class Answering:
 
 @dataclass(frozen=True, slots=True)
 class RecentReply:
-    """A reply; how many seconds ago it was made, and sent, if it was. `failed`: at least once."""
+    """A reply: how many seconds ago it was created, and when it was sent, if at all. `failed`: at least once."""
 
     outbox_id: UUID
     conversation: str
@@ -52,10 +52,10 @@ class RecentReply:
 class AccountLease:
     """The account is the caller's for `ttl_s` seconds.
 
-    `cursor`: where its last holder had got to, null at first. `since`: when it was leased for the first time.
-    `replays`: how many events in quarantine are to be submitted again. `moved`: by the thread that a conversation has
-    on the platform now, the one that it is known by. `answering`: up to 100 conversations in which a butler works on an
-    answer; `recent`: up to 1000 replies, the newest first; both for those who asked.
+    `cursor`: where its last holder stopped, null at first. `since`: when it was first leased. `replays`: number of
+    events in quarantine to submit again. `moved`: maps the present thread of a conversation on the platform to the
+    thread that identifies it. `answering`: up to 100 conversations in which a butler works on an answer; `recent`: up
+    to 1000 replies, newest first; both on request.
     """
 
     lease: int
@@ -79,11 +79,11 @@ async def lease_account(
 ) -> AccountLease:
     """Lease the account, or renew the lease. Raises AccountHeld if another instance has it.
 
-    `restarted`: the last process of this instance is dead. The account and the replies that it had are free at once.
-    `reconnected`: only its last session has ended, and the replies that it had and did not begin to send are free.
+    `restarted`: the last process of this instance is dead; its account and replies are free at once. `reconnected`:
+    only its last session has ended; the replies that it had not begun to send are free.
     """
     if restarted or reconnected:
-        # First: then an intent of the dead that is still on its way comes too late.
+        # First, so that an intent of the dead process that is still on its way comes too late.
         pool = pull_pool(channel, endpoint)
         if await database.changed(query("accounts.end_replies"), channel, endpoint, instance_id, pool, restarted):
             await expire_leases(database)
@@ -100,7 +100,7 @@ async def answering(database: Database, channel: str, endpoint: str) -> list[Ans
 
 
 async def recent(database: Database, channel: str, endpoint: str, since: datetime) -> list[RecentReply]:
-    """The replies of an account that were made since then."""
+    """The replies of an account created since then."""
     values = (channel, endpoint, first_uuid7(since), _MANY_REPLIES)
     return rows_as(RecentReply, await database.rows(query("accounts.recent"), *values))
 
@@ -124,7 +124,7 @@ async def save_cursor(database: Database, channel: str, endpoint: str, lease: in
 
 
 async def move(database: Database, channel: str, endpoint: str, lease: int, old: str, new: str) -> None:
-    """A conversation continues in another thread. Raises Conflict if the lease has ended."""
+    """Record that a conversation continues in another thread. Raises Conflict if the lease has ended."""
     threads = (storable_text(old), storable_text(new))
     _require(await database.value(query("accounts.move"), channel, endpoint, lease, *threads), lease)
 
@@ -135,12 +135,12 @@ async def moves(database: Database) -> list[Move]:
 
 
 async def forget(database: Database, age: timedelta) -> int:
-    """Forget how far removed accounts had received; returns how many. `age`: since their last token was revoked."""
+    """Forget the cursors of accounts removed longer than `age` ago, by their last token; returns how many."""
     return int(await database.value(query("accounts.forget"), age))
 
 
 async def require_lease(transaction: Database, channel: str, endpoint: str, lease: int) -> None:
-    """Until the end of the transaction nobody else gets the account. Raises Conflict if the lease has ended."""
+    """Keep others from taking the account until the transaction ends. Raises Conflict if the lease has ended."""
     _require(await transaction.value(query("accounts.fence"), channel, endpoint, lease), lease)
 
 

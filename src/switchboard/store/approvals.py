@@ -1,8 +1,7 @@
-"""What people are asked while a turn waits, and what they have decided.
+"""Questions to people while a turn waits, and their decisions.
 
-`lanes/journal.py` asks, `journey/approving.py` tells the conversation and takes its commands, operators come by
-`app/approvals/service.py`. A decision is the first one of its event: see `steps.decide`. Each function is one
-transaction.
+`lanes/journal.py` asks, `journey/approving.py` tells the conversation and takes its commands, operators use
+`app/approvals/service.py`. The first decision of an event stands: see `steps.decide`. Each function is one transaction.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from switchboard.store.steps import StepWrite
 
 
 async def ask(database: Database, worker: int, write: StepWrite, within: float, asked: Ask) -> bool:
-    """Register that a step waits for a decision of people. A second time changes nothing. False: fenced."""
+    """Register that a step waits for people's decision. Repeating it changes nothing. False: fenced."""
     item, step = write.item, write.step
     return bool(
         await database.value(
@@ -39,23 +38,23 @@ async def ask(database: Database, worker: int, write: StepWrite, within: float, 
 async def list_approvals(
     database: Database, state: ApprovalState | None, below: tuple[datetime, UUID] | None, limit: int
 ) -> list[ShownApproval]:
-    """Newest first; `below`: when the last one of the page before was asked, and its id."""
+    """Newest first; `below`: when the last request of the previous page was made, and its id."""
     rows = await database.rows(query("approvals.list"), state, *(below or (None, None)), limit)
     return rows_as(ShownApproval, rows)
 
 
 async def get(database: Database, approval_id: UUID) -> ShownApproval | None:
-    """One, whatever became of it."""
+    """One request, whatever its state."""
     return row_as(ShownApproval, await database.row(query("approvals.get"), approval_id))
 
 
 async def of_message(database: Database, request_id: UUID) -> list[ShownApproval]:
-    """What the turns of a message have asked, in order."""
+    """The requests made by the turns of a message, in order."""
     return rows_as(ShownApproval, await database.rows(query("approvals.of_message"), request_id))
 
 
 async def of_readers(database: Database, readers: str, ids: tuple[UUID, UUID], limit: int) -> list[ShownApproval]:
-    """What these readers may see in chat, with ids from the first to the last given; first what nobody has decided."""
+    """The requests that these readers may see in chat, within the given range of ids; undecided ones first."""
     return rows_as(ShownApproval, await database.rows(query("approvals.of_readers"), readers, *ids, limit))
 
 
@@ -67,18 +66,18 @@ async def asked_in(database: Database, conversation: Conversation, message: str)
 
 
 async def untold(database: Database, item: Item) -> list[ShownApproval]:
-    """What a running item waits for and its conversation has not heard of."""
+    """The requests that a running item waits for, and of which its conversation has not been told."""
     return rows_as(ShownApproval, await database.rows(query("approvals.untold"), item.lane, item.seq))
 
 
 async def tell(database: Database, worker: int, item: Item, told: Sequence[UUID], text: str, pool: str | None) -> bool:
-    """Tell the sender of the message of a running item what it waits for. False: fenced, or told before."""
+    """Tell the sender of a running item's message what it waits for. False: fenced, or told before."""
     fence = worker, item.lane, item.epoch, item.seq
     return bool(await database.value(query("approvals.tell"), *fence, list(told), new_uuid7(), text, pool))
 
 
 class Open(Struct, frozen=True):
-    """How many wait for people, and since how many seconds the oldest one does."""
+    """How many requests wait for people, and for how many seconds the oldest has waited."""
 
     approvals: int
     oldest_s: float

@@ -1,4 +1,4 @@
-"""The audit trail: what was refused, and what operators did.
+"""The audit trail: refused requests and operators' actions.
 
 Called by `app/access.py`; append only. Operators read it at `GET /v1/audit`, the newest first.
 """
@@ -21,7 +21,7 @@ _CUT_AT: Final = 500
 
 
 async def append(database: Database, actor: str, action: str, detail: JsonMapping) -> None:
-    """Write one entry. Of a detail with more than 8 KiB of JSON, what is large is cut: callers choose much of it."""
+    """Write one entry. A detail with more than 8 KiB of JSON is truncated, since callers choose much of it."""
     kept = storable_json(detail)
     if len(msgspec.json.encode(kept)) > _ENTRY_BYTES:
         kept = {name: _cut(value) for name, value in kept.items()}
@@ -29,7 +29,7 @@ async def append(database: Database, actor: str, action: str, detail: JsonMappin
 
 
 def _cut(value: object) -> object:
-    """Itself, or the beginning of its JSON."""
+    """The value itself, or the beginning of its JSON."""
     whole = msgspec.json.encode(value).decode()
     return value if len(whole) <= _CUT_AT else f"{whole[:_CUT_AT]}…"
 
@@ -37,5 +37,5 @@ def _cut(value: object) -> object:
 async def list_entries(
     database: Database, limit: int = 100, *, action: str | None = None, before: UUID | None = None
 ) -> list[AuditEntry]:
-    """The newest entries first, those of one action if it is named; `before` is the last one of the page before."""
+    """Newest first, perhaps only one action; `before` is the last entry of the previous page."""
     return rows_as(AuditEntry, await database.rows(query("audit.list"), limit, action, before))

@@ -44,7 +44,7 @@ _ONE_DAY: Final = timedelta(days=1)
 
 
 class Balance(Struct, frozen=True):
-    """What was accepted, and what became of it; the states add up to `accepted`, or something is lost."""
+    """What was accepted, and its fate; the states add up to `accepted`, or something is lost."""
 
     accepted: int = 0
     in_flight: int = 0
@@ -57,7 +57,7 @@ class Balance(Struct, frozen=True):
 
     @property
     def difference(self) -> int:
-        """Accepted minus accounted for: 0, or so many are missing (negative: doubled)."""
+        """Accepted minus accounted for: 0, or the number of missing (negative: duplicated) items."""
         became = self.in_flight + self.answered + self.declined + self.dead + self.cancelled
         return self.accepted - became - self.held - self.history
 
@@ -74,7 +74,7 @@ class Books(Struct, frozen=True):
 
     @property
     def balanced(self) -> bool:
-        """Both balances add up. Problems may be there anyway: a paused lane loses nothing."""
+        """Whether both balances add up. There may still be problems: a paused lane loses nothing."""
         return self.messages.difference == 0 and self.targets.difference == 0
 
     def __add__(self, other: Books) -> Books:
@@ -83,7 +83,7 @@ class Books(Struct, frozen=True):
 
 
 class KeptBooks(Struct, frozen=True):
-    """What a worker wrote down last: the balance of all days, and what of all that is open contradicted itself."""
+    """The last record of a worker: the balance of all days, and contradictions among everything open."""
 
     books: Books
     at: datetime | None
@@ -91,12 +91,12 @@ class KeptBooks(Struct, frozen=True):
 
     @property
     def stale(self) -> bool:
-        """Whether no worker has balanced the books lately."""
+        """Whether no worker has balanced the books recently."""
         return self.age > PATIENCE_S
 
 
 class Outcomes(Struct, frozen=True):
-    """Decided messages: brought to butlers by rules, or by a model, and those that became a dead letter."""
+    """Decided messages: delivered by rules, delivered by a model, and dead-lettered."""
 
     routed: int = 0
     classified: int = 0
@@ -104,7 +104,7 @@ class Outcomes(Struct, frozen=True):
 
 
 class DeliveryTally(Struct, frozen=True):
-    """What became of the deliveries of one butler."""
+    """The outcomes of one butler's deliveries."""
 
     answered: int = 0
     dead: int = 0
@@ -119,7 +119,7 @@ class DayBooks(Struct, frozen=True):
 
 
 class Checkup(Struct, frozen=True):
-    """The last 24 hours and all that is open; a past day, where there is one; days known not to balance."""
+    """The last 24 hours and everything open; a past day, if there is one; days known not to balance."""
 
     recent: Books
     past: DayBooks | None
@@ -127,7 +127,7 @@ class Checkup(Struct, frozen=True):
 
 
 class _Range(Struct, frozen=True):
-    """What was accepted between two moments, as request_ids, both included."""
+    """The messages accepted between two moments, as request_ids, both inclusive."""
 
     lowest: UUID
     highest: UUID
@@ -139,9 +139,9 @@ _ALL: Final = _Range(UUID(int=0), UUID(int=2**128 - 1))
 async def audit_books(
     database: Database, *, patience_s: float = PATIENCE_S, told: Callable[[DayBooks], None] | None = None
 ) -> Books:
-    """Check everything, day by day, calling `told` after each, and write down that it was done.
+    """Check everything, day by day, calling `told` after each, and record that it was done.
 
-    `patience_s` is how long a lane or a dead letter may wait, or a lease be over. Raises Unavailable.
+    `patience_s` is how long a lane or a dead letter may wait, or a lease may have expired. Raises Unavailable.
     """
     found = Books(Balance(), Balance(), await _open_problems(database, patience_s))
     found += Books(Balance(), Balance(), await _problems(database, ("lane_idle",)))
@@ -156,7 +156,7 @@ async def audit_books(
 
 
 async def check_books(database: Database) -> Checkup:
-    """Check the last 24 hours, all that is open, and the past day that was audited longest ago. Raises Unavailable."""
+    """Check the last 24 hours, everything open, and the past day with the oldest audit. Raises Unavailable."""
     recent = await _recent(database) + Books(Balance(), Balance(), await _open_problems(database, PATIENCE_S))
     past = await _check_past_day(database)
     unbalanced = dict.fromkeys(row["day"] for row in await database.rows(query("books.unbalanced")))
@@ -178,7 +178,7 @@ async def _check_past_day(database: Database) -> DayBooks | None:
 
 
 async def balance_books(database: Database) -> int:
-    """Balance today, yesterday and some past days in turn, and write it down; returns how many days."""
+    """Balance today, yesterday and some past days in rotation, and record it; returns the number of days."""
     days = await _days(database)
     due = [*await _longest_ago(database, days[:-2], "checked_at", _PAST_DAYS_PER_MINUTE), *days[-2:]]
     for day in due:
@@ -198,14 +198,14 @@ async def _count_outcomes(database: Database, day: date, span: _Range) -> None:
 
 
 async def outcomes_of(database: Database, day: date) -> Outcomes:
-    """What became of the messages accepted on a day (UTC), as written down last. Raises Unavailable."""
+    """The recorded outcomes of the messages accepted on a day (UTC). Raises Unavailable."""
     return row_as(Outcomes, await database.row(query("books.outcomes_of"), day)) or Outcomes()
 
 
 async def tallies(database: Database) -> dict[str, DeliveryTally]:
-    """By butler. Answered deliveries of past days are as on record; only those since yesterday are counted.
+    """Tallies by butler. Answered deliveries of past days come from the record; only those since yesterday are counted.
 
-    Where no worker has balanced the books since an earlier day, they are counted from that day on. Raises Unavailable.
+    If no worker has balanced the books since an earlier day, counting begins on that day. Raises Unavailable.
     """
     last = await database.value(query("books.last_day"))
     since = last and min(last, datetime.now(UTC).date() - _ONE_DAY)
@@ -215,7 +215,7 @@ async def tallies(database: Database) -> dict[str, DeliveryTally]:
 
 
 async def balance_now(database: Database) -> KeptBooks:
-    """Balance the books, check the last 24 hours as well, and return what `kept_books` would. Raises Unavailable."""
+    """Balance the books, also check the last 24 hours, and return the same as `kept_books`. Raises Unavailable."""
     await balance_books(database)
     checked = await _recent(database)
     kept = await kept_books(database)
@@ -223,7 +223,7 @@ async def balance_now(database: Database) -> KeptBooks:
 
 
 async def kept_books(database: Database) -> KeptBooks:
-    """What was written down last, without looking at a message. Raises Unavailable."""
+    """The last record, without reading any message. Raises Unavailable."""
     row = await database.row(query("books.balance"))
     sums = {row["kind"]: part_as(Balance, row) for row in await database.rows(query("books.sums"))}
     problems = () if row is None else tuple(row["problems"])
@@ -234,7 +234,7 @@ async def kept_books(database: Database) -> KeptBooks:
 
 
 async def _books_of(database: Database, span: _Range, *, audit: bool) -> Books:
-    """One snapshot of what was accepted in a range: its balance and, on request, its contradictions."""
+    """One snapshot of the messages in a range: their balance and, on request, their contradictions."""
     async with database.snapshot() as connection:
         [messages] = rows_as(Balance, await connection.fetch(query("books.messages"), span.lowest, span.highest))
         [targets] = rows_as(Balance, await connection.fetch(query("books.targets"), span.lowest, span.highest))
@@ -273,7 +273,7 @@ async def _days(database: Database) -> list[date]:
 
 
 async def _longest_ago(database: Database, days: list[date], column: str, limit: int) -> list[date]:
-    """Of these days, those whose turn it is: first those that never had one, then the one of longest ago."""
+    """The days that are due: first those never done, then those done longest ago."""
     turns: Mapping[date, datetime | None] = {r["day"]: r[column] for r in await database.rows(query("books.turns"))}
     never = datetime.min.replace(tzinfo=UTC)
     return sorted(days, key=lambda day: (turns.get(day) or never, day))[:limit]
@@ -284,12 +284,12 @@ def _day_of(request_id: UUID) -> date:
 
 
 def _lowest_id(moment: datetime) -> UUID:
-    """The least UUIDv7 of a moment: its first 48 bits are milliseconds."""
+    """The lowest UUIDv7 of a moment: its first 48 bits are milliseconds."""
     return UUID(int=int(moment.timestamp() * 1000) << 80)
 
 
 def _range_of(day: date, days: list[date]) -> _Range:
-    """The first day and today are open at their outer end: together the days hold every id that there may be."""
+    """The first day and today are open-ended, so that the days together cover every possible id."""
     lowest = _ALL.lowest if day == days[0] else _lowest_id(_midnight(day))
     highest = _ALL.highest if day == days[-1] else UUID(int=_lowest_id(_midnight(day + _ONE_DAY)).int - 1)
     return _Range(lowest, highest)

@@ -22,7 +22,7 @@ _LAST: Final = UUID(int=2**128 - 1)
 
 
 class WrittenMessage(Struct, frozen=True):
-    """A message. `key`: what it was sent with, so that its sender knows it again."""
+    """A message. `key`: the key with which it was sent, by which its sender recognises it."""
 
     request_id: UUID
     text: str
@@ -32,7 +32,7 @@ class WrittenMessage(Struct, frozen=True):
 
 
 class EndedTurn(Struct, frozen=True):
-    """How the latest turn of a butler for a message ended: its state, and what its last attempt tells."""
+    """How the latest turn of a butler for a message ended: its state, and the report of its last attempt."""
 
     system_id: str
     state: str
@@ -44,7 +44,7 @@ class EndedTurn(Struct, frozen=True):
 async def page(
     database: Database, conversation: Conversation, limit: int, before: UUID | None = None
 ) -> list[WrittenMessage]:
-    """Messages of a conversation, newest first; `before` is the last one of the page before."""
+    """Messages of a conversation, newest first; `before` is the last one of the previous page."""
     return rows_as(WrittenMessage, await database.rows(query("chats.page"), conversation, before or _LAST, limit))
 
 
@@ -58,6 +58,6 @@ async def replies(database: Database, request_ids: Sequence[UUID]) -> dict[UUID,
 
 
 async def ends(database: Database, request_id: UUID) -> list[EndedTurn]:
-    """How the turns of a message have ended."""
+    """The ends of the turns of a message."""
     rows = await database.rows(query("chats.ends"), request_id)
     return rows_as(EndedTurn, [{**row, "usage": each_as(ModelUsage, row["usage"])} for row in rows])

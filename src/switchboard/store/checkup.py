@@ -11,7 +11,7 @@ from switchboard.store.database import Database, query, rows_as
 
 
 class ServerFacts(Struct, frozen=True):
-    """The server as it runs; the three settings as PostgreSQL writes them."""
+    """The running server; the three settings as PostgreSQL writes them."""
 
     major: int
     version: str
@@ -21,25 +21,25 @@ class ServerFacts(Struct, frozen=True):
 
 
 class SchemaFacts(Struct, frozen=True):
-    """How many tables there are in our schema, and the number of the newest migration (0: none)."""
+    """The number of tables in our schema, and the number of the newest migration (0: none)."""
 
     tables: int
     migration: int
 
 
 async def server_facts(database: Database) -> ServerFacts:
-    """What the server is."""
+    """Facts about the server."""
     [found] = rows_as(ServerFacts, await database.rows(query("checkup.server")))
     return found
 
 
 async def schema_facts(database: Database) -> SchemaFacts:
-    """What is in our schema."""
+    """Facts about our schema."""
     [row] = await database.rows(query("checkup.schema"))
     migration = int(await database.value(query("checkup.migration"))) if row["migrated"] else 0
     return SchemaFacts(row["tables"], migration)
 
 
 async def others_connected(database: Database) -> int:
-    """How many other connections of Switchboard there are; exact when `database` has a pool of one."""
+    """The number of other connections of Switchboard; exact if `database` has a pool of one."""
     return int(await database.value(query("checkup.others")))

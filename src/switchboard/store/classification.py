@@ -59,7 +59,7 @@ class ClassificationSession(Struct, frozen=True):
 
 
 class NewSession(Struct, frozen=True):
-    """What a session is opened for."""
+    """The arguments for opening a session."""
 
     conversation: str
     request_id: UUID
@@ -94,10 +94,10 @@ class Reservation(Struct, frozen=True):
 async def history(
     database: Database, conversation: str, before: UUID, limits: HistoryLimits, now: datetime
 ) -> list[Utterance]:
-    """Both sides of a conversation: what was received before the message `before`, and what butlers have replied.
+    """Both sides of a conversation: messages received before the message `before`, and replies of butlers.
 
-    Never more than `limits` can use, each side in the order of acceptance, which times alone do not tell: those of a
-    batch have the same. `core/classification/history.py` then selects.
+    Never more than `limits` can use, each side in the order of acceptance; times alone do not give it, since a batch
+    shares one time. `core/classification/history.py` then selects.
     """
     if limits.max_count == 0:
         return []
@@ -112,7 +112,7 @@ async def history(
 
 
 async def has_month(database: Database, request_id: UUID) -> bool:
-    """Whether anything can be stored of a message with this id: a UUIDv7 of a month that has its partitions."""
+    """Whether a message with this id can be stored: a UUIDv7 of a month that has its partitions."""
     if request_id.version != 7:
         return False
     return bool(await database.value(query("classification.has_month"), uuid7_ms(request_id)))
@@ -138,7 +138,7 @@ async def open_session(database: Database, new: NewSession, digest: bytes) -> UU
 
 
 async def find_session(database: Database, digest: bytes) -> ClassificationSession | None:
-    """The open session with this token; None if there is none, or it is over."""
+    """The open session with this token; None if there is none, or it has ended."""
     row = await database.row(query("classification.find_session"), digest)
     return row_as(ClassificationSession, row and {**row, "candidates": _candidates(row["candidates"])})
 
@@ -151,7 +151,7 @@ async def end_session(database: Database, session_id: UUID) -> None:
 async def record_call(database: Database, session_id: UUID, call: SessionCall) -> bool:
     """Record a call, in order of arrival; a refused one in the audit trail as well.
 
-    False: the session is over, or has called too often.
+    False: the session has ended, or made too many calls.
     """
     texts = (storable_text(call.butler), storable_or_none(call.segment))
     more = (storable_text(call.reason), call.ok, storable_text(call.why), new_uuid7())
@@ -195,7 +195,7 @@ def _clean(text: str | None) -> str | None:
 
 
 async def attempts(database: Database, request_id: UUID) -> list[Logged]:
-    """All attempts of a message, as they ended."""
+    """All finished attempts for a message."""
     rows = await database.rows(query("classification.attempts"), request_id)
     return rows_as(
         Logged,
@@ -203,32 +203,32 @@ async def attempts(database: Database, request_id: UUID) -> list[Logged]:
     )
 
 
-# Dedupe of messages that are not in the inbox, or not yet ------------------------------------------------------------
+# Dedupe of messages that are not in the inbox (yet) -----------------------------------------------------------------
 
 
 async def claim_key(database: Database, key: str, request_id: UUID) -> UUID | None:
     """Take the key of an event, hashed by `Keys`, while its message is classified.
 
-    Returns the id of the message that has it already, here or in the inbox; None if this one got it. A key whose
-    message was begun long ago and never finished is taken over: its process died.
+    Returns the id of the message that already has it, here or in the inbox; None if this one received it. A key whose
+    message was begun long ago but never finished is taken over: its process died.
     """
     stale = first_uuid7(datetime.now(UTC) - _TAKEN_OVER_AFTER)
     if await database.value(query("classification.claim_key"), key, request_id, stale) == request_id:
         return None
     holder: UUID | None = await database.value(query("classification.key_holder"), key)
-    # Released between the two statements: its holder failed, so this one is no duplicate.
+    # Released between the two statements: its holder failed, so this is not a duplicate.
     return holder if holder is not None else await claim_key(database, key, request_id)
 
 
 async def is_of_another(database: Database, key: str, body: str) -> bool:
-    """Whether the inbox has this key of a message with another content."""
+    """Whether the inbox has this key for a message with different content."""
     return bool(await database.value(query("classification.is_of_another"), key, body))
 
 
 async def keep_key(database: Database, key: str, body: str, request_id: UUID) -> None:
-    """Keep a key whose message was handed on to another program: from now on the inbox knows it, too.
+    """Keep a key whose message was handed on to another program, so that the inbox also knows it.
 
-    For as long as classifications are kept (`classify.keep_days`). One that the inbox has already is released.
+    It is kept as long as classifications (`classify.keep_days`). A key that the inbox already has is released.
     """
     await database.run(query("classification.keep_key"), key, request_id, body)
 
@@ -244,7 +244,7 @@ async def release_key(database: Database, key: str, request_id: UUID) -> None:
 async def reserve_day(
     database: Database, wanted: Reservation, cap: Cap, lifetime: timedelta, share: Share | None = None
 ) -> Reservation | BudgetRefusal:
-    """Reserve an amount in the spending of its day, shared by all processes, and in a sender's share; or say why not.
+    """Reserve an amount in the shared spending of its day and in a sender's share; or say why not.
 
     A reservation not settled within `lifetime` is released: its process died, and its actual cost is unknown.
     """
@@ -258,7 +258,7 @@ async def reserve_day(
 
 
 async def settle_day(database: Database, reservation: Reservation, bill: Bill | None) -> None:
-    """Book the actual cost of a session, on the day on which it began, and release its reservation."""
+    """Book the actual cost of a session, on the day when it began, and release its reservation."""
     usage, micros = (NO_USAGE, 0) if bill is None else (bill.usage, bill.micros)
     of = (None, "", None, False) if bill is None else (bill.asker, bill.butler, bill.model, bill.failed)
     tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read, usage.cache_write)

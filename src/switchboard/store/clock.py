@@ -1,4 +1,4 @@
-"""The database's clock: messages are numbered and dated by it, so that the clocks of several servers need not agree.
+"""The database's clock, which numbers and dates messages, so that the clocks of servers need not agree.
 
 `journey/accept.py` reads it for every message; `app/wiring.py` keeps it up to date. Next: `store/ids.py`.
 """
@@ -29,9 +29,9 @@ _steady: Final = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", tim
 
 
 class DatabaseClock:
-    """The time that the database told when it was last measured (at first our own), and what has passed since then.
+    """The database's time when last measured (at first our own), plus the time elapsed since.
 
-    What has passed is measured by a clock that nobody sets: ours may be set at any moment.
+    The elapsed time is measured by a monotonic clock, since ours may be set at any moment.
     """
 
     def __init__(self, own: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
@@ -50,7 +50,7 @@ class DatabaseClock:
         return self._told + timedelta(0, _steady() - self._told_at)
 
     async def measure(self, database: Database) -> timedelta:
-        """How far the database's clock is ahead, as far as the round trip lets us know."""
+        """How far the database's clock is ahead, as precisely as the round trip permits."""
         before = _steady()
         there: datetime = await database.value(query("checkup.clock"))
         after, own = _steady(), self._own()
@@ -61,9 +61,9 @@ class DatabaseClock:
         return self._skew
 
     async def follow(self, database: Database, every: float = 60.0) -> None:
-        """Measure every so many seconds. Runs until cancelled."""
+        """Measure periodically. Runs until cancelled."""
         while True:
             await asyncio.sleep(every)
-            with suppress(Unavailable):  # then nothing is stored either
+            with suppress(Unavailable):  # in that case nothing is stored either
                 if abs(await self.measure(database)) > MAX_SKEW:
                     log.error("clocks differ, no message is accepted", seconds=self._skew.total_seconds())

@@ -1,4 +1,4 @@
-"""The oldest entries of histories, and the summaries and facts that take their place.
+"""The oldest entries of histories, and the summaries and facts that replace them.
 
 `journey/compaction.py` claims lanes that are due, asks a model outside of any transaction, and commits. Next:
 `sql/functions/compaction.sql`.
@@ -28,7 +28,7 @@ RESTORABLE: Final = timedelta(days=30)
 
 
 class Range(Struct, frozen=True):
-    """What is to be compacted, as it was read. `mark` changes with it; `before` is (person, private) of `summary`."""
+    """The entries to compact, as read. `mark` changes with them; `before` is (person, private) of `summary`."""
 
     lane: LaneKey
     system_id: SystemId
@@ -41,7 +41,7 @@ class Range(Struct, frozen=True):
 
 
 async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKey]:
-    """Lanes that are due; each is somebody else's again after `lease`."""
+    """Lanes that are due; each becomes available to others after `lease`."""
     return [LaneKey(row["lane"]) for row in await database.rows(query("compaction.claim"), limit, lease)]
 
 
@@ -54,7 +54,7 @@ async def claim_of(
 
 
 async def load(database: Database, lane: LaneKey) -> Range | None:
-    """The range that is to be compacted; None: nothing, any more."""
+    """The entries to compact; None if there are none any more."""
     found = await database.row(query("compaction.range"), lane, STRIDE, WINDOW)
     if found is None:
         await database.run(query("compaction.not_due"), lane, WINDOW)
@@ -74,7 +74,7 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
 
 
 async def commit(database: Database, read: Range, made: Compacted) -> bool:
-    """Let summary and facts take the place of the entries. False: something changed meanwhile, and nothing is done."""
+    """Replace the entries by summary and facts. False: something changed meanwhile, and nothing is done."""
     told = [*read.before, *((one.person, one.private) for one in read.lines if one.learn)]
     whose = audience(told)
     person, private = whose or ("", True)
@@ -96,17 +96,17 @@ async def list_summaries(
 
 
 async def restore(database: Database, summary_id: UUID) -> int | None:
-    """Give back the entries of a summary, and of those after it; how many. None: there is no such summary."""
+    """Restore the entries of a summary, and of those after it; returns how many. None: no such summary."""
     if not await database.value(query("compaction.exists"), summary_id):
         return None
     return int(await database.value(query("compaction.restore"), summary_id))
 
 
 async def erase_summaries(database: Database, below: UUID, limit: int) -> int:
-    """Erase the text of summaries before an id, at most `limit`; returns how many."""
+    """Erase the text of at most `limit` summaries before an id; returns how many."""
     return await database.changed(query("compaction.erase_summaries"), below, limit)
 
 
 async def erase(database: Database, limit: int) -> int:
-    """Erase entries that can be restored no more; returns how many."""
+    """Erase entries that can no longer be restored; returns how many."""
     return await database.changed(query("compaction.erase"), RESTORABLE, limit)

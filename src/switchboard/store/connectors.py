@@ -1,4 +1,4 @@
-"""Connectors as they report themselves: one row per process of an account, the last heartbeat.
+"""The reports of connectors: one row per process of an account, with its last heartbeat.
 
 Called by `app/messages/connectors.py` (heartbeat) and `app/messages/views.py` (list). Next: `store/books.py`.
 """
@@ -48,13 +48,13 @@ async def heartbeat(database: Database, beat: Heartbeat) -> None:
 async def list_connectors(
     database: Database, *, after: tuple[str, str, str] | None = None, limit: int | None = None
 ) -> list[Connector]:
-    """The processes that have sent a heartbeat, by channel, endpoint and instance; `after`: the last one before."""
+    """Processes with a heartbeat, by channel, endpoint and instance; `after`: the last of the previous page."""
     values = (seconds(INTERVAL_S), *(after or (None, None, None)), limit)
     return rows_as(Connector, await database.rows(query("connectors.list"), *values))
 
 
 def by_account(known: Iterable[Connector]) -> list[Connector]:
-    """The connector of each account: the process that serves it, else the one that was last heard of."""
+    """The connector of each account: the process that serves it, otherwise the one last heard from."""
     found = dict[tuple[str, str], Connector]()
     for one in sorted(known, key=lambda one: (one.serving and one.liveness != "offline", one.last_seen_at)):
         found[one.channel, one.endpoint] = one

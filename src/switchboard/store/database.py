@@ -30,7 +30,7 @@ MIN_SERVER: Final = 140000
 
 ROLE_SETTINGS: Final = {
     "search_path": SCHEMA,
-    # Disks without heads: at the default of 4 a batch of 40 messages reads whole tables instead of their indexes.
+    # For disks without moving heads: at the default of 4, a batch of 40 messages reads whole tables, not indexes.
     "random_page_cost": "1.1",
 }
 """What our statements rely on. Each connection sets it; behind a pooler it is set on our role."""
@@ -65,7 +65,7 @@ def row_as(kind: type[T], row: Row | Mapping[str, object] | None) -> T | None:
 
 
 def part_as(kind: type[T], row: Row | Mapping[str, Any]) -> T:
-    """What a joined row says of a `kind`; its other columns belong to something else."""
+    """A `kind` from its columns in a joined row; the other columns belong to something else."""
     make: Callable[..., T] = kind
     return make(**{name: row[name] for name in _fields(make)})
 
@@ -103,15 +103,15 @@ def from_json(text: str) -> Any:
 
 
 def decoded(value: Any) -> Any:
-    """The object or array of a json or jsonb column, also where it comes as text: a `ForeignDatabase` has no codecs."""
+    """The object or array of a json or jsonb column, even if it comes as text: a `ForeignDatabase` has no codecs."""
     return from_json(value) if isinstance(value, str) else value
 
 
 @cache
 def query(name: str) -> str:
-    """The SQL called `file.name` in `sql/queries/file.sql`, where it stands below a line `-- name: name`.
+    """The SQL called `file.name`: in `sql/queries/file.sql`, below a line `-- name: name`.
 
-    `{{it}}` in it stands for what is below a line `-- part: it` of the same file.
+    `{{it}}` in it stands for the text below a line `-- part: it` of the same file.
     """
     file, _, _ = name.partition(".")
     return _queries(file)[name]
@@ -129,9 +129,9 @@ def _queries(file: str) -> Mapping[str, str]:
     return {f"{file}.{name}": whole(name) for name in named}
 
 
-# Arrays that the driver asks the server about; one by one in statements they cost the first messages 4 to 7 ms each.
+# Array types that the driver looks up; one by one in statements, they cost the first messages 4 to 7 ms each.
 _ARRAYS: Final = ("bigint", "boolean", "bytea", "integer", "interval", "smallint", "timestamptz", "uuid")
-_OUR_ARRAYS: Final = ("settlement", "step_write")  # there after the first migration
+_OUR_ARRAYS: Final = ("settlement", "step_write")  # exists after the first migration
 _FIRST_MADE_OID: Final = 10_000
 """Types below it are the same on every server of every version."""
 
@@ -141,9 +141,9 @@ _told: Final[dict[tuple[frozenset[int], _OurTypes], Any]] = {}
 
 
 class _Connection(asyncpg.Connection):
-    """Takes what an earlier connection was told of the same types: the answer costs a server 9 ms, see decision 0115.
+    """Reuses type information that an earlier connection looked up: a look-up costs the server 9 ms (decision 0115).
 
-    The driver has no public way to do so. Where it calls its method otherwise, each connection asks for itself.
+    The driver has no public API for this. Where it calls its method differently, each connection looks up its own.
     """
 
     ours: _OurTypes = ()
@@ -151,11 +151,11 @@ class _Connection(asyncpg.Connection):
     """Whether its last use ended with an error, or was cancelled."""
 
     def fail(self) -> None:
-        """Say so."""
+        """Mark the connection as failed."""
         self.failed = True
 
     async def learn(self) -> bool:
-        """What it needs to know of types; whether there are any of ours."""
+        """Look up the needed types; returns whether any of ours exist."""
         rows = await self.fetch(query("types.ours"))
         self.ours = tuple((row[0], row[1], row[2], row[3]) for row in rows)
         return bool(rows)
@@ -169,7 +169,7 @@ class _Connection(asyncpg.Connection):
         return told
 
     def _is_known(self, oid: int) -> bool:
-        """Whether another type with this number would not be the same for `ours`."""
+        """Whether no other type can have taken this number from one of `ours`."""
         parts = [part for array, _, _, part in self.ours if array == oid]
         return oid < _FIRST_MADE_OID or (bool(parts) and max(parts) < _FIRST_MADE_OID)
 
@@ -179,14 +179,14 @@ async def _prepare(connection: Any) -> None:
     for kind in ("json", "jsonb"):
         await connection.set_type_codec(kind, schema="pg_catalog", encoder=to_json, decoder=from_json, format="text")
     kinds = _ARRAYS + (_OUR_ARRAYS if await connection.learn() else ())
-    # Not `prepare`: where no question about types follows it, it leaves the session in a transaction.
+    # Not `prepare`: unless a type look-up follows, it leaves the session in a transaction.
     await connection.fetch("select " + ", ".join(f"null::{kind}[]" for kind in kinds))
 
 
 async def _keep(connection: Any) -> None:
     """We never change a session of the pool, so there is nothing to reset; asking cost a round trip per statement.
 
-    But a statement that was not run once it was parsed leaves the transaction open in which the driver had that done.
+    But a statement that was parsed and not run leaves the driver's transaction open.
     """
     if connection.failed:
         connection.failed = False
@@ -194,7 +194,7 @@ async def _keep(connection: Any) -> None:
 
 
 class _Told:
-    """Hears what PostgreSQL says besides its answers."""
+    """Listens to the messages that PostgreSQL sends besides its results."""
 
     __slots__ = ("unconfirmed",)
 
@@ -202,12 +202,12 @@ class _Told:
         self.unconfirmed = False
 
     def __call__(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
-        # Its words are translated, its code is that of all warnings; where in the source it comes from is neither.
+        # Its text is translated and its code is that of all warnings; the source function that sent it is neither.
         self.unconfirmed = self.unconfirmed or getattr(message, "server_source_function", None) == "SyncRepWaitForLSN"
 
 
 def _fail(connection: Any) -> None:
-    """Only a `_Connection` knows what to do then; one that the pool has taken back is closed."""
+    """Only a `_Connection` knows how to fail; one that the pool has taken back is closed."""
     getattr(connection, "fail", lambda: None)()
 
 
@@ -268,8 +268,8 @@ def _host_hint(url: str) -> str:
 class Database:
     """A pool on one database, its search path set to our schema.
 
-    `direct_url` is where PostgreSQL itself answers; `url` may be a pooler in transaction mode before it. Raises
-    `Unavailable` for everything that goes away by waiting; lets programming errors through as they are.
+    `direct_url` is PostgreSQL itself; `url` may be a pooler in transaction mode in front of it. Raises `Unavailable`
+    for every temporary failure; programming errors pass unchanged.
     """
 
     def __init__(self, url: str, pool: asyncpg.Pool, direct_url: str | None = None) -> None:
@@ -280,14 +280,14 @@ class Database:
 
     @classmethod
     async def connect(cls, url: str, *, size: int = 8, direct_url: str | None = None) -> Database:
-        """Open the pool. With `direct_url`, `url` is taken for a pooler in transaction mode.
+        """Open the pool. With `direct_url`, `url` is assumed to be a pooler in transaction mode.
 
-        Raises `ConfigurationError` for a wrong URL, an old server, and an unexpected or unusable pooler;
-        `Unavailable` if there is no server.
+        Raises `ConfigurationError` for a wrong URL, an old server, and an unexpected or unusable pooler; `Unavailable`
+        if there is no server.
         """
         try:
             pool = await _open_pool(url, size, pooled=direct_url is not None)
-        except asyncpg.ProtocolViolationError as error:  # of a parameter that it does not know
+        except asyncpg.ProtocolViolationError as error:  # for a parameter that it does not know
             raise ConfigurationError(f"{_host_hint(url)}: {NEEDS_DIRECT} ({error})") from error
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
             raise ConfigurationError(f"PostgreSQL at {_host_hint(url)} refuses the connection: {error}") from error
@@ -313,19 +313,19 @@ class Database:
         return self._keys
 
     async def warm(self, connections: int) -> None:
-        """Open so many connections before they are needed, as far as the server has room, and let them plan ahead.
+        """Open this many connections before they are needed, if the server has room, and let them plan ahead.
 
-        They are closed again when nobody has needed them for five minutes.
+        They are closed again after five minutes without use.
         """
-        # All ask before any is answered, so each gets a connection of its own. Behind a pooler some of PostgreSQL's
-        # may plan twice, others not: they do so at their first message.
+        # All ask before any is answered, so each gets a connection of its own. Behind a pooler, some server connections
+        # may plan twice and others not at all, which then plan at their first message.
         plans = (self.run(query("lanes.plan_ahead")) for _ in range(connections))
         for outcome in await asyncio.gather(*plans, return_exceptions=True):
             if isinstance(outcome, BaseException) and not isinstance(outcome, Unavailable):
                 raise outcome
 
     async def close(self) -> None:
-        """Close the pool; connections that hang are cut after a moment."""
+        """Close the pool; connections that hang are cut off after a moment."""
         try:
             await asyncio.wait_for(self.pool.close(), 5)
         except TimeoutError:
@@ -335,7 +335,7 @@ class Database:
     async def connection(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
         """One connection of the pool for several statements; database trouble is raised as `Unavailable`.
 
-        So is a commit that did not wait for the synchronous standby to the end, of which PostgreSQL only warns.
+        So is a commit that did not wait for the synchronous standby, of which PostgreSQL only warns.
         """
         misused, done, told = False, False, _Told()
         try:
@@ -345,7 +345,7 @@ class Database:
                     yield connection
                     done = True
                 except asyncpg.InterfaceError:
-                    # Of a connection that is sound the driver says so of wrong arguments: no better the next time.
+                    # On a sound connection, the driver raises this for wrong arguments, which a retry does not improve.
                     misused = _is_sound(connection)
                     raise
                 except asyncpg.InternalServerError as error:
@@ -361,7 +361,7 @@ class Database:
         except _LOST as error:
             if misused or isinstance(error, ValueError):
                 raise
-            self._keys = None  # it may come back as another database
+            self._keys = None  # another database may come back
             raise _out_of_reach(error) from error
         if told.unconfirmed:
             raise Unavailable("the synchronous standby did not confirm it; try again")
@@ -374,7 +374,7 @@ class Database:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[asyncpg.pool.PoolConnectionProxy[Row]]:
-        """A connection all of whose queries see the database as of one moment, and which changes nothing."""
+        """A read-only connection whose queries all see the database at one moment."""
         async with self.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
             yield connection
 
@@ -401,7 +401,7 @@ class Database:
         await self.value("select 1")
 
     async def notify(self, channel: str, payload: str) -> None:
-        """Notify the listeners of `channel`, in a separate transaction; `payload` has less than 8000 bytes."""
+        """Notify the listeners of `channel`, in a separate transaction; `payload` must have less than 8000 bytes."""
         await self.run("select pg_notify($1, $2)", channel, payload)
 
     async def rows(self, sql: str, *args: object) -> Sequence[Row]:
@@ -410,10 +410,10 @@ class Database:
             return await connection.fetch(sql, *args)
 
     async def planned(self, sql: str, *args: object) -> Sequence[Row]:
-        """The rows of a query that filters: one plan for all filters would read the whole table for each of them.
+        """The rows of a query with filters: a single plan for all filters would read the whole table for each.
 
-        A new statement is planned for its arguments. To set `plan_cache_mode` would do so too, but would also have
-        PostgreSQL 18 plan each function that the query calls once for every row.
+        A new statement is planned for its arguments. Setting `plan_cache_mode` would have the same effect, but would
+        also make PostgreSQL 18 plan each function in the query once per row.
         """
         async with self.connection() as connection:
             statement = await connection.prepare(sql, name="")
@@ -436,7 +436,7 @@ class Database:
             return await connection.execute(sql, *args)
 
     async def changed(self, sql: str, *args: object) -> int:
-        """Execute without rows; returns how many it has inserted, updated or deleted."""
+        """Execute without rows; returns the number of rows inserted, updated or deleted."""
         return int((await self.run(sql, *args)).rpartition(" ")[2])
 
 
@@ -454,10 +454,10 @@ class _OneConnection(Database):
 
 
 class ForeignDatabase(Database):
-    """The same over a pool of another program, whose settings and codecs stay as they are.
+    """The same over another program's pool, whose settings and codecs stay unchanged.
 
-    Each use of a connection is one transaction with our search path. JSON may come as text, see `decoded`. What needs a
-    connection outside the pool (`dedicated`) is not there.
+    Each use of a connection is one transaction with our search path. JSON may come as text, see `decoded`. Connections
+    outside the pool (`dedicated`) are not available.
     """
 
     def __init__(self, pool: asyncpg.Pool, isolation: Literal["read_committed", "repeatable_read"]) -> None:
@@ -473,10 +473,10 @@ class ForeignDatabase(Database):
 
 
 def arrays(rows: Iterable[tuple[object, ...]], width: int) -> list[list[object]]:
-    """Rows as the arrays that a statement unnests: `width` of them, also without rows."""
+    """Rows as the arrays that a statement unnests: `width` of them, even without rows."""
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(width)]
 
 
 def seconds(value: float) -> timedelta:
-    """Seconds as PostgreSQL's interval."""
+    """Seconds as a PostgreSQL interval."""
     return timedelta(seconds=value)

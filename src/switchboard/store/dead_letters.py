@@ -29,7 +29,7 @@ Status = Literal["pending", "handled"]
 
 
 class Remains(Struct, frozen=True):
-    """What a dead letter keeps of its message: the envelope without `payload.raw`, and the bytes as they arrived.
+    """What a dead letter keeps of its message: the envelope without `payload.raw`, and the original bytes.
 
     `seen`: the part of the text that reached the reader's team; None: the whole, and the reader may see the bytes.
     """
@@ -40,7 +40,7 @@ class Remains(Struct, frozen=True):
 
 
 class DeadLetterFilter(Struct, frozen=True):
-    """Which dead letters; what is None does not count. They died in [since, until)."""
+    """Selects dead letters; None means any. They died in [since, until)."""
 
     teams: Sequence[str] | None = None
     status: Status | None = None
@@ -62,10 +62,10 @@ ALL_DEAD_LETTERS: Final = DeadLetterFilter()
 
 
 class DeadLetterCase(Struct, frozen=True):
-    """What is needed to decide a dead letter's message again. `facts` is None if an old release kept none.
+    """What is needed to decide a dead letter's message again. `facts` is None if an old release stored none.
 
-    `kept`: the message itself is. `taken`: the butlers that have what died of it, or were done with it. `reply`: the
-    reply that it is about, if not the message.
+    `kept`: the message still exists. `taken`: the butlers that received the dead part, or had finished with it.
+    `reply`: the reply that it is about, if not the message.
     """
 
     dead_letter_id: UUID
@@ -91,9 +91,9 @@ class DeadLetterHandling(Struct, frozen=True):
 
 
 class HandlingOutcome(Struct, frozen=True):
-    """The outcome of a reroute. `handled`: it was handled before, by decision `n` or, if that is None, by hand.
+    """The outcome of a reroute. `handled`: already handled, by decision `n` or, if that is None, manually.
 
-    `taken`: the receivers have the message already, or were done with it; nothing has changed.
+    `taken`: the receivers already have the message, or had finished with it; nothing has changed.
     """
 
     state: Literal["rerouted", "handled", "taken"]
@@ -101,7 +101,7 @@ class HandlingOutcome(Struct, frozen=True):
 
 
 class UntoldMessage(Struct, frozen=True):
-    """A message whose sender does not know yet that nobody could take it; the bytes are those that arrived."""
+    """An undeliverable message of which its sender has not been told; with the original bytes."""
 
     request_id: UUID
     channel: str
@@ -113,7 +113,7 @@ class UntoldMessage(Struct, frozen=True):
 
 
 class DeadLetterReport(Struct, frozen=True):
-    """A dead letter for the log and the webhook: without anything that the sender wrote.
+    """A dead letter for the log and the webhook: without any of the sender's text.
 
     `reason` is only the kind of the failure where a butler or a model gave the reason, which may quote the message.
     """
@@ -129,7 +129,7 @@ class DeadLetterReport(Struct, frozen=True):
 
 
 class Backoff(NamedTuple):
-    """Seconds to wait after a failure: at first, and at most."""
+    """Seconds to wait after the first failure, and at most."""
 
     base: float
     cap: float
@@ -154,7 +154,7 @@ async def list_dead_letters(
 async def pending_ids(
     database: Database, wanted: DeadLetterFilter, *, after: UUID | None = None, limit: int
 ) -> list[UUID]:
-    """Those of `wanted` that nobody has handled yet, oldest first; `after` is the last one of the page before."""
+    """The pending ones among `wanted`, oldest first; `after` is the last one of the previous page."""
     rows = await database.planned(query("dead_letters.pending_ids"), after, limit, *wanted.values())
     return [row["dead_letter_id"] for row in rows]
 
@@ -162,7 +162,7 @@ async def pending_ids(
 async def count_pending(
     database: Database, wanted: DeadLetterFilter = ALL_DEAD_LETTERS, *, after: UUID | None = None
 ) -> int:
-    """How many of `wanted` nobody has handled yet, from `after` on."""
+    """How many of `wanted` are pending, from `after` on."""
     [row] = await database.planned(query("dead_letters.count_pending"), after, None, *wanted.values())
     return int(row["count"])
 
@@ -190,7 +190,7 @@ async def get_case(database: Database, dead_letter_id: UUID) -> DeadLetterCase |
 async def reroute(
     database: Database, case: DeadLetterCase, decision: Decision, handling: DeadLetterHandling
 ) -> HandlingOutcome | None:
-    """Deliver what died to the butlers of `decision`, at the end of their lanes; None: there is no such dead letter."""
+    """Deliver the dead part to the butlers of `decision`, at the end of their lanes; None: no such dead letter."""
     row = await database.row(
         query("dead_letters.reroute"),
         case.dead_letter_id,
@@ -205,7 +205,7 @@ async def reroute(
 
 
 def branch_columns(decision: Decision) -> tuple[list[object], ...]:
-    """Who gets the message by a further decision, and the dead letters of it, as `decide_again` takes them."""
+    """The receivers of a further decision, and its dead letters, as `decide_again` takes them."""
     return (
         [c.system_id for c in decision.chosen],
         [c.team_id for c in decision.chosen],
@@ -240,17 +240,17 @@ async def notices_of(database: Database, request_id: UUID) -> list[Notice]:
 
 
 async def waiting_handlers(database: Database) -> list[str]:
-    """The System4s with dead letters that wait for a digest."""
+    """The System4s whose dead letters wait for a digest."""
     return [row["handler"] for row in await database.rows(query("dead_letters.waiting_handlers"))]
 
 
 async def digest(database: Database, handler: str) -> int:
-    """Notify a System4 in one digest of its waiting dead letters, at most a few hundred; returns how many."""
+    """Notify a System4 of its waiting dead letters, up to a few hundred, in one digest; returns how many."""
     return int(await database.value(query("dead_letters.digest"), handler))
 
 
 async def untold(database: Database, since: UUID, limit: int) -> list[UntoldMessage]:
-    """Messages that died after `since` (a dead letter's id), whose sender may have to be told."""
+    """Messages that died after `since` (a dead letter's id), whose senders may have to be told."""
     rows = await database.rows(query("dead_letters.untold"), since, limit)
     return rows_as(UntoldMessage, ({**row, "raw": unpack_raw(row["raw"])} for row in rows))
 
@@ -261,14 +261,14 @@ async def tell_sender(database: Database, request_id: UUID, text: str, pool: str
 
 
 async def spare_sender(database: Database, request_id: UUID) -> None:
-    """Never tell the sender of this message anything."""
+    """Never tell the sender of this message."""
     await database.run(query("dead_letters.spare_sender"), request_id)
 
 
 async def log(database: Database, limit: int, write: Callable[[DeadLetterReport], None]) -> int:
     """Call `write` with up to `limit` dead letters that are not logged yet; returns how many.
 
-    They count as logged when all of them are: if this process dies before, they are logged again.
+    They count as logged once all of them are; if this process dies before, they are logged again.
     """
     async with database.connection() as connection, connection.transaction():
         reports = rows_as(DeadLetterReport, await connection.fetch(query("dead_letters.log"), limit))
@@ -292,5 +292,5 @@ async def told(database: Database, dead_letter_id: UUID) -> None:
 
 
 async def empty(database: Database, *, keep_days: int, limit: int) -> int:
-    """Remove payload and bytes of dead letters that were handled long ago; the rows stay. Returns how many."""
+    """Remove payload and bytes of dead letters handled long ago; the rows stay. Returns how many."""
     return await database.changed(query("dead_letters.empty"), seconds(keep_days * 86_400), limit)

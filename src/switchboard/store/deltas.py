@@ -1,4 +1,4 @@
-"""What turns write at the moment, piece by piece: an unlogged table, for those who read the stream.
+"""The text that running turns write, piece by piece, for readers of the stream: an unlogged table.
 
 Written by `journey/deltas.py`, read by `app/messages/stream.py`. Each function is one transaction, and none of them
 waits for a disk. Nothing here is ever needed for a reply, which is settled with its turn (`store/lanes.py`).
@@ -22,7 +22,7 @@ from switchboard.store.database import Database, arrays, query, rows_as
 
 
 class Writer(NamedTuple):
-    """An attempt of a turn: what it writes replaces what earlier ones (of a lower epoch) have written."""
+    """An attempt of a turn: its text replaces that of earlier attempts (with a lower epoch)."""
 
     request_id: RequestId
     system_id: SystemId
@@ -30,14 +30,14 @@ class Writer(NamedTuple):
 
 
 class Position(NamedTuple):
-    """How far somebody has read what a butler writes. Grows within an attempt, and from one to the next."""
+    """How far a reader has read a butler's text. Grows within an attempt, and from one to the next."""
 
     epoch: int
     n: int
 
 
 class ReplyPiece(Struct, frozen=True):
-    """A piece as it was read: the first `kept` characters of what its butler has written stay, `text` follows them."""
+    """A piece as read: keep the first `kept` characters of the butler's text, then append `text`."""
 
     system_id: str
     epoch: int
@@ -49,13 +49,13 @@ class ReplyPiece(Struct, frozen=True):
 
     @property
     def position(self) -> Position:
-        """Where it stands."""
+        """The position of the piece."""
         return Position(self.epoch, self.n)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What people are asked while a turn waits: may a tool be called, or a question."""
+    """A question to people while a turn waits: an approval of a tool call, or any other question."""
 
     approval_id: UUID
     kind: Literal["call", "question"]
@@ -63,7 +63,7 @@ class Asked:
 
 
 class MessageStanding(Struct, frozen=True):
-    """A message: its state, how many replies, and what butlers wait for.
+    """A message: its state, its number of replies, and what butlers wait for.
 
     `waiting`: for another attempt: (engine, class of error). `asked`: for people.
     """
@@ -75,13 +75,13 @@ class MessageStanding(Struct, frozen=True):
 
 
 async def write(database: Database, pieces: Sequence[tuple[Writer, int, Delta]]) -> None:
-    """Add pieces; the number of each is higher than those of its writer before."""
+    """Add pieces; each number is higher than all earlier ones of its writer."""
     rows = [(*writer, n, one.step, one.offset, one.text, one.tool) for writer, n, one in pieces]
     await database.run(query("deltas.write"), *arrays(rows, 8))
 
 
 async def remove(database: Database, ended: Sequence[Writer]) -> None:
-    """What these attempts have written, and those before them, is not needed any more."""
+    """Remove the pieces of these attempts and of earlier ones, which are no longer needed."""
     await database.run(query("deltas.remove"), *arrays(ended, 3))
 
 
@@ -92,7 +92,7 @@ async def read(database: Database, request_id: UUID, positions: dict[str, Positi
 
 
 async def look(database: Database, request_id: UUID) -> MessageStanding:
-    """How a message stands."""
+    """The standing of a message."""
     [found] = await database.rows(query("deltas.look"), request_id)
     waiting = {system_id: (engine, error_class) for system_id, engine, error_class in found["waiting"]}
     asked: defaultdict[str, list[Asked]] = defaultdict(list)
@@ -102,5 +102,5 @@ async def look(database: Database, request_id: UUID) -> MessageStanding:
 
 
 async def forget(database: Database, age: timedelta) -> int:
-    """Remove what crashed workers have left; how many pieces."""
+    """Remove pieces left by crashed workers; returns how many."""
     return await database.changed(query("deltas.forget"), age)

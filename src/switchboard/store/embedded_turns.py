@@ -1,4 +1,4 @@
-"""One turn as the program that asked for it sees it: what became of it, and its lane, claimed for it alone.
+"""One turn as its embedding program sees it: its outcome, and its lane, claimed for it alone.
 
 Called by `turns/agent.py` over the pool of that program. Next: `store/lanes.py`.
 """
@@ -17,7 +17,7 @@ from switchboard.store.database import Database, each_as, query, row_as
 class FoundDelivery(Struct, frozen=True):
     """The delivery of a message to a butler, and the error of its latest attempt.
 
-    `delayed`: what comes next in its lane, this message or one before it, is to be tried again later.
+    `delayed`: the next item in its lane, for this message or an earlier one, will be tried again later.
     """
 
     lane: LaneKey
@@ -40,5 +40,5 @@ async def find(database: Database, request_id: RequestId, system_id: SystemId) -
 
 
 async def claim_lane(database: Database, worker: int, lane: LaneKey) -> Item | None:
-    """The next item of a lane, if the lane is free and it is its time."""
+    """The next item of a lane, if the lane is free and the item is due."""
     return row_as(Item, await database.row(query("embedded_turns.claim"), worker, lane))

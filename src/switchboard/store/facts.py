@@ -1,7 +1,7 @@
-"""What butlers have learned, behind one wall: the function `visible` in `sql/functions/facts.sql`.
+"""Facts learned by butlers, guarded by one function: `visible` in `sql/functions/facts.sql`.
 
 `app/wiring.py` gives `StoredFacts` to engines; operators list, share and forget by the functions below. A statement
-that reads the table `fact` by itself finds nothing: its rows are under forced row security. Next: `store/history.py`.
+that reads the table `fact` directly finds nothing: its rows are under forced row security. Next: `store/history.py`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StoredFacts(Struct, frozen=True):
 
 
 class NewFact(Struct, frozen=True):
-    """A fact before it is kept. `positions`: of the entries that it cites; `private`: its author was alone with us."""
+    """A new fact. `positions`: the entries that it cites; `private`: its author was alone with the butler."""
 
     author: str
     subject: str
@@ -54,7 +54,7 @@ class NewFact(Struct, frozen=True):
 
 
 async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
-    """What `save_facts` takes."""
+    """The rows that `save_facts` takes."""
     keys = await database.keys()
     return to_storable_json(
         [
@@ -73,13 +73,13 @@ async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[New
 
 
 async def save(database: Database, lane: LaneKey, system_id: SystemId, facts: Sequence[NewFact]) -> int:
-    """Keep what was learned in this lane, but for what was forgotten; returns how many facts are new."""
+    """Keep the facts learned in this lane, except forgotten ones; returns how many are new."""
     rows = await fact_rows(database, system_id, facts)
     return int(await database.value(query("facts.save"), lane, rows))
 
 
 async def learn(database: Database, reader: Reader, fact: NewFact) -> int:
-    """The same for one fact that this reader states outside of turns."""
+    """The same for one fact that this reader states outside turns."""
     rows = await fact_rows(database, reader.system_id, [fact])
     return int(await database.value(query("facts.learn"), reader.system_id, reader.conversation, rows))
 
@@ -98,7 +98,7 @@ async def get_fact(database: Database, fact_id: UUID) -> tuple[ShownFact, list[F
 
 
 async def share_as_operator(database: Database, fact_id: UUID) -> bool:
-    """Make a fact visible to everyone who talks to the butler. False: there is none such."""
+    """Make a fact visible to everyone who talks to the butler. False: no such fact."""
     return bool(await database.value(query("facts.share"), fact_id, "", "", False, True))
 
 
@@ -108,7 +108,7 @@ async def forget(database: Database, fact_id: UUID) -> int:
 
 
 async def forgotten_here(database: Database) -> str:
-    """SQL that tells a schema that was just restored what this one has forgotten."""
+    """SQL that tells a newly restored schema what this one has forgotten."""
     rows = await database.rows(query("facts.forgotten"))
     sql = "insert into switchboard.forgotten (fact_id, mark) values ('{fact_id}', '{mark}') on conflict do nothing;\n"
     return "".join(sql.format(**row) for row in rows)

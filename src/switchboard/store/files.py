@@ -1,4 +1,4 @@
-"""The files of messages and answers as engines read and make them, and links that need no other token.
+"""The files of messages and answers that engines read and create, and links that need no other token.
 
 `app/ops/engines.py` gives `StoredFiles` to the engines; `app/messages/blobs.py` checks links. Next: `spool.py`.
 """
@@ -34,14 +34,14 @@ REPLY_FILE_BYTES: Final = 52_428_800
 
 
 class Maker(NamedTuple):
-    """Whose answer to which message a file is for."""
+    """The butler and the message for whose answer a file is created."""
 
     request_id: UUID
     system_id: str
 
 
 class StoredFiles:
-    """See the port. `base_url`: where those who are handed links reach the server.
+    """See the port. `base_url`: the server's address for recipients of links.
 
     `largest`: bytes of a file of an answer; `total`: of all files, 0 for no limit. They pass through `directory`.
     """
@@ -109,7 +109,7 @@ class StoredFiles:
 
 
 async def enter_made(transaction: Database, given: Spooled, maker: Maker, total: int) -> str:
-    """Store a file for an answer; returns its media type. `total`: as of `check_room`. Raises BlobQuota."""
+    """Store a file for an answer; returns its media type. `total`: see `check_room`. Raises BlobQuota."""
     await check_room(transaction, given.size_bytes, total)
     if await count_made(transaction, *maker) >= MOST_MADE:
         raise BlobQuota(f"a butler may store {MOST_MADE} files for its answer to one message")
@@ -117,7 +117,7 @@ async def enter_made(transaction: Database, given: Spooled, maker: Maker, total:
 
 
 async def check_room(database: Database, size_bytes: int, total: int) -> None:
-    """Raises BlobQuota unless there is room for so many bytes more among `total` of everybody."""
+    """Raise BlobQuota unless this many more bytes fit into the shared `total`."""
     if 0 < total < (await used(database, "", "")).total + size_bytes:
         raise BlobQuota(all_may_take(total))
 
@@ -128,13 +128,13 @@ def all_may_take(total: int) -> str:
 
 
 async def blob_of_link(database: Database, token: str) -> bytes | None:
-    """The blob that the token of a link opens; None: it was not made here, or is over."""
+    """The blob that a link's token opens; None if it was not issued here, or has expired."""
     opens = await _opens(database, token)
     return None if opens is None or "-" in opens else bytes.fromhex(opens)
 
 
 async def maker_of_link(database: Database, token: str) -> Maker | None:
-    """For whose answer the token of a link lets files be uploaded; None as above."""
+    """The answer for which a link's token permits uploads; None as above."""
     request_id, dash, system_id = (await _opens(database, token) or "").partition("-")
     return Maker(UUID(request_id), bytes.fromhex(system_id).decode()) if dash else None
 

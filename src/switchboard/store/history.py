@@ -1,8 +1,7 @@
-"""What was said, kept in the lane of a butler's turns and given back to the next ones.
+"""Conversation history, kept in the lane of a butler's turns and given to later turns.
 
 `journey/turn.py` settles the entries of a turn together with its reply; `app/wiring.py` gives `StoredHistory` to
-engines. Who may read what is decided by `visible_entries` in `sql/functions/entries.sql`. Next:
-`core/turns/window.py`.
+engines. Who may read what is decided by `visible_entries` in `sql/functions/entries.sql`. Next: `core/turns/window.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _MOST_FACTS: Final = 100
 
 
 class HistoryAddition(Struct, frozen=True):
-    """What a turn adds to the history; `at`: when its message came in."""
+    """What a turn adds to the history; `at`: when its message arrived."""
 
     reader: Reader
     at: datetime
@@ -41,7 +40,7 @@ class HistoryAddition(Struct, frozen=True):
 
 
 class StoredReaders(Struct, frozen=True):
-    """Finds out for whom a turn reads, by what rules saw of its message."""
+    """Finds out for whom a turn reads, from its message's facts."""
 
     database: Database
     channels: Channels
@@ -75,7 +74,7 @@ class StoredHistory(Struct, frozen=True):
         return await self.read(await self.readers.of(turn))
 
     async def read(self, reader: Reader) -> Sequence[Entry]:
-        """What this reader may hear of its conversation, as `load`. Raises `Unavailable`."""
+        """What this reader may see of its conversation, as in `load`. Raises `Unavailable`."""
         place = await self.database.row(query("history.last"), reader.system_id, reader.conversation)
         if place is None or not place["position"]:
             return ()
@@ -87,23 +86,23 @@ class StoredHistory(Struct, frozen=True):
 
 
 async def erase(database: Database, below: UUID, limit: int) -> int:
-    """Erase the entries of messages before an id, in at most `limit` histories; returns how many became shorter."""
+    """Erase the entries of messages before an id, in at most `limit` histories; returns how many were shortened."""
     return int(await database.value(query("history.erase"), below, limit))
 
 
 async def save(database: Database, reader: Reader, entry: Entry) -> None:
-    """Keep what was said outside of turns, by this reader or to them, as the last of its history."""
+    """Append something said outside turns, by or to this reader, to its history."""
     where, whose = (reader.system_id, reader.conversation), (reader.person, reader.private)
     await database.run(query("history.save"), *where, new_uuid7(), entry.role, *whose, entry.text)
 
 
 async def held(database: Database, turns: Sequence[UUID]) -> set[UUID]:
-    """Of these messages those whose turns have not ended, or that a history still has, not compacted or forgotten."""
+    """Those of these messages with unfinished turns, or with history that is not yet compacted or forgotten."""
     return {row["request_id"] for row in await database.rows(query("history.held"), list(turns))}
 
 
 async def awaited_files(database: Database, since: UUID) -> set[str]:
-    """The images in `inbox/` of messages since this id whose turns have not ended, or may be made again."""
+    """The images in `inbox/` of messages since this id whose turns have not ended, or may run again."""
     rows = await database.rows(query("history.awaited_files"), since)
     return {one.name for one in images_among(msgspec.json.decode(row["attachment"], type=Attachment) for row in rows)}
 
@@ -115,12 +114,12 @@ def _entry(row: Row) -> Entry:
 
 
 def _summary(row: Row) -> Entry:
-    """As something that was said to the butler, by nobody."""
+    """The summary as something said to the butler, without a speaker."""
     return Entry("user", f"[{_SUMMARY}]\n{row['text']}", "", (), row["position"], row["created_at"])
 
 
 def entry_rows(given: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
-    """What `settle_turns_with_entries` takes; None if nothing is kept, as of a message whose sender is not sure."""
+    """What `settle_turns_with_entries` takes; None if nothing is kept, as for messages of uncertain senders."""
     rows = [row for lane, said in given if said.reader.authentic for row in _rows(lane, said)]
     return to_storable_json(rows) if rows else None
 

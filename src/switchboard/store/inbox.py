@@ -42,9 +42,9 @@ _LANE_GONE: Final = -1
 class Acceptance(Struct, frozen=True, gc=False):
     """The answer to the sender: the id of the message, or of the first one if this is a duplicate.
 
-    `decision` is what was decided about a new message; None for a duplicate, and while it `waits`: to be classified, or
-    behind a message of its conversation that does. A duplicate `differs` if the first one has another text, sender,
-    thread or other attachments. It is `held` if its sender has not been approved, or has just been, by this message.
+    `decision` is the decision about a new message; None for a duplicate, and while it `waits`: to be classified, or
+    behind such a message of its conversation. A duplicate `differs` if the first one has another text, sender, thread
+    or attachments. It is `held` if its sender has not been approved, or has just been, by this message.
     """
 
     request_id: RequestId
@@ -56,13 +56,13 @@ class Acceptance(Struct, frozen=True, gc=False):
 
 
 class ToClassify(Struct, frozen=True):
-    """What stands in for the decision about a message for which a model must be asked: what to decide it by then."""
+    """Takes the place of a decision that needs a model: what is needed to decide later."""
 
     facts: Mapping[str, str]
 
 
 class Arrival(Struct, frozen=True, gc=False):
-    """A message, its decision, and the butler it was pinned to (in case it must be decided later)."""
+    """A message, its decision, and the butler that it was pinned to (in case it must be decided later)."""
 
     message: Message
     decided: Decision | ToClassify
@@ -70,9 +70,9 @@ class Arrival(Struct, frozen=True, gc=False):
 
 
 class Prepared(Struct, frozen=True, gc=False):
-    """An arrival, its row and its bytes: made while an earlier batch is written, which the next one waits for.
+    """An arrival with its row and bytes, prepared while an earlier batch is being written.
 
-    `content`: what makes two submissions of its event the same, of which the database keeps a keyed hash.
+    `content`: identifies equal submissions of an event; the database keeps its keyed hash.
     """
 
     arrival: Arrival
@@ -82,7 +82,7 @@ class Prepared(Struct, frozen=True, gc=False):
 
 
 class StoredMessage(Struct, frozen=True):
-    """A message as the interfaces show it. `went_to`: the butlers that it was delivered to, in that order."""
+    """A message as the interfaces show it. `went_to`: the butlers that it was delivered to, in order."""
 
     request_id: RequestId
     conversation: Conversation
@@ -98,7 +98,7 @@ class StoredMessage(Struct, frozen=True):
 
 
 def pack_raw(raw: bytes) -> bytes:
-    """The bytes of a message as stored: a zlib stream, made quickly, as other messages wait meanwhile."""
+    """The bytes of a message as stored: a zlib stream, compressed fast, as other messages wait meanwhile."""
     return isal_zlib.compress(raw, 0 if len(raw) < _LARGE else 1)
 
 
@@ -108,7 +108,7 @@ def unpack_raw(stored: bytes) -> bytes:
 
 
 def prepare(arrival: Arrival) -> Prepared:
-    """What `accept` would else do first."""
+    """Do ahead of time what `accept` would otherwise do first."""
     message, decided, raw = arrival.message, arrival.decided, pack_raw(arrival.message.raw)
     source, decision = message.envelope.source, decided if isinstance(decided, Decision) else None
     row = (
@@ -141,13 +141,13 @@ async def accept(
 ) -> list[Acceptance]:
     """Store what is new of `given` in one transaction, with its decisions, deliveries and dead letters.
 
-    `queued`: messages may wait to be classified. One of a conversation in which some do waits behind them, and its
-    decision is dropped and made again when its turn comes. The same holds without `queued`, as a process may not know
-    yet what others do; but if no message waits, that costs one look and creates no lane.
+    `queued`: messages may wait to be classified. A message whose conversation has waiting messages queues behind them;
+    its decision is dropped and made again when its turn comes. The same holds without `queued`, as a process may not
+    yet know what others do; but if no message waits, that costs one look and creates no lane.
 
     Further events that a new message stands for (`event.also`) count as submitted with it.
 
-    `wake` is called if a lane has work now that had none before; workers know of work that waits for longer.
+    `wake` is called if a lane without work now has some; workers know of work that was waiting before.
 
     Returns one answer per message, in order, after the commit. Raises `Unavailable` when the outcome is unknown or
     nothing was stored; submitting the same messages again is safe.
@@ -163,7 +163,7 @@ async def accept(
 
 
 async def _reserve(transaction: Database, prepared: Sequence[Prepared], answers: Sequence[Acceptance]) -> None:
-    """What a message stands for besides its own event is a duplicate of it from now on."""
+    """Make later submissions of the message's further events duplicates of it."""
     keys = await transaction.keys()
     rows = []
     for one, answer in zip(prepared, answers, strict=True):
@@ -203,7 +203,7 @@ async def _store(
     queued: bool,
     known: bool,
 ) -> Sequence[Row]:
-    """`known`: all lanes were there, so the conversations are, too, and need no names."""
+    """Store. `known`: all lanes exist, so the conversations do too, and need no names."""
     raws, keys = [one.raw for one in prepared], await database.keys()
     names, *joined, asks, sizes = _joined(((*keys_of(one, keys), *one.row) for one in prepared), 20)
     starts = _SEPARATOR.join(map(str, accumulate(map(len, raws[:-1]), initial=1)))
@@ -227,7 +227,7 @@ async def _store(
 
 
 async def accept_split(database: Database, arrival: Arrival, wake: Callable[[], None]) -> Acceptance:
-    """Store one message whose decision a model has made already, and which it may have split. Raises as `accept`."""
+    """Store one message already decided, and perhaps split, by a model. Raises as `accept`."""
     async with database.transaction() as one:
         [accepted] = await accept(one, [arrival])
         if accepted.decision is not None and (columns := _split_columns(accepted.decision)):
@@ -238,7 +238,7 @@ async def accept_split(database: Database, arrival: Arrival, wake: Callable[[], 
 
 
 def _split_columns(decision: Decision) -> list[object]:
-    """The parts of butlers, of the teams of dead letters, and of all teams; empty if all have the whole."""
+    """The parts of butlers, of the teams of dead letters, and of all teams; empty if all get the whole."""
     parts = [(one.system_id, storable_text(one.segment)) for one in decision.chosen if one.segment is not None]
     lost = [(one.team_id, storable_text(one.segment)) for one in decision.unrouted if one.segment is not None]
     teams = {team_id: storable_text(text) for team_id, text in decision.parts.items()}
@@ -248,7 +248,7 @@ def _split_columns(decision: Decision) -> list[object]:
 
 
 def keys_of(one: Prepared, keys: Keys) -> tuple[str, str, str, str]:
-    """Its conversation's name and key, and the keys of its event and its content."""
+    """Name and key of its conversation, and the keys of its event and its content."""
     message, source = one.arrival.message, one.arrival.message.envelope.source
     event = keys.event(source.channel, source.endpoint_identity, message.dedupe_key)
     return message.conversation, keys.conversation(message.conversation), event, keys.of("body", one.content)
@@ -259,7 +259,7 @@ def _acceptance(arrival: Arrival, told: tuple[RequestId | None, bool, bool] | No
     first, waits, differs = told or (own, False, False)
     if first is None:
         raise LookupError(f"{own} is neither stored nor known")
-    # An id of our own means new, even if an earlier attempt to commit this batch succeeded without an answer.
+    # One of our own ids means new, even if an earlier attempt to commit this batch succeeded without an answer.
     if first != own:
         return Acceptance(first, duplicate=True, differs=differs)
     if waits or isinstance(arrival.decided, ToClassify):
@@ -268,14 +268,14 @@ def _acceptance(arrival: Arrival, told: tuple[RequestId | None, bool, bool] | No
 
 
 async def find_authors(database: Database, replies: Sequence[tuple[Conversation, str]]) -> list[SystemId | None]:
-    """Which butler wrote what is replied to: (conversation, the platform's id of it) each; None: not our reply."""
+    """Find which butler wrote each (conversation, platform id) that is replied to; None: not one of our replies."""
     rows = await database.rows(query("inbox.authors"), [c for c, _ in replies], [storable_text(i) for _, i in replies])
     found = {row["ord"]: SystemId(row["system_id"]) for row in rows}
     return [found.get(ord_) for ord_ in range(1, len(replies) + 1)]
 
 
 async def find_places(database: Database, named: Sequence[Named], *, keep: bool = True) -> list[Conversation]:
-    """The conversation of each, in order; from then on its author and those it is addressed to are known there.
+    """Find the conversation of each, in order; then its author and addressees are known there.
 
     Not `keep`: the same, but nobody becomes known.
     """
@@ -305,9 +305,9 @@ def _placed(named: Named, row: Row, home: str) -> Conversation:
 
 
 async def are_known(database: Database, messages: Sequence[Message]) -> list[bool]:
-    """Whether accepting each would store nothing, because its event is known.
+    """Whether accepting each would store nothing because its event is known.
 
-    Where the channel keeps events of one key and different contents, only one of the same content is known.
+    Where the channel accepts different contents under one key, the content must be known too.
     """
     keys = await database.keys()
     events = [
@@ -322,14 +322,14 @@ async def are_known(database: Database, messages: Sequence[Message]) -> list[boo
 
 
 async def first_of_event(database: Database, channel: str, endpoint: str, key: str) -> RequestId | None:
-    """The message that was the first with this dedupe key."""
+    """The first message with this dedupe key."""
     event = (await database.keys()).event(channel, endpoint, key)
     found = await database.value(query("inbox.first_of_event"), event)
     return None if found is None else RequestId(found)
 
 
 async def have_written(database: Database, pairs: Sequence[tuple[Conversation, str]]) -> set[tuple[Conversation, str]]:
-    """Those of (conversation, butler) of which the butler has replied in the conversation."""
+    """Those (conversation, butler) pairs in which the butler has replied in the conversation."""
     rows = await database.rows(query("inbox.have_written"), [c for c, _ in pairs], [s for _, s in pairs])
     return {pairs[row["ord"] - 1] for row in rows}
 
@@ -382,10 +382,10 @@ async def list_messages(
 
 
 async def count_backlog(database: Database) -> int:
-    """How much waits for workers or is being worked on: what back-pressure is measured by."""
+    """How much work waits for workers or is in progress: the measure for back-pressure."""
     return int(await database.value(query("inbox.backlog")))
 
 
 async def crowded_endpoints(database: Database, most: float) -> list[tuple[str, str]]:
-    """(channel, endpoint) of each that has `most` or more of the backlog."""
+    """The (channel, endpoint) pairs with at least `most` items in the backlog."""
     return [(row["channel"], row["endpoint"]) for row in await database.rows(query("inbox.crowded"), most)]

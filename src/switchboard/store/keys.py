@@ -1,7 +1,7 @@
-"""Keyed hashes: keys in the database that say nothing to anybody without the secret of the installation.
+"""Keyed hashes: keys in the database that reveal nothing without the secret of the installation.
 
-`Database.keys` loads them for `store/inbox.py`: a message needs three, which would cost PostgreSQL four times as much.
-Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next: `store/inbox.py`.
+`Database.keys` loads them for `store/inbox.py`: a message needs three, which would cost four times as much in
+PostgreSQL. Elsewhere `conversation_key` in `sql/functions/keys.sql` computes the same. Next: `store/inbox.py`.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ class Keys:
         self._seen: set[str] = set()
 
     def have_seen(self, lanes: Iterable[str]) -> bool:
-        """Whether all were there when `saw` was called; one may have gone since."""
+        """Whether all existed when `saw` was called; one may have been removed since."""
         return self._seen.issuperset(lanes)
 
     def saw(self, lanes: Iterable[str]) -> None:
-        """Remember lanes that are there, for a while."""
+        """Remember existing lanes, for a while."""
         if len(self._seen) > _REMEMBERED:
             self._seen.clear()
         self._seen.update(lanes)
 
     def of(self, kind: Kind, content: bytes) -> str:
-        """Equal contents of two kinds have nothing in common."""
+        """The hash of a text of this kind; equal texts of different kinds have different hashes."""
         return self._ended(self._inner[kind], content)
 
     def event(self, channel: str, endpoint: str, key: str) -> str:
-        """Of an event's own key, which is unique within its channel and endpoint."""
+        """The hash of an event's own key, which is unique within its channel and endpoint."""
         return self._ended(self._events_of(channel, endpoint), key.encode())
 
     def fact(self, system_id: str, author: str, text: str) -> str:
-        """Of what a butler has learned: the same words of the same author, however they are spaced and capitalized."""
+        """The hash of a learned fact: the same for the same words of one author, whatever their spacing and case."""
         words = " ".join(text.casefold().split()).strip(".!")
         return self.of("fact", f"{len(system_id)},{len(author)}:{system_id}{author}{words}".encode())
 

@@ -59,7 +59,7 @@ class Work(Struct, frozen=True):
 
 
 class NewDeadLetter(Struct, frozen=True):
-    """The end of a delivery that could not be carried out."""
+    """A delivery that could not be carried out."""
 
     dead_letter_id: UUID
     category: DeadLetterCategory
@@ -68,9 +68,9 @@ class NewDeadLetter(Struct, frozen=True):
 
 
 class Settlement(Struct, frozen=True):
-    """The end of a turn. `pool` names where a reply waits: None is the mailbox that is read over the API.
+    """The end of a turn. `pool` is where a reply waits: None is the mailbox that is read over the API.
 
-    `retry_in`: seconds until the next attempt of what failed, None: as usual.
+    `retry_in`: seconds until the next attempt after a failure; None: the usual time.
     """
 
     item: Item
@@ -104,7 +104,7 @@ class SettlementOutcome(Struct, frozen=True):
 
 
 async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lock: bool) -> int:
-    """Register the worker and, if advisory locks are available, take the lock that dies with the connection.
+    """Register the worker and, where advisory locks work, take the lock that is freed with its connection.
 
     The lock is taken before the row is visible, so no new worker is mistaken for a dead one. Raises ConfigurationError
     if the database has the schema of a newer release.
@@ -117,18 +117,18 @@ async def register_worker(connection: asyncpg.Connection, new: NewProcess, *, lo
 
 
 async def beat(database: Database, worker: int) -> bool:
-    """Heartbeat of the worker, or server. False: it was removed and its lanes were taken over, or its schema is old."""
+    """Send a heartbeat of a worker or server. False: it was removed and its lanes taken over, or its schema is old."""
     return await database.changed(query("lanes.beat"), worker, known_schema()) == 1
 
 
 async def tend(database: Database) -> tuple[int, int]:
-    """Free the lanes of dead workers, or else wake what is due; returns how many lanes, and how many items."""
+    """Free the lanes of dead workers, or else wake due items; returns the numbers of lanes and of items."""
     [row] = await database.rows(query("lanes.tend"), LOCK_CLASS)
     return row["freed"], row["woken"]
 
 
 async def release_worker(database: Database, worker: int) -> int:
-    """Deregister; returns how many lanes others take over."""
+    """Deregister; returns how many lanes others will take over."""
     return int(await database.value(query("lanes.release"), worker))
 
 
@@ -141,12 +141,12 @@ async def claim(
     *,
     catch_up: int = 4,
 ) -> list[Item]:
-    """Take up to `quota[pool][tier]` ready lanes of each pool and tier, of these kinds only; each flow in its turn.
+    """Take up to `quota[pool][tier]` ready lanes of each pool and tier, of these kinds only, flows in rotation.
 
-    What a tier leaves over goes to the others of its pool, the most urgent first.
-    `served`: pool, tier and flow of what was claimed before, one per endpoint, the most recent last. The next flows are
-    those that follow; without it, whichever. `catch_up`: how many lanes of tier 4 an endpoint may
-    have running in a pool. Returns the items of each pool and tier in the order of their turns.
+    Unused quota of a tier goes to the others of its pool, the most urgent first. `served`: pool, tier and flow of
+    earlier claims, one per endpoint, the most recent last. The next flows are those that follow; without it, any.
+    `catch_up`: how many lanes of tier 4 an endpoint may have running in a pool. Returns the items of each pool and tier
+    in the order of their turns.
     """
     places = [(pool, tier, n) for pool, tiers in quota.items() for tier, n in enumerate(tiers)]
     rows = await database.rows(
@@ -197,7 +197,7 @@ def _work(r: Row) -> Work:
 
 
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[SettlementOutcome]:
-    """End turns, all in one transaction; each one wholly or, when fenced, not at all."""
+    """End turns in one transaction; each one entirely or, when fenced, not at all."""
     given = [_settle_row(one) for one in batch]
     entries = entry_rows((one.item.lane, one.said) for one in batch if one.said is not None)
     if entries is None:
@@ -224,7 +224,7 @@ def _settle_row(s: Settlement) -> tuple[object, ...]:
 
 
 async def hand_on(database: Database, worker: int, settlement: Settlement, decision: Decision) -> SettlementOutcome:
-    """End a turn, and deliver what it was about to the butlers of `decision`; both or, when fenced, neither."""
+    """End a turn and deliver its message to the butlers of `decision`; both or, when fenced, neither."""
     trail, branches = to_storable_json(decision.trail), branch_columns(decision)
     given = [_settle_row(settlement)]
     [row] = await database.rows(query("lanes.hand_on"), worker, given, decision.version, trail, *branches)
@@ -232,12 +232,12 @@ async def hand_on(database: Database, worker: int, settlement: Settlement, decis
 
 
 async def facts_of(database: Database, item: Item) -> Mapping[str, str]:
-    """What was known of the message of a delivery when it was decided first."""
+    """The facts of the message of a delivery when it was first decided."""
     return await database.value(query("lanes.facts"), item.lane, item.seq) or {}
 
 
 async def keep(database: Database, worker: int, item: Item, within: float) -> Kept | None:
-    """Offer what comes next in the lane of a running item to this worker first, for so many seconds. None: fenced."""
+    """Reserve the next item in a running item's lane for this worker, for this many seconds. None: fenced."""
     row = await database.row(query("lanes.keep"), worker, item.lane, item.epoch, item.seq, seconds(within))
     return None if row is None else Kept(row["before"], worker)
 
@@ -245,7 +245,7 @@ async def keep(database: Database, worker: int, item: Item, within: float) -> Ke
 async def retry(database: Database, worker: int, settlement: Settlement, delay: float) -> bool:
     """Put a failed item back for another attempt after `delay` seconds; the lane waits. False: fenced.
 
-    `settlement.item.attempts` is how many attempts it has then had.
+    `settlement.item.attempts` is the number of attempts made by then.
     """
     s = settlement
     return bool(
@@ -267,7 +267,7 @@ async def retry(database: Database, worker: int, settlement: Settlement, delay: 
 
 
 async def tell_of_delay(database: Database, worker: int, item: Item, text: str, pool: str | None) -> bool:
-    """Tell the sender, once per message, that the answer takes longer. False: fenced, or told before."""
+    """Tell the sender, once per message, that the answer takes longer. False: fenced, or already told."""
     args = (worker, item.lane, item.epoch, item.seq, new_uuid7(), text, pool)
     return bool(await database.value(query("lanes.tell_of_delay"), *args))
 
@@ -284,11 +284,11 @@ async def list_lanes(
 
 
 async def resume_lane(database: Database, lane: str) -> bool:
-    """Let a paused lane go on with its next item."""
+    """Let a paused lane continue with its next item."""
     return bool(await database.value(query("lanes.resume"), lane))
 
 
 async def late_before(database: Database, request_id: UUID) -> int | None:
-    """Of how many other conversations of its account late messages are worked on; None: it does not wait for them."""
+    """In how many other conversations of its account late messages are in progress; None: it need not wait for them."""
     found = await database.value(query("lanes.late"), request_id)
     return None if found is None else int(found)

@@ -1,7 +1,7 @@
 """The ledger as the interfaces show it: deliveries with their attempts, journal steps and decisions.
 
-Called by `app/messages/views.py` and `app/messages/explain.py`; reads only. The truth is written by `store/lanes.py`.
-Next: `store/dead_letters.py`.
+Called by `app/messages/views.py` and `app/messages/explain.py`; reads only. `store/lanes.py` writes it. Next:
+`store/dead_letters.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def list_deliveries(
 
 
 async def attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
-    """Every finished run of every butler for one message, in the order of their ends."""
+    """Every finished attempt of every butler for one message, in the order of their ends."""
     return _attempts(await database.rows(query("ledger.turns"), request_id))
 
 
@@ -45,7 +45,7 @@ async def steps_of(database: Database, request_id: UUID) -> list[ShownStep]:
 
 
 async def route_attempts_of(database: Database, request_id: UUID) -> list[Attempt]:
-    """Every attempt to route one message that had to wait for that, in the order of their ends."""
+    """Every attempt to route a message that had to wait for that, in the order of their ends."""
     return _attempts(await database.rows(query("routing.attempts"), request_id))
 
 
@@ -55,17 +55,17 @@ async def route_steps_of(database: Database, request_id: UUID) -> list[ShownStep
 
 
 async def decisions_of(database: Database, request_id: UUID) -> list[ShownDecision]:
-    """What was decided about one message, the first decision first."""
+    """The decisions about one message, oldest first."""
     return rows_as(ShownDecision, await database.rows(query("ledger.decisions"), request_id))
 
 
 async def was_delivered(database: Database, request_id: UUID, system_id: str) -> bool:
-    """Whether this butler was given the whole message, not only a part of it."""
+    """Whether this butler received the whole message, not only a part of it."""
     return bool(await database.value(query("ledger.was_delivered"), request_id, system_id))
 
 
 async def lane_states(database: Database) -> tuple[dict[str, int], float]:
-    """How many lanes are in which state (idle ones are not counted), and the longest wait of a ready one in s."""
+    """The number of lanes by state (except idle ones), and the longest wait of a ready one in seconds."""
     rows = await database.rows(query("ledger.lane_states"))
     oldest = max((row["oldest_s"] for row in rows), default=0.0)
     return {row["state"]: row["lanes"] for row in rows}, max(0.0, oldest)
@@ -80,7 +80,7 @@ _SHOWN_USAGE: Final = {
 
 
 def _attempts(rows: Sequence[Row]) -> list[Attempt]:
-    """With tokens under the names that they have everywhere else."""
+    """The attempts, with the names of token counts used elsewhere."""
     found = rows_as(Attempt, rows)
     return [
         one if one.usage is None else replace(one, usage=[_shown_usage(used) for used in one.usage]) for one in found

@@ -1,4 +1,4 @@
-"""What an id, or the beginning of one, belongs to.
+"""Finds what an id, or the beginning of one, belongs to.
 
 Called by `app/messages/views.py`. Next: `store/inbox.py`.
 """
@@ -12,5 +12,5 @@ from switchboard.store.database import Database, query, rows_as
 
 
 async def find(database: Database, first: UUID, last: UUID, limit: int) -> list[Found]:
-    """What has an id from `first` to `last`, at most `limit` of each kind."""
+    """Objects with ids from `first` to `last`, at most `limit` of each kind."""
     return rows_as(Found, await database.rows(query("lookup.ids"), first, last, limit))

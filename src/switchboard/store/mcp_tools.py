@@ -1,7 +1,7 @@
-"""Which tools of MCP servers may be offered: what was accepted of them, and what they list now.
+"""Which tools of MCP servers may be offered: their accepted and their present definitions.
 
 `app/wiring.py` gives `StoredPins` to the servers of a worker; operators look and accept by the functions below. Next:
-`sql/functions/mcp_tools.sql`, what becomes of a tool that is another now.
+`sql/functions/mcp_tools.sql`, which handles changed tools.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class StoredPins(Struct, frozen=True):
 
 
 async def list_servers(database: Database) -> list[ShownMcpServer]:
-    """All that were ever started, by name."""
+    """All servers ever started, by name."""
     return rows_as(ShownMcpServer, await database.rows(query("mcp_tools.servers")))
 
 
 class KeptTool(Struct, frozen=True):
-    """A tool of a server, as it was accepted and as it was seen last; null: never, or not at the moment."""
+    """A tool of a server, as accepted and as last seen; null: never, or not at the moment."""
 
     tool: str
     state: McpToolState
@@ -67,10 +67,10 @@ class KeptTool(Struct, frozen=True):
 
 
 async def list_tools(database: Database, server: str) -> list[KeptTool]:
-    """The tools of a server, by name, those that are disabled or gone included."""
+    """The tools of a server, by name, including disabled and vanished ones."""
     return rows_as(KeptTool, await database.rows(query("mcp_tools.tools"), server))
 
 
 async def accept(database: Database, server: str, tool: str, mark: str, by: str) -> bool:
-    """Accept a tool as it was seen. False: it is not there, or is another by now."""
+    """Accept a tool as seen. False: it does not exist, or has changed."""
     return await database.changed(query("mcp_tools.accept"), server, tool, mark, by) == 1

@@ -18,7 +18,7 @@ class StoredMemos(Struct, frozen=True):
     database: Database
 
     async def file(self, memo: Memo) -> bool:
-        """Keep a memo. False: it was kept before."""
+        """Keep a memo. False: it was already kept."""
         filed = await self.database.changed(
             query("memos.file"),
             memo.conversation,

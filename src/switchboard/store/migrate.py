@@ -34,14 +34,14 @@ _LOCK_WAIT: Final = "60s"
 _LOOK_EVERY_S: Final = 0.25
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _OTHERS_OBJECTS: Final = (
-    asyncpg.FeatureNotSupportedError,  # a view on a column that changes
+    asyncpg.FeatureNotSupportedError,  # such as a view on a column that changes
     asyncpg.UndefinedObjectError,  # an index that the new type of its column has no operators for
     asyncpg.DependentObjectsStillExistError,
 )
 
 
 class Migration(Struct, frozen=True):
-    """One file `NNNN_name.sql` of a component; others than ours will bring their own tables."""
+    """One file `NNNN_name.sql` of a component; components other than ours will have their own tables."""
 
     component: str
     number: int
@@ -60,7 +60,7 @@ def migrations() -> tuple[Migration, ...]:
 
 @cache
 def known_schema() -> int:
-    """The schema of this release."""
+    """The schema version of this release."""
     return migrations()[-1].number
 
 
@@ -73,7 +73,7 @@ def functions() -> str:
 async def migrate(database: Database, *, pooled: bool = False) -> tuple[Migration, ...]:
     """Apply the migrations that are missing and return them, and the functions if they differ; all or nothing.
 
-    `pooled`: others come through a pooler in transaction mode, so what each connection asks for is set on our role.
+    `pooled`: others connect through a pooler in transaction mode, so settings of connections are set on our role.
     Raises `ConfigurationError` for a database of a newer release, running processes of an older one, a missing
     privilege, and foreign objects on our tables; `Unavailable` if a table is locked for long.
     """
@@ -106,7 +106,7 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK, timeout=_A_DAY_S)
     await connection.execute(f"set local lock_timeout = '{_LOCK_WAIT}'")
     if await connection.fetchval("select to_regnamespace($1) is null", SCHEMA):
-        # Not `if not exists`, which asks for the right to create also where there is nothing to create.
+        # Not `if not exists`, which requires the right to create even if there is nothing to create.
         await connection.execute(f"create schema {SCHEMA}")
     done = await _done(connection)
     if done > known[-1].number:
@@ -127,14 +127,14 @@ async def _migrate(connection: PoolConnectionProxy[Row]) -> tuple[Migration, ...
         )
     await _replace_functions(connection)
     await connection.execute(query("partitions.make"), None)
-    await connection.execute(query("facts.forget_again"))  # a restored backup may still have what was forgotten
+    await connection.execute(query("facts.forget_again"))  # a restored backup may still contain forgotten facts
     return missing
 
 
 async def _require_no_older(connection: PoolConnectionProxy[Row]) -> None:
     """Wait for processes of older releases that have died; raise ConfigurationError for one that lives.
 
-    One that died without a word looks alive until its ttl is over; only one that beats again is.
+    A crashed process looks alive until its ttl is over; only one with a new heartbeat is.
     """
     older = await _older(connection)
     seen = {row["process_id"]: row["beat"] for row in older}
@@ -168,7 +168,7 @@ async def _done(connection: PoolConnectionProxy[Row]) -> int:
 
 
 async def _replace_functions(connection: PoolConnectionProxy[Row]) -> None:
-    """Unless they are these already, or a newer release has put its own: an old process may start again beside it."""
+    """Unless already installed, or installed by a newer release beside which an old process starts again."""
     sql = functions()
     digest = hashlib.sha256(sql.encode()).hexdigest()
     row = await connection.fetchrow("select digest, release from installed_functions where component = $1", COMPONENT)

@@ -57,7 +57,7 @@ class UsagePeriod(Struct, frozen=True):
 class Day(Struct, frozen=True):
     """The spending of a day: spent, reserved by running sessions, and how often its cap prevented asking a model.
 
-    `newcomer_tokens`: for senders who had asked no model before; `senders_refused`: by limits per sender.
+    `newcomer_tokens`: for senders without earlier model use; `senders_refused`: by limits per sender.
     """
 
     tokens: int
@@ -71,7 +71,7 @@ class Day(Struct, frozen=True):
 
 
 class RefusedKey(Struct, frozen=True):
-    """A model whose provider has refused a key since then."""
+    """A model whose provider has been refusing a key since then."""
 
     model: str
     at: datetime
@@ -96,7 +96,7 @@ UsageKey = tuple[int, int, str]
 async def usage(
     database: Database, by: By, span: UsagePeriod, limit: int, *, after: UsageKey | None = None
 ) -> list[UsageRow]:
-    """What was spent in that time, days newest first, all others dearest first, those that come `after` one."""
+    """The usage in a period, days newest first, all others most expensive first; `after`: the last row before."""
     values = (*_bounds(span), limit, *(after or (None, None, None)))
     if by == "butler":
         return rows_as(UsageRow, await database.rows(query("model_usage.usage_by_butler"), *values))
@@ -110,7 +110,7 @@ def _bounds(span: UsagePeriod) -> tuple[datetime, datetime, UUID, UUID]:
 
 
 def key_of_usage(by: By, row: UsageRow) -> UsageKey:
-    """Where this row stands."""
+    """The position of this row."""
     if by == "day":
         return 0, 0, row.key or ""
     return (
@@ -134,7 +134,7 @@ async def spending_of(database: Database, day: date) -> Day:
 
 
 class ModelDay(Struct, frozen=True):
-    """What a model was used for on a day, for all who asked. `tokens_in` include those of its cache."""
+    """The usage of a model on a day, for all callers. `tokens_in` include cached tokens."""
 
     model: str
     attempts: int = 0
@@ -147,7 +147,7 @@ class ModelDay(Struct, frozen=True):
 
 
 async def models_of(database: Database, day: date) -> list[ModelDay]:
-    """The models that were asked on a day (UTC)."""
+    """The models used on a day (UTC)."""
     return rows_as(ModelDay, await database.rows(query("model_usage.models_of_day"), day))
 
 
@@ -179,12 +179,12 @@ async def admit(
 
 
 async def settle(database: Database, flow: Flow, reserved: Reservation, tokens: int) -> None:
-    """Book what was used for a sender who was admitted, and release the reservation."""
+    """Book the usage of an admitted sender, and release the reservation."""
     await database.run(query("model_usage.settle"), flow, reserved.reservation_id, reserved.day, tokens)
 
 
 async def forget_flows(database: Database, keep_days: int) -> int:
-    """Forget which senders asked models before that many days; one who returns counts as new."""
+    """Forget which senders used models before that many days ago; one who returns counts as new."""
     return await database.changed(query("model_usage.forget_flows"), keep_days)
 
 
@@ -194,13 +194,13 @@ async def forget_flows(database: Database, keep_days: int) -> int:
 async def cooldown(
     database: Database, process: UUID, model: str, seconds: float, why: str, *, for_all: bool = False
 ) -> None:
-    """Record that a model is in cooldown in a process for this long; `for_all`: no other is to ask it either."""
+    """Record that a model is in cooldown in a process for this long; `for_all`: no other may ask it either."""
     values = (model, process, timedelta(seconds=seconds), storable_text(why)[:500], for_all)
     await database.run(query("model_usage.cooldown"), *values)
 
 
 async def refuse_key(database: Database, model: str, key_hash: str, why: str) -> bool:
-    """Pause a model for all processes with this key; whether it was not paused before."""
+    """Pause a model for all processes with this key; returns whether it was not paused before."""
     return await database.changed(query("model_usage.refuse_key"), model, key_hash, storable_text(why)[:500]) > 0
 
 
@@ -220,7 +220,7 @@ async def cooldowns(database: Database) -> list[Cooldown]:
 
 
 class SlotFound(Struct, frozen=True):
-    """What became of asking for a slot: why there is none is `paused_s`, seconds of a pause, or `refused`, its key."""
+    """The result of asking for a slot. Without one, `paused_s` (seconds of a pause) or `refused` (its key) says why."""
 
     taken: bool
     paused_s: float
@@ -228,9 +228,9 @@ class SlotFound(Struct, frozen=True):
 
 
 class SlotWanted(Struct, frozen=True):
-    """One of `most` slots of this name to ask a model, for `ttl` seconds. A smaller `rank` stands nearer to the head.
+    """A request for one of `most` slots of this name to ask a model, for `ttl` seconds. A smaller `rank` comes first.
 
-    `key_hash` is that of the key, `fresh`: of a new process.
+    `key_hash` is the hash of the key; `fresh`: from a new process.
     """
 
     model: str
@@ -243,7 +243,7 @@ class SlotWanted(Struct, frozen=True):
 
 
 async def take_slot(database: Database, lease: UUID, process: UUID, wanted: SlotWanted) -> SlotFound:
-    """Take a slot, if one is free, nobody stands before this one, and the model is not paused for this process."""
+    """Take a slot, if one is free, nobody is ahead, and the model is not paused for this process."""
     slot = (wanted.model, wanted.slot, wanted.most, wanted.rank, lease)
     key = (process, timedelta(seconds=wanted.ttl), wanted.key_hash, wanted.fresh)
     [found] = rows_as(SlotFound, await database.rows(query("model_usage.take_slot"), *slot, *key))
@@ -261,6 +261,6 @@ async def free_slot(database: Database, lease: UUID) -> None:
 
 
 async def forget_expired(database: Database) -> int:
-    """Remove reservations that were not settled in time, cooldowns that are over, slots of the dead, and so on."""
+    """Remove reservations not settled in time, expired cooldowns, slots of dead processes, and the like."""
     names = ("forget_reservations", "forget_cooldowns", "forget_slots", "forget_refused_keys")
     return sum([await database.changed(query(f"model_usage.{name}")) for name in names])

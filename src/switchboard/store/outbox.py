@@ -30,7 +30,7 @@ LEASE_S: Final = 60.0
 
 
 class OpenReplies(NamedTuple):
-    """How many replies, and seconds since the first of them was made."""
+    """The number of replies, and the seconds since the first was created."""
 
     replies: int = 0
     oldest_s: float = 0.0
@@ -46,7 +46,7 @@ class WaitingReplies(Struct, frozen=True):
 
 
 class UntoldReply(Struct, frozen=True):
-    """A reply that was not sent, or may not have been, and the team of its butler; None: none knows it any more."""
+    """A reply that was not sent, or may not have been, and the team of its butler; None if no team has it any more."""
 
     outbox_id: UUID
     why: Literal["uncertain", "braked", "blocked"]
@@ -65,7 +65,7 @@ async def lease(database: Database, pool: str, *, limit: int, lease_s: float, id
 
 
 async def record_part(database: Database, outbox_id: UUID, lease: int, part: OutboxPart) -> PartState | None:
-    """Record what becomes of a part, and renew the lease; returns the state it is in now, None: the lease has ended."""
+    """Record the state of a part and renew the lease; returns its present state, None if the lease has ended."""
     state: PartState | None = await database.value(
         query("outbox.record_part"),
         *(outbox_id, lease, part.part, part.of, part.state, part.key),
@@ -95,7 +95,7 @@ async def get_reply(database: Database, outbox_id: UUID) -> OutboxRow:
 async def settle_send(
     database: Database, worker: int | None, lane: LaneKey, epoch: int, seq: int, receipt: Receipt
 ) -> OutboxState | None:
-    """Record a receipt; returns the state the reply is in now, None when the lease is no longer the caller's."""
+    """Record a receipt; returns the present state of the reply, None if the lease is no longer the caller's."""
     state: OutboxState | None = await database.value(
         query("outbox.settle"),
         worker,
@@ -113,7 +113,7 @@ async def settle_send(
 
 
 async def give_back(database: Database, reply: LeasedRow, why: str) -> None:
-    """Free a reply that was leased, but not handed over: that was no attempt to send it."""
+    """Free a reply that was leased but not handed over, which does not count as an attempt."""
     await database.run(
         query("outbox.settle"),
         *(None, reply.lane, reply.lease, reply.seq, "retryable", None, why, seconds(0), None, None),
@@ -121,28 +121,28 @@ async def give_back(database: Database, reply: LeasedRow, why: str) -> None:
 
 
 async def untold(database: Database, limit: int) -> list[UntoldReply]:
-    """Replies of which people are to be told, oldest first."""
+    """Replies of which people must be told, oldest first."""
     return rows_as(UntoldReply, await database.rows(query("outbox.untold"), limit))
 
 
 async def tell(database: Database, reply: UntoldReply, told: Unrouted) -> bool:
-    """Make a dead letter of the reply. False: people know already, or it is being sent again."""
+    """Make a dead letter of the reply. False: people already know, or it is being sent again."""
     values = (new_uuid7(), told.category, told.reason, told.team_id, told.handler)
     return bool(await database.value(query("outbox.tell"), reply.outbox_id, reply.why, *values))
 
 
 async def expire_leases(database: Database) -> int:
-    """Free replies whose connector went away without a receipt."""
+    """Free replies whose connector disappeared without a receipt."""
     return int(await database.value(query("outbox.expire_leases"), MAX_SENDS))
 
 
 async def resend(database: Database, outbox_id: UUID) -> bool:
-    """Put an uncertain, failed or dead reply at the end of its lane again. False: it is in none of these states."""
+    """Put an uncertain, failed or dead reply at the end of its lane again. False: it is in another state."""
     return bool(await database.value(query("outbox.resend"), outbox_id))
 
 
 async def replies_of(database: Database, request_id: UUID) -> tuple[str, list[OutboxRow]]:
-    """The state of a message, and all replies to it at that moment, in the order of their ids."""
+    """The state of a message, and all its replies at that moment, in the order of their ids."""
     rows = await database.rows(query("outbox.of_message"), request_id)
     return rows[0]["message_state"], [
         part_as(OutboxRow, _with_files(row)) for row in rows if row["outbox_id"] is not None
@@ -157,18 +157,18 @@ async def page_of_replies(
 
 
 async def count_unsent(database: Database) -> dict[str, int]:
-    """Replies that wait for an operator, by state: uncertain, failed, dead."""
+    """The number of replies that wait for an operator, by state: uncertain, failed, dead."""
     return {row["state"]: row["replies"] for row in await database.rows(query("outbox.unsent"))}
 
 
 async def count_open(database: Database) -> dict[str, OpenReplies]:
-    """Replies that are not sent, by state."""
+    """The number of unsent replies, by state."""
     rows = await database.rows(query("outbox.open"))
     return {row["state"]: OpenReplies(row["replies"], row["oldest_s"]) for row in rows}
 
 
 async def waiting_for_connectors(database: Database, limit: int) -> list[WaitingReplies]:
-    """Endpoints with replies that their connectors are to fetch, up to `limit`, those that wait longest first."""
+    """Up to `limit` endpoints with replies for their connectors, those that wait longest first."""
     return rows_as(WaitingReplies, await database.rows(query("outbox.waiting"), limit))
 
 

@@ -1,7 +1,7 @@
 """The partitions by month of the tables that grow.
 
-`app/ops/maintenance.py` makes those that are missing, `app/ops/doctor.py` asks which are; migrations make the first
-ones. Without the partition of its month a message is refused. Next: `sql/functions/partitions.sql`.
+`app/ops/maintenance.py` creates missing ones, `app/ops/doctor.py` lists them; migrations create the first ones. Without
+the partition of its month a message is refused. Next: `sql/functions/partitions.sql`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 async def make_partitions(database: Database, now: datetime | None = None, lock_timeout: str = "1s") -> int | None:
-    """Make what is missing up to three months ahead of `now` (default: the database's clock); returns how many.
+    """Create missing partitions up to three months after `now` (default: the database's clock); returns how many.
 
-    None: a table was locked for longer than `lock_timeout`. Everybody else waits behind us, so we try again later.
+    None: a table was locked for longer than `lock_timeout`. Others queue behind us, so we try again later.
     """
     async with database.connection() as connection:
         try:
@@ -32,5 +32,5 @@ async def make_partitions(database: Database, now: datetime | None = None, lock_
 
 
 async def missing_partitions(database: Database, now: datetime | None = None) -> list[str]:
-    """The names of the partitions that are missing for the month of `now` and of one month later."""
+    """The names of the missing partitions for the month of `now` and the month after."""
     return [row["name"] for row in await database.rows(query("partitions.missing"), now)]

@@ -1,6 +1,6 @@
 """Plans as the interfaces show them, from the steps of their turns. Reads only; `lanes/journal.py` writes.
 
-Called by `app/messages/planned.py`. Next: `core/planning/records.py`, what the steps of a plan say.
+Called by `app/messages/planned.py`. Next: `core/planning/records.py`, which interprets the steps of a plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from switchboard.store.database import Database, from_json, query, rows_as
 
 
 class PlanRow(Struct, frozen=True):
-    """A turn that has decided on what is done. `routed` is the JSON of its step; `steps` of it have ended."""
+    """A turn that has chosen a plan. `routed` is the JSON of its step; `steps` of it have ended."""
 
     request_id: UUID
     lane: UUID
@@ -36,7 +36,7 @@ class PlanRow(Struct, frozen=True):
 
 
 class PlanStepRow(Struct, frozen=True):
-    """A step of such a turn, whatever it is."""
+    """Any step of such a turn."""
 
     lane: UUID
     seq: int
@@ -57,7 +57,7 @@ async def list_plans(
 
 
 async def of_message(database: Database, request_id: UUID) -> list[PlanRow]:
-    """What its butlers have planned for a message."""
+    """The plans of butlers for a message."""
     return _read(rows_as(PlanRow, await database.rows(query("plans.of_message"), request_id)))
 
 

@@ -31,7 +31,7 @@ _OURS: Final = "__asyncpg_"
 
 
 async def is_direct(connection: Connection) -> bool:
-    """Whether no pooler is in between: one makes up the process id that it gives to its clients."""
+    """Whether there is no pooler in between: a pooler invents the process id that it gives to clients."""
     return bool(connection.get_server_pid() == await connection.fetchval("select pg_backend_pid()"))
 
 
@@ -46,6 +46,6 @@ async def pooler_trouble(connection: Connection, search_path: str, *, pooled: bo
 
 async def _follows_statements(connection: Connection) -> bool:
     async with connection.transaction():
-        # This statement is prepared under a name of the driver's, so it finds itself where names are passed on.
+        # The driver prepares this statement under a name, so the query finds itself where names are passed on.
         found = await connection.fetchval("select true from pg_prepared_statements where starts_with(name, $1)", _OURS)
     return not found

@@ -1,6 +1,6 @@
-"""Events that platforms have posted, kept until the connector of their account has made messages of them.
+"""Events posted by platforms, kept until the connector of their account has turned them into messages.
 
-Called by `app/messages/posted.py`. Next: `store/accounts.py`, whose lease says which connector that is.
+Called by `app/messages/posted.py`. Next: `store/accounts.py`, whose lease identifies that connector.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PostedEvent(Struct, frozen=True):
 
 
 async def put(database: Database, channel: str, endpoint: str, raw: bytes, *, most: int) -> int | None:
-    """Keep an event; its number. None: `most` events of the account wait already, and nothing was kept."""
+    """Keep an event; returns its number. None: `most` events of the account are waiting, and nothing was kept."""
     packed = pack_raw(raw)
     async with database.transaction() as one:
         await one.run(query("posted.lock"), channel, endpoint)
@@ -47,5 +47,5 @@ async def settle(database: Database, channel: str, endpoint: str, lease: int, up
 
 
 async def forget(database: Database, age: timedelta) -> int:
-    """Forget what no connector has fetched for so long; returns how many."""
+    """Forget events that no connector has fetched for this long; returns how many."""
     return int(await database.value(query("posted.forget"), age))

@@ -1,8 +1,7 @@
-"""The processes that run: workers and programs, which own lanes, and servers, which do not.
+"""Running processes: workers and programs, which own lanes, and servers, which do not.
 
 A program claims only the lanes of its own calls, so the queues of others need a worker. `app/processes.py` registers a
-server, `lanes.py` the others; the doctor and the metrics list workers and servers. Next:
-`app/ops/doctor.py`.
+server, `lanes.py` the others; the doctor and the metrics list workers and servers. Next: `app/ops/doctor.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Role = Literal["worker", "server", "program"]
 
 
 class NewProcess(Struct, frozen=True):
-    """Who registers: where it runs, its release, the kinds of lanes that it knows. It beats within `ttl` seconds."""
+    """A process that registers: where it runs, its release, its kinds of lanes. It beats within `ttl` seconds."""
 
     role: Role
     kinds: Sequence[str]
@@ -46,12 +45,12 @@ class RunningProcess(Struct, frozen=True):
 
 
 async def register(database: Database, new: NewProcess) -> int:
-    """Enter a process that takes no lock, and lives by its heartbeat alone; returns its id. Raises as `registered`."""
+    """Register a process that takes no lock and is alive by its heartbeat; returns its id. Raises as `registered`."""
     return registered(await database.value(query("lanes.register"), *columns(new), False, known_schema()))
 
 
 def registered(process_id: int | None) -> int:
-    """What `lanes.register` returned. Raises ConfigurationError if the database has the schema of a newer release."""
+    """The result of `lanes.register`. Raises ConfigurationError if the database has a newer release's schema."""
     if process_id is None:
         raise ConfigurationError(
             "a newer release has changed the database while this process was cut off from it; install the newer release"
@@ -60,17 +59,17 @@ def registered(process_id: int | None) -> int:
 
 
 def columns(new: NewProcess) -> tuple[object, ...]:
-    """What `lanes.register` enters, but for the lock."""
+    """The arguments of `lanes.register`, without the lock."""
     return (new.role, list(new.kinds), new.host, new.pid, new.version, seconds(new.ttl))
 
 
 async def remove(database: Database, process: int) -> None:
-    """A process that owns no lanes has ended."""
+    """Remove a process that owned no lanes and has ended."""
     await database.run(query("processes.remove"), process)
 
 
 async def list_processes(database: Database, role: Role | None = None) -> list[RunningProcess]:
-    """The processes that are registered now, those with an old beat included."""
+    """The registered processes, including those with an old heartbeat."""
     return rows_as(RunningProcess, await database.rows(query("processes.list"), role))
 
 

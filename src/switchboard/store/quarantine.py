@@ -1,6 +1,6 @@
-"""Quarantine: events of a platform that could not be made into messages, kept until somebody replays or discards them.
+"""Quarantine: events that could not be turned into messages, kept until somebody replays or discards them.
 
-Called by `app/messages/quarantine.py`. Next: `store/accounts.py`, whose leases count what is to be replayed.
+Called by `app/messages/quarantine.py`. Next: `store/accounts.py`, whose leases count the events to replay.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from switchboard.store.inbox import pack_raw, unpack_raw
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """An event in quarantine. `replay`: its connector is to submit it again."""
+    """An event in quarantine. `replay`: its connector must submit it again."""
 
     quarantine_id: UUID
     channel: str
@@ -51,7 +51,7 @@ class BadEvent(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Where it is kept; a `duplicate` was there before."""
+    """Where it is kept; a `duplicate` already existed."""
 
     quarantine_id: UUID
     duplicate: bool
@@ -66,9 +66,9 @@ class QuarantineFilter(Struct, frozen=True):
 
 
 async def put(database: Database, event: BadEvent) -> Put:
-    """Keep it, once per endpoint, event id and bytes; the newest reason.
+    """Keep it, once per endpoint, event id and bytes, with the newest reason.
 
-    Senders choose the ids of some platforms, such as the Message-ID of a mail: no event takes the place of another one.
+    On some platforms senders choose the ids, such as a mail's Message-ID, so no event replaces another.
     """
     known_as = f"{event.event_id}\n{sha256(event.raw).hexdigest()}"
     key = (await database.keys()).event(event.channel, event.endpoint, known_as)
@@ -83,7 +83,7 @@ async def put(database: Database, event: BadEvent) -> Put:
 
 
 async def forget_oldest(database: Database, channel: str, endpoint: str, *, events: int, size_bytes: int) -> list[str]:
-    """Keep at most so many events and bytes of an account; the platform's ids of those that are removed."""
+    """Keep at most this many events and bytes of an account; returns the platform ids of those removed."""
     rows = await database.rows(query("quarantine.forget_oldest"), channel, endpoint, events, size_bytes)
     return [row["event_id"] for row in rows]
 
@@ -109,11 +109,11 @@ async def account_of(database: Database, quarantine_id: UUID) -> tuple[str, str]
 
 
 async def mark_for_replay(database: Database, quarantine_id: UUID) -> bool:
-    """Let its connector submit it again. False: it is not there."""
+    """Let its connector submit it again. False: it does not exist."""
     return bool(await database.value(query("quarantine.replay"), quarantine_id))
 
 
 async def discard(database: Database, quarantine_id: UUID) -> str | None:
-    """Remove it; returns the platform's id of the event, None if it is not there."""
+    """Remove it; returns the platform's id of the event, None if it does not exist."""
     event_id: str | None = await database.value(query("quarantine.discard"), quarantine_id)
     return event_id

@@ -2,8 +2,8 @@
 
 Called by `journey/rulebook.py` and `journey/candidates.py` (who is unavailable), `app/wiring.py` (that a server
 listens) and `app/remote_agents.py` (heartbeats and operators); engines get `StoredRemoteAgents`. The rows are those of
-members; a start, which brings members up to the team files, leaves these columns as they are. Next:
-`core/policy/liveness.py`."""
+members; seeding from the team files leaves these columns unchanged. Next: `core/policy/liveness.py`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Announcement(Struct, frozen=True):
 
 
 class Registered(Struct, frozen=True):
-    """A member and what was set for it at run time."""
+    """A member and its run-time settings."""
 
     member: Member
     announced: JsonMapping
@@ -53,7 +53,7 @@ class Registered(Struct, frozen=True):
 
     @property
     def public(self) -> tuple[object, ...]:
-        """The announcements that others read; not the instance and its version."""
+        """The announcements visible to others, without the instance and its version."""
         return self.announced.get("description"), self.announced.get("capabilities"), self.endpoint
 
 
@@ -65,13 +65,13 @@ class Beat(Struct, frozen=True):
 
 
 class TooSoon(Struct, frozen=True):
-    """It announced something else a moment ago, and nothing was stored; it may again after this many seconds."""
+    """Another announcement followed too soon, and nothing was stored; it may repeat it after this many seconds."""
 
     wait: float
 
 
 def endpoint_in_use(options: JsonMapping, endpoint: str | None, *, own: bool) -> str | None:
-    """The one set at run time, else the file's. One that the butler set itself counts only while its file allows it."""
+    """The run-time endpoint, otherwise the file's. One set by the butler counts only while its file permits it."""
     if endpoint is not None and (not own or options.get("announces_endpoint") is True):
         return endpoint
     url = options.get("url")
@@ -110,7 +110,7 @@ async def hold(connection: RuleConnection, system_id: SystemId) -> Registered | 
 
 
 async def get(database: Database, system_id: SystemId) -> Registered | None:
-    """The same, for a look."""
+    """The same without a lock."""
     async with database.connection() as connection, connection.transaction():
         return await hold(connection, system_id)
 
@@ -118,9 +118,9 @@ async def get(database: Database, system_id: SystemId) -> Registered | None:
 async def beat(
     database: Database, system_id: SystemId, said: Announcement, patience: LivenessPolicy
 ) -> tuple[Beat, Beat] | TooSoon | None:
-    """Keep a heartbeat and what it announces; the butler before and after it. None: there is no such member.
+    """Store a heartbeat and its announcements; returns the butler before and after. None: no such member.
 
-    The caller has checked whether it may change its endpoint; one that an operator has set meanwhile stays.
+    The caller has checked whether it may change its endpoint; one set by an operator meanwhile stays.
     """
     async with database.connection() as connection, connection.transaction():
         before = await hold(connection, system_id)
@@ -161,7 +161,7 @@ def _given(said: Announcement) -> JsonObject:
 
 
 async def move(database: Database, system_id: SystemId, endpoint: str | None) -> None:
-    """Set the endpoint in an operator's name; None: that of the file again."""
+    """Set the endpoint on behalf of an operator; None restores that of the file."""
     await database.run(query("remote_agents.move"), system_id, endpoint, False)
 
 
@@ -171,22 +171,22 @@ class StoredRemoteAgents(Struct, frozen=True):
     database: Database
 
     async def endpoint_of(self, member: Member) -> str | None:
-        """The URL that is called for this butler at the moment."""
+        """The URL at which this butler is called at present."""
         row = await self.database.row(query("remote_agents.endpoint"), member.system_id)
         endpoint, own = (None, False) if row is None else (row["endpoint"], row["own_endpoint"])
         return endpoint_in_use(member.options, endpoint, own=own)
 
     async def seen(self, system_id: SystemId) -> None:
-        """Record that the butler has just answered; not worth losing the answer for."""
+        """Record that the butler has just answered; a failure must not lose the answer."""
         with contextlib.suppress(Unavailable):
             await self.database.run(query("remote_agents.seen"), system_id)
 
 
 async def quarantine(database: Database, system_id: SystemId, by: str | None, reason: str | None) -> bool:
-    """Quarantine it in the name of `by`, or (None) release it. False: there is no such remote butler."""
+    """Quarantine it in the name of `by`, or (None) release it. False: no such remote butler."""
     return await database.changed(query("remote_agents.quarantine"), system_id, by, reason) == 1
 
 
 async def listen(database: Database) -> None:
-    """Record that a server is there to receive heartbeats."""
+    """Record that a server is ready to receive heartbeats."""
     await database.run(query("remote_agents.listen"), seconds(LISTENING_GAP_S))

@@ -26,10 +26,10 @@ _facts: Final = msgspec.json.Decoder(dict[str, str]).decode
 async def cases_since(
     database: Database, *, since: datetime | None, last: int | None, chunk: int
 ) -> AsyncIterator[list[Case]]:
-    """Messages that came in after `since`, at most `last` of them, newest first, at most `chunk` at a time.
+    """At most `last` messages received after `since`, newest first, in chunks of at most `chunk`.
 
-    Each as it was first decided: later handling of its dead letters is not due to the rules. Messages without stored
-    facts are left out. No transaction is held in between, so the reader may be slow.
+    Each as first decided, since the rules do not determine later handling of its dead letters. Messages without stored
+    facts are skipped. No transaction is held in between, so the reader may be slow.
     """
     first = _FIRST if since is None else first_uuid7(since)
     before, left = _AFTER_ALL, last
@@ -45,6 +45,6 @@ async def cases_since(
 
 
 async def count_cases(database: Database, *, since: datetime | None, last: int | None) -> int:
-    """How many messages `cases_since` will look at, those included that it leaves out."""
+    """How many messages `cases_since` will look at, including those that it skips."""
     first = _FIRST if since is None else first_uuid7(since)
     return int(await database.value(query("replay.count"), first, last))

@@ -1,4 +1,4 @@
-"""Messages that wait to be classified: load one, and settle where it goes.
+"""Messages waiting to be classified: load one, and settle its decision.
 
 Called by `journey/classify.py` with a claimed item of a `route:` lane; `store/inbox.py` has put it there. Each function
 is one transaction. Next: the deliveries it makes are items of `turn:` lanes, see `store/lanes.py`.
@@ -26,7 +26,7 @@ _MAX_REASON: Final = 2000
 
 
 class WaitingMessage(Struct, frozen=True):
-    """A message whose turn to be decided has come. `envelope` is JSON: what cannot be read is decided anyway."""
+    """A message to be decided now. `envelope` is JSON: a message that cannot be parsed is decided anyway."""
 
     request_id: RequestId
     conversation: Conversation
@@ -39,7 +39,7 @@ class WaitingMessage(Struct, frozen=True):
 
 
 class Routed(Struct, frozen=True):
-    """The end of an item: what was decided. `tier` is that of the message; `hand_on`: the next item is wanted, too."""
+    """The end of an item: its decision. `tier` is the message's; `hand_on`: the worker also wants the next item."""
 
     item: Item
     decision: Decision
@@ -57,7 +57,7 @@ async def load_route(database: Database, item: Item) -> WaitingMessage:
 
 
 async def settle_route(database: Database, worker: int, routed: Routed) -> SettlementOutcome:
-    """Store the decision with its deliveries and dead letters, and step to the next item; or, fenced, nothing."""
+    """Store the decision with its deliveries and dead letters, and advance to the next item; or, fenced, nothing."""
     item, decision = routed.item, routed.decision
     row = await database.row(
         query("routing.settle"),
@@ -92,7 +92,7 @@ def _unrouted_columns(decision: Decision) -> list[list[object]]:
 
 
 def _parts(decision: Decision) -> str | None:
-    """Which part of the text reached which team, as JSON; None if all have the whole."""
+    """Which part of the text reached which team, as JSON; None if all received the whole."""
     return (
         to_json({team_id: storable_text(text) for team_id, text in decision.parts.items()}) if decision.parts else None
     )

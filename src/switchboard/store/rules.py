@@ -1,8 +1,8 @@
 """Rules and their history: every write makes a version, and the rules of any version can be reconstructed.
 
 Called by `app/rules/service.py`, which has checked who may write what, by `app/messages/explain.py`, and by
-`journey/rulebook.py`, which follows the versions. In: changes as values; out: a new version number, or the rules as
-they were. Next: `store/replay.py` for the messages that rules are tried on.
+`journey/rulebook.py`, which follows the versions. In: changes as values; out: a new version number, or the rules at
+some version. Next: `store/replay.py` for the messages on which rules are tried.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ _TOLD_AT_ONCE: Final = 500
 
 
 class Authorship(Struct, frozen=True):
-    """Who makes a version, such as `control (System3/root)`, and why: both go into the history."""
+    """The author of a version, such as `control (System3/root)`, and the reason, both for the history."""
 
     author: str
     reason: str
 
 
 class MovedOn(Conflict):
-    """The rule set is no longer the version that the caller has seen."""
+    """The rule set is no longer at the version that the caller has seen."""
 
     def __init__(self, version: int, seen: int) -> None:
         super().__init__(f"the rules have moved on to version {version}; you saw {seen}, look at them again")
 
 
 class Many(Struct, frozen=True):
-    """So many changes, of the rules of these teams, that they are to be read in pieces: see `open_changes`."""
+    """Too many changes to return at once, of rules of these teams; read them with `open_changes`."""
 
     changes: int
     teams: frozenset[TeamId]
 
 
 class Since(Struct, frozen=True):
-    """What happened after a known version. `changes` are in the order in which they were made.
+    """The changes after a known version, in the order in which they were made.
 
     `teams_changed`: teams or members may have changed too, so that everything must be reloaded; then `changes` is
     empty, as it is if there are `many`.
@@ -70,11 +70,11 @@ class Since(Struct, frozen=True):
 async def write(
     database: Database, changes: Sequence[RuleChange], *, by: Authorship, expected_version: int | None = None
 ) -> tuple[int, list[RuleChange]]:
-    """Make all of these changes, or none, as one new version; returns it, and the changes as they were written.
+    """Make all of these changes, or none, as one new version; returns it, and the changes as written.
 
-    The rules that are written get the new version; all else is kept as given. Without changes the present version
-    stays. Raises Conflict when a rule is not any more as `before` says (its version is compared), or when a new one is
-    there already; MovedOn when the rule set is not any more `expected_version`.
+    The written rules get the new version; everything else is kept as given. Without changes, the present version stays.
+    Raises Conflict if a rule differs from its `before` (versions are compared), or if a new one already exists; MovedOn
+    if the rule set is no longer at `expected_version`.
     """
     async with database.connection() as connection, connection.transaction():
         await connection.execute(query("teams.one_at_a_time"))
@@ -106,7 +106,7 @@ async def _compare(connection: RuleConnection, changes: Sequence[RuleChange]) ->
 
 
 def _moved_on(row: Row, name: str) -> str:
-    """What another author did to the rule in the meantime."""
+    """What another author did to the rule meanwhile."""
     by = f"by {row['author']} in version {row['changed']}" if row["author"] is not None else "by nobody"
     if row["seen"] is None:
         return f"there is a rule {row['rule_id']} already, written {by}; a new rule needs a different id"
@@ -116,12 +116,12 @@ def _moved_on(row: Row, name: str) -> str:
 
 
 async def new_version(connection: RuleConnection, version: int, by: Authorship, *, teams: bool) -> None:
-    """Enter a version; `teams` when teams or members may have changed. The caller holds the lock."""
+    """Create a version; `teams` if teams or members may have changed. The caller holds the lock."""
     await connection.execute(query("rules.new_version"), version, by.author, by.reason, teams)
 
 
 async def enter(connection: RuleConnection, version: int, changes: Sequence[RuleChange]) -> list[RuleChange]:
-    """Write rules and history of a version that was entered in this transaction; returns what was written."""
+    """Write rules and history of a version created in this transaction; returns what was written."""
     written: list[RuleChange] = []
     for at in range(0, len(changes), _CHUNK):
         part = [_stamped(change, version) for change in changes[at : at + _CHUNK]]
@@ -158,7 +158,7 @@ async def list_rules(
     after: UUID | None = None,
     limit: int | None = None,
 ) -> tuple[int, list[Rule]]:
-    """The version in force and its rules by id: all, those of a team, or of a source; `after` is the last one seen."""
+    """The version in force and its rules by id: all, or those of a team or source; `after` is the last one seen."""
     name, filters = _listed(team_id, source)
     async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
@@ -183,7 +183,7 @@ async def rules_in(connection: RuleConnection, team_ids: Iterable[TeamId]) -> li
 
 
 async def in_pieces(connection: RuleConnection, name: str, *args: object) -> AsyncIterator[list[Rule]]:
-    """The rules that a query finds, some at a time, so that requests are not delayed. In a transaction."""
+    """The rules that a query finds, in pieces, so that requests are not delayed. Needs a transaction."""
     async for rows in _pieces(connection, name, *args):
         yield [read_rule(row) for row in rows]
 
@@ -195,14 +195,14 @@ async def _pieces(connection: RuleConnection, name: str, *args: object) -> Async
 
 
 def _listed(team_id: TeamId | None, source: str | None) -> tuple[str, list[str | None]]:
-    """The query, and what it filters by: each has the index that suits it."""
+    """The query and its parameters; each filter has its own index."""
     if source is not None:
         return "rules.of_source", [source, team_id]
     return ("rules.all", []) if team_id is None else ("rules.of_team", [team_id])
 
 
 async def list_sops(database: Database, *, after: str = "", limit: int | None = None) -> list[SopRules]:
-    """SOPs that have ever been loaded and have rules, by name; `after` is the last one of the page before."""
+    """SOPs that were ever loaded and have rules, by name; `after` is the last one of the previous page."""
     return rows_as(SopRules, await database.rows(query("rules.sops"), after, limit))
 
 
@@ -213,12 +213,12 @@ async def get_rule(database: Database, rule_id: UUID) -> Rule | None:
 
 
 async def allow_automatic(database: Database, request_id: RequestId) -> bool:
-    """Whether a rule that led this message to its butlers lets replies to automatic mail be sent."""
+    """Whether one of the rules that routed this message permits replies to automatic mail."""
     return bool(await database.value(query("rules.allow_automatic"), request_id))
 
 
 async def history(database: Database, rule_id: UUID) -> list[tuple[RuleSetVersion, RuleChange]]:
-    """What was ever done to a rule, newest first; empty for one that never was."""
+    """All changes of a rule, newest first; empty for a rule that never existed."""
     rows = await database.rows(query("rules.history"), rule_id)
     return [(part_as(RuleSetVersion, row), _change(row)) for row in rows]
 
@@ -234,15 +234,15 @@ async def get_version(database: Database, version: int) -> RuleSetVersion | None
 
 
 async def changes_of(database: Database, version: int, limit: int | None = None) -> list[RuleChange]:
-    """What one version did, or the first of it, by team and rule; empty for a version that is not there."""
+    """The changes of one version, or its first ones, by team and rule; empty for a version that does not exist."""
     return [_change(row) for row in await database.rows(query("rules.changes_of"), version, limit)]
 
 
 async def changes_between(database: Database, first: int, last: int) -> list[RuleChange]:
-    """What lies between two versions, taken together: one change per rule, from how it was to how it became.
+    """The net changes between two versions: one change per rule, from its state at the first to the last.
 
-    A rule that came and went in between is left out. `first` may be the later one: then it is the way back. Raises
-    NotFound for a version that is not there.
+    A rule created and deleted in between is omitted. `first` may be the later version, which gives the reverse. Raises
+    NotFound for a version that does not exist.
     """
     for version in (first, last):
         await _must_be(database, version)
@@ -265,7 +265,7 @@ async def rules_at(database: Database, version: int, team_ids: Sequence[TeamId] 
 async def open_rules_at(
     database: Database, version: int, team_ids: Sequence[TeamId] | None
 ) -> AsyncIterator[AsyncIterator[list[Rule]]]:
-    """The same in pieces as they come out of the database, to be read once. NotFound for a version that never was."""
+    """The same as a stream of pieces, to be read once. Raises NotFound for a version that never existed."""
     await _must_be(database, version)
     teams = None if team_ids is None else list(team_ids)
     async with database.snapshot() as connection:
@@ -273,7 +273,7 @@ async def open_rules_at(
 
 
 async def _rules_at(connection: RuleConnection, version: int, teams: list[TeamId] | None) -> AsyncIterator[list[Rule]]:
-    """What was not written since is as it was; of all else the first change after the version tells how it was."""
+    """Rules not written since are unchanged; for the others, their first later change contains the state."""
     async for some in in_pieces(connection, "rules.unchanged_since", version, teams):
         yield some
     async for rows in _pieces(connection, "rules.changed_since", version, teams):
@@ -286,8 +286,8 @@ async def _must_be(database: Database, version: int) -> None:
 
 
 async def changes_since(database: Database, version: int) -> Since:
-    """What a follower who knows `version` has to do to be up to date; see `Since`."""
-    # Versions are committed one after the other: with one of them all before it are there.
+    """What a follower at `version` must do to be up to date; see `Since`."""
+    # Versions are committed in sequence, so all earlier ones are visible with each.
     latest = int(await database.value(query("teams.version")))
     if latest == version:
         return Since(latest, False, ())
@@ -303,7 +303,7 @@ async def changes_since(database: Database, version: int) -> Since:
 
 @asynccontextmanager
 async def open_changes(database: Database, version: int, latest: int) -> AsyncIterator[AsyncIterator[list[RuleChange]]]:
-    """The changes after `version` up to `latest` in the order in which they were made, in pieces, to be read once."""
+    """The changes after `version` up to `latest`, in order, as a stream of pieces to be read once."""
     async with database.connection() as connection, connection.transaction(readonly=True):
         yield _changes(connection, version, latest)
 
@@ -315,7 +315,7 @@ async def _changes(connection: RuleConnection, version: int, latest: int) -> Asy
 
 def read_rule(row: Row) -> Rule:
     """A row of the table `rule`."""
-    return Rule(  # one by one: `part_as` would take a fifth longer, for each of a million rules
+    return Rule(  # by name: `part_as` would take a fifth longer, for each of a million rules
         rule_id=row["rule_id"],
         team_id=TeamId(row["team_id"]),
         name=row["name"],

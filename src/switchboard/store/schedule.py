@@ -1,7 +1,7 @@
 """Maintenance tasks that exactly one worker runs when they are due.
 
-Called by `lanes/worker.py` with the names of tasks; returns those that this worker should run now. A task whose worker
-dies is due again after its interval.
+`lanes/worker.py` passes the names of tasks, and runs those returned. A task whose worker dies is due again after its
+interval.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FailedTask(Struct, frozen=True):
 
 
 async def plan(database: Database, tasks: Mapping[str, float]) -> None:
-    """Enter tasks with their interval in seconds; a changed interval takes effect at the next run."""
+    """Register tasks with their interval in seconds; a changed interval takes effect at the next run."""
     await database.run(query("schedule.plan"), list(tasks), [seconds(every) for every in tasks.values()])
 
 

@@ -1,7 +1,7 @@
-"""Files on their way into the database: first to a file without a name, so that who is slow keeps no connection.
+"""Files on their way into the database: first into an unnamed file, so that slow senders hold no connection.
 
-`app/messages/blobs.py` spools what is uploaded, `files.py` what butlers make. What is interrupted, or killed, leaves
-nothing behind. Next: `blobs.py`.
+`app/messages/blobs.py` spools uploads, `files.py` the files of butlers. Interrupted or killed transfers leave nothing
+behind. Next: `blobs.py`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Limit(Struct, frozen=True):
-    """How many bytes a file may have, and the setting that says so."""
+    """The maximum size of a file in bytes, and the setting that defines it."""
 
     size_bytes: int
     setting: str
 
     def check(self, size_bytes: int) -> None:
-        """Raises TooLarge."""
+        """Check the size so far. Raises TooLarge."""
         if size_bytes > self.size_bytes:
             raise TooLarge(f"a file may have {self.size_bytes} bytes ({self.setting}); nothing was stored")
 
 
 class Spooled(Struct, frozen=True):
-    """A whole file, and what it is. `kind`: its media type by its bytes alone."""
+    """A whole file and its type. `kind`: its media type by its bytes alone."""
 
     file: IO[bytes]
     blob: bytes
@@ -53,7 +53,7 @@ class Spooled(Struct, frozen=True):
 async def spooled(
     pieces: AsyncIterable[bytes], claimed: str, limit: Limit, directory: Path | None
 ) -> AsyncIterator[Spooled]:
-    """The file while the block runs; `claimed` is its media type as somebody says. Raises TooLarge, BlobQuota."""
+    """The file while the block runs; `claimed` is its declared media type. Raises TooLarge, BlobQuota."""
     with _a_full_disk_is_a_quota(), await asyncio.to_thread(_without_name, directory) as file:
         digest, size, head = sha256(), 0, b""
         async for piece in pieces:
@@ -67,15 +67,15 @@ async def spooled(
 
 
 class Note(Protocol):
-    """Notes who stores a blob, within the transaction."""
+    """Records who stores a blob, within the transaction."""
 
     def __call__(self, transaction: Database, blob: bytes, about: StoredBlob, /) -> Awaitable[Noted]: ...
 
 
 async def enter(transaction: Database, given: Spooled, note: Note) -> str:
-    """Store it for somebody; returns its media type as they know it. Another upload of it waits for the transaction.
+    """Store it for an owner; returns its media type as known to them. Concurrent uploads wait for the transaction.
 
-    What they store for the first time is written though others have it: neither the answer nor the time tells.
+    An owner's first upload is always written, so neither result nor duration reveals whether others have it.
     """
     new = await claim(transaction, given.blob, StoredBlob(given.size_bytes, given.kind))
     noted = await note(transaction, given.blob, StoredBlob(given.size_bytes, given.sniffed.media_type))

@@ -1,4 +1,4 @@
-"""The steps of items, and the events that they wait for.
+"""The steps of items, and the events that steps wait for.
 
 Called by `lanes/journal.py` and `lanes/waiting.py`; each function is one transaction. Next: `store/outbox.py`.
 """
@@ -37,7 +37,7 @@ class Step(Struct, frozen=True):
 
 
 class StepWrite(Struct, frozen=True):
-    """A step on its way into the next commit, with the item that gives the right to write it."""
+    """A step to be written in the next commit, with the item that authorises it."""
 
     item: Item
     request_id: RequestId
@@ -45,7 +45,7 @@ class StepWrite(Struct, frozen=True):
 
 
 class DecidedEvent(Struct, frozen=True):
-    """An event that was decided. `result`: what the first decision made the result of its step; None: too late."""
+    """A decided event. `result`: the result that the first decision gave its step; None: too late."""
 
     result: JsonObject | None
     fresh: bool
@@ -60,7 +60,7 @@ async def load_steps(database: Database, item: Item, request_id: RequestId) -> d
 
 
 async def write_steps(database: Database, worker: int, batch: Sequence[StepWrite]) -> list[bool]:
-    """Journal steps in one transaction; per step whether it counted. False: fenced, stop at once."""
+    """Write journal steps in one transaction; returns for each whether it counted. False: fenced, stop at once."""
     counted = await database.value(query("steps.write"), worker, [_step_row(one) for one in batch])
     there = set(counted or ())
     return [n in there for n in range(1, len(batch) + 1)]
@@ -74,7 +74,10 @@ def _step_row(write: StepWrite) -> tuple[object, ...]:
 
 
 async def expect(database: Database, worker: int, write: StepWrite, within: float | None) -> bool:
-    """Register what a step waits for, at most `within` seconds. A second time changes nothing. False: fenced."""
+    """Register the event that a step awaits, for at most `within` seconds. Repeating it changes nothing.
+
+    False: fenced.
+    """
     item, step = write.item, write.step
     deadline = None if within is None else seconds(within)
     return bool(
@@ -86,7 +89,7 @@ async def expect(database: Database, worker: int, write: StepWrite, within: floa
 
 
 async def park(database: Database, worker: int, item: Item, keys: Sequence[UUID]) -> bool:
-    """Take an item off the line until one of these events is decided. False: fenced."""
+    """Park an item until one of these events is decided. False: fenced."""
     return bool(await database.value(query("steps.park"), worker, item.lane, item.epoch, item.seq, list(keys)))
 
 
@@ -97,5 +100,5 @@ async def decide(database: Database, key: UUID, value: object) -> DecidedEvent |
 
 
 async def forget_events(database: Database, below: UUID, limit: int) -> int:
-    """Remove events of items that have ended, and whose messages have lower ids; how many."""
+    """Remove events of ended items whose messages have lower ids; returns how many."""
     return await database.changed(query("steps.forget_events"), below, limit)

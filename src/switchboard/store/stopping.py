@@ -1,4 +1,4 @@
-"""Which turns a person wants to end.
+"""Turns that people want to end.
 
 Called by `journey/accept.py` for the command `/stop`, by `app/messages/views.py` for one message, by
 `app/messages/chat.py` for a conversation, and by `journey/stopping.py`, which tells the turns. Each function is one
@@ -20,17 +20,17 @@ Stopped = tuple[LaneKey, int]
 
 
 async def stop_message(database: Database, request_id: UUID) -> list[Stopped]:
-    """The turns of a message that have not ended are to end; which."""
+    """Mark the running turns of a message to end; returns them."""
     return [(row["lane"], row["seq"]) for row in await database.rows(query("stopping.message"), request_id)]
 
 
 async def stop_earlier(database: Database, commands: Sequence[UUID]) -> list[Stopped]:
-    """What runs for messages before each, of the same sender in the same conversation, is to end; which."""
+    """For each message, mark running turns for earlier messages of the same sender and conversation; returns them."""
     return [(row["lane"], row["seq"]) for row in await database.rows(query("stopping.earlier"), commands)]
 
 
 async def stop_conversation(database: Database, conversation: Conversation) -> list[Stopped]:
-    """What runs in a conversation is to end; which."""
+    """Mark the running turns of a conversation to end; returns them."""
     rows = await database.rows(query("stopping.conversation"), conversation)
     return [(row["lane"], row["seq"]) for row in rows]
 
@@ -41,10 +41,10 @@ async def stopped_by(database: Database, command: UUID) -> list[SystemId]:
 
 
 async def wake(database: Database, stopped: Sequence[Stopped]) -> bool:
-    """Let lanes continue that wait for another attempt at what is to end. False: there are none."""
+    """Wake lanes that wait to retry an item marked to end. False: there are none."""
     return bool(await database.value(query("stopping.wake"), [lane for lane, _ in stopped]))
 
 
 async def is_wanted(database: Database, item: Item) -> bool:
-    """Whether this item is to end."""
+    """Whether this item must end."""
     return bool(await database.value(query("stopping.wanted"), item.lane, item.seq))

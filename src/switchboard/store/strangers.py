@@ -1,7 +1,7 @@
-"""Messages of senders who were not approved, and who was.
+"""Messages of unapproved senders, and the approvals.
 
 `journey/strangers.py` holds them while they are accepted; `app/messages/pairing.py` decides about their senders. Each
-function is one transaction. Next: what is released waits in a `route:` lane, see `store/routing.py`.
+function is one transaction. Next: released messages wait in a `route:` lane, see `store/routing.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HELD_PER_ACCOUNT = 1000
 
 
 class StrangerOutcome(Struct, frozen=True):
-    """What became of a message: `request_id` is null where nothing was stored; `told`: its sender gets a notice."""
+    """The result for a message: `request_id` is null if nothing was stored; `told`: its sender gets a notice."""
 
     outcome: Literal["let_in", "known", "held", "code", "denied", "sender_full", "account_full"]
     request_id: RequestId | None
@@ -37,7 +37,7 @@ class StrangerOutcome(Struct, frozen=True):
 
 
 class StrangerNotice(Struct, frozen=True):
-    """What a stranger is told, and where it waits to be sent."""
+    """A notice to a stranger, and the pool where it waits to be sent."""
 
     text: str
     pool: str
@@ -54,7 +54,7 @@ def contact_key(keys: Keys, contact: Contact) -> str:
 
 
 async def let_in(database: Database, contacts: Collection[Contact]) -> set[Contact]:
-    """Those who may write."""
+    """Those contacts who may write."""
     keys = await database.keys()
     wanted = {contact_key(keys, one): one for one in contacts}
     rows = await database.rows(query("strangers.let_in"), list(wanted))
@@ -64,7 +64,7 @@ async def let_in(database: Database, contacts: Collection[Contact]) -> set[Conta
 async def hold(
     database: Database, one: Prepared, contact: Contact, *, code: str | None, notice: StrangerNotice | None
 ) -> StrangerOutcome:
-    """Store a message without routing it, unless its sender may write by now. `code`: what it may be as a whole."""
+    """Store a message without routing it, unless its sender may now write. `code`: the code that it may consist of."""
     keys = await database.keys()
     account = account_key(keys, contact.channel, contact.endpoint)
     request_id, channel, endpoint, sender, thread, envelope, media_type, received_at, tier, *_ = one.row
@@ -85,7 +85,7 @@ async def hold(
 
 
 class HeldBy(Struct, frozen=True):
-    """For whose sake a message is held, or was."""
+    """The contact for whom a message is or was held."""
 
     contact_id: UUID
     channel: str
@@ -101,32 +101,32 @@ async def held_by(database: Database, request_id: UUID) -> HeldBy | None:
 
 
 async def forget(database: Database, age: timedelta) -> int:
-    """Forget what one stranger has waited with for longer; 0: there is no such stranger."""
+    """Forget a stranger's messages that waited for longer; returns how many, 0 also for an unknown one."""
     return int(await database.value(query("strangers.forget"), age))
 
 
 async def list_contacts(
     database: Database, state: ContactState | None, below: tuple[datetime, UUID] | None, limit: int
 ) -> list[ShownContact]:
-    """Newest first; `below` is when the last one of the page before was seen first, and its id."""
+    """Newest first; `below` is when the last one of the previous page was first seen, and its id."""
     values = (state, *(below or (None, None)), limit)
     return rows_as(ShownContact, await database.rows(query("strangers.contacts"), *values))
 
 
 class ContactOutcome(Struct, frozen=True):
-    """How many messages were released or forgotten, and whether the contact was in another state before."""
+    """How many messages were released or forgotten, and whether the contact's state changed."""
 
     messages: int
     changed: bool
 
 
 async def decide(database: Database, contact_id: UUID, state: ContactState, by: str) -> ContactOutcome | None:
-    """Approve, deny or revoke (`stranger`). None: there is no such contact."""
+    """Approve, deny or revoke (`stranger`). None: no such contact."""
     return row_as(ContactOutcome, await database.row(query("strangers.decide"), contact_id, state, by))
 
 
 async def add(database: Database, contact: Contact, by: str) -> UUID:
-    """Let somebody in who need not have written before; returns the contact's id."""
+    """Approve somebody who need not have written before; returns the contact's id."""
     keys = await database.keys()
     contact_id = contact_key(keys, contact)
     account = account_key(keys, contact.channel, contact.endpoint)
@@ -136,7 +136,7 @@ async def add(database: Database, contact: Contact, by: str) -> UUID:
 
 
 async def move(database: Database, channel: str, endpoint: str, old: str, new: str) -> None:
-    """What was decided about a group counts under its new id."""
+    """Apply the decisions about a group to its new id."""
     keys = await database.keys()
     before, after = (contact_key(keys, Contact(channel, endpoint, "group", group)) for group in (old, new))
     await database.run(query("strangers.move"), account_key(keys, channel, endpoint), before, after, storable_text(new))

@@ -17,7 +17,7 @@ from switchboard.store.rules import Authorship, RuleConnection, enter, in_pieces
 
 
 class StoredRules(Struct, frozen=True):
-    """One version: its teams, and its rules in pieces as they come out of the database. To be read once."""
+    """One version: its teams, and a stream of its rules in pieces, to be read once."""
 
     version: int
     teams: tuple[Team, ...]
@@ -25,7 +25,7 @@ class StoredRules(Struct, frozen=True):
 
 
 async def rule_set_version(database: Database) -> int:
-    """The version in force; 0 before anything was seeded."""
+    """The version in force; 0 before the first seeding."""
     return int(await database.value(query("teams.version")))
 
 
@@ -36,14 +36,14 @@ async def team_ids(database: Database) -> frozenset[TeamId]:
 
 @asynccontextmanager
 async def open_rules(database: Database) -> AsyncIterator[StoredRules]:
-    """Teams, members and rules as one consistent version. A million rules never are in memory at once."""
+    """Teams, members and rules as one consistent version, never with all rules in memory at once."""
     async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
         yield StoredRules(version, await _teams(connection), in_pieces(connection, "teams.rules"))
 
 
 async def load_with_rules_of(database: Database, team_ids: Collection[TeamId]) -> RuleSet:
-    """All teams and members, and of the rules those of some teams, as one consistent version."""
+    """All teams and members, and the rules of some teams, as one consistent version."""
     async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
         rules = await rules_in(connection, team_ids)
@@ -51,7 +51,7 @@ async def load_with_rules_of(database: Database, team_ids: Collection[TeamId]) -
 
 
 class Overview(Struct, frozen=True):
-    """The teams of one version; per team the first of its rules in evaluation order, and how many it has."""
+    """The teams of one version; for each its first rules in evaluation order, and their number."""
 
     version: int
     teams: tuple[Team, ...]
@@ -60,7 +60,7 @@ class Overview(Struct, frozen=True):
 
 
 class TeamFilter(Struct, frozen=True):
-    """Which teams: that one, or the first `limit` whose ids come after `after`."""
+    """Selects one team, or the first `limit` with ids after `after`."""
 
     team_id: TeamId | None = None
     after: str = ""
@@ -68,9 +68,9 @@ class TeamFilter(Struct, frozen=True):
 
 
 async def overview(database: Database, most: int, implies: Implies, wanted: TeamFilter) -> Overview:
-    """The wanted teams by id, each with at most so many rules; those that are switched off come last.
+    """The selected teams by id, each with a limited number of rules; disabled rules come last.
 
-    `implies`: what else keys of filters pin down.
+    `implies`: further facts that filter keys determine.
     """
     async with database.snapshot() as connection:
         version = int(await connection.fetchval(query("teams.version")))
@@ -95,7 +95,7 @@ async def _teams(connection: RuleConnection) -> tuple[Team, ...]:
 
 
 def member_of(row: Row) -> Member:
-    """A row of members with what a team file says of them."""
+    """A member from its row and its entry in a team file."""
     capabilities = tuple(row["capabilities"])
     return part_as(Member, {**row, "options": decoded(row["options"]), "capabilities": capabilities})
 
@@ -108,7 +108,7 @@ def _team(row: Row, members: Sequence[Member]) -> Team:
 
 
 async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule], *, author: str, reason: str) -> bool:
-    """Enter teams that are not known yet with their rules; bring all members, and `classify`, up to what `teams` says.
+    """Register unknown teams with their rules; update all members, and `classify`, to `teams`.
 
     A known team keeps the rules it has: a file seeds a team once. Parents must come before children. Returns whether
     anything changed; if so there is a new version.
@@ -130,7 +130,7 @@ async def seed(database: Database, teams: Sequence[Team], rules: Sequence[Rule],
 
 
 async def _bring_up(connection: RuleConnection, teams: Sequence[Team]) -> bool:
-    """Make known teams and their members what `teams` says; whether that changed anything."""
+    """Update known teams and their members to `teams`; returns whether anything changed."""
     tags: set[str] = set()
     for team in teams:
         tags.add(await connection.execute(query("teams.put_classify"), team.team_id, team.classify))

@@ -1,4 +1,4 @@
-"""Bearer tokens: only their sha256 is kept, and who may do what with them.
+"""Bearer tokens: only their sha256 is kept, with the rights that they give.
 
 Called by `app/access.py`, which makes, hashes and checks them. Next: `store/audit.py`, where refusals are written.
 """
@@ -41,20 +41,20 @@ async def create(database: Database, token: Token, digest: bytes) -> bool:
 
 
 async def find(database: Database, digest: bytes) -> Token | None:
-    """The token with this sha256, also when it is revoked or expired."""
+    """The token with this sha256, even if it is revoked or expired."""
     return row_as(Token, await database.row(query("tokens.find"), digest))
 
 
 async def list_tokens(database: Database, *, after: UUID | None = None, limit: int | None = None) -> list[Token]:
-    """Tokens, revoked ones too, oldest first; `after` is the last one of the page before."""
+    """Tokens including revoked ones, oldest first; `after` is the last one of the previous page."""
     return rows_as(Token, await database.rows(query("tokens.list"), after, limit))
 
 
 async def revoke(database: Database, name: str) -> bool:
-    """End the live token of this name. False: there is none."""
+    """Revoke the live token of this name. False: there is none."""
     return await database.changed(query("tokens.revoke"), name) == 1
 
 
 async def next_operator(database: Database) -> int:
-    """The number for the next operator token: 1 before there was any."""
+    """The number for the next operator token, from 1."""
     return int(await database.value(query("tokens.next_operator")))
