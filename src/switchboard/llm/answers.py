@@ -1,7 +1,7 @@
-"""The answer of a provider as a `Reply`, in its three dialects. Pure.
+"""Parses the answers of providers, in three dialects, as a `Reply`. Pure.
 
-`api.py` calls `read_answer` with the JSON of a response; it returns a `Reply` or raises the `ModelFailure` that the
-answer amounts to. A call in it is only a request: it has no result yet. Next: `domain/llm.py`.
+`api.py` calls `read_answer` with the JSON of a response; it returns a `Reply` or raises the corresponding
+`ModelFailure`. A call in it is only a request: it has no result yet. Next: `domain/llm.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STOPS: Final[Mapping[str, str]] = {
 
 
 def read_answer(kind: ApiKind, body: str, request: Request, *, local: bool = False) -> Reply:
-    """The reply in the body of a response; see `read_document`. Raises ModelFailure also for one that is not JSON."""
+    """The reply in the body of a response; see `read_document`. Also raises ModelFailure if it is not JSON."""
     document = json_value(body)
     if not isinstance(document, Mapping):
         raise ModelFailure("garbage", f"the answer is not a JSON object: {clean(body[:100])!r}")
@@ -54,11 +54,12 @@ def read_answer(kind: ApiKind, body: str, request: Request, *, local: bool = Fal
 
 
 def read_document(kind: ApiKind, document: Document, request: Request, *, local: bool = False) -> Reply:
-    """The reply in a response. Of a `local` model the forced tool was asked for as JSON in the text, and thinking may
-    stand in the text, too.
+    """The reply in a response.
+
+    Of a `local` model, the forced tool was requested as JSON in the text, which may also contain thinking.
 
     Raises ModelFailure: `garbage` if it is not an answer or was cut off, `refused`, `context_too_long`, or the error in
-    the body. Calls of an answer that was cut off, or of one that was to have none, are left out: they must not run.
+    the body. Calls of an answer that was cut off, or that was to have none, are dropped: they must not run.
     """
     if document.get("error"):
         raise told_in_the_body(document, json.dumps(document))
@@ -76,7 +77,7 @@ def read_document(kind: ApiKind, document: Document, request: Request, *, local:
 
 
 def told_in_the_body(document: Document, body: str) -> ModelFailure:
-    """An error with status 200: gateways do that, the Responses API for what fails while it answers, and streams."""
+    """An error with status 200: sent by gateways, by the Responses API for failures while answering, and in streams."""
     error = mapping(document.get("error")) or document
     told = (string(error.get(name)) for name in ("code", "type"))
     code = count(error.get("code")) or next((_CODES[one] for one in told if one in _CODES), 500)
@@ -84,7 +85,7 @@ def told_in_the_body(document: Document, body: str) -> ModelFailure:
 
 
 def _identified(reply: Reply, request: Request) -> Reply:
-    """Every call with an id of its own, the same whenever this request gets this reply: some servers give none."""
+    """Give every call an id, always the same for this request and reply: some servers send none."""
     calls: list[ToolCall] = []
     given = {call.id for call in reply.calls}
     for n, call in enumerate(reply.calls):
@@ -94,15 +95,15 @@ def _identified(reply: Reply, request: Request) -> Reply:
         given.add(calls[-1].id)
     if tuple(calls) == reply.calls:
         return reply
-    return replace(reply, calls=tuple(calls), blocks=())  # blocks have the ids as they were
+    return replace(reply, calls=tuple(calls), blocks=())  # blocks had the ids before
 
 
 def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
     if reply.stop_reason == "context_too_long":
         raise ModelFailure("context_too_long", "the context window is exceeded", reply=reply)
     if reply.stop_reason == "length" and whole:
-        # Even if a call is complete: later ones are lost. The input made the answer so long, and strangers write
-        # the input: no reason to mistrust the model for other messages.
+        # Even if a call is complete: later ones are lost. The long answer was caused by the input, which strangers
+        # write, so it is no reason to mistrust the model for other messages.
         raise ModelFailure("garbage", "the answer was cut off at its limit", alive=True, reply=reply)
     if reply.stop_reason == "refused" or (refusal and not reply.calls):
         raise ModelFailure("refused", shown(refusal) or "the provider's filter ended the answer", reply=reply)
@@ -182,7 +183,7 @@ def _anthropic(document: Document) -> tuple[Reply, str]:
 
 
 def _returnable(block: Document) -> Document:
-    """Only an object is taken back as the input of a call."""
+    """Only an object is accepted back as the input of a call."""
     text = block.get("input")
     if not isinstance(text, str):
         return block

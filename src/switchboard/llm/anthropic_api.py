@@ -20,7 +20,7 @@ BASE_URL: Final = "https://api.anthropic.com"
 
 
 def open_sdk(http: httpx2.AsyncClient, base_url: str, key: str | None) -> anthropic.AsyncAnthropic:
-    """One per (base_url, key). Without a key a placeholder is sent, or the SDK would search for credentials."""
+    """One client per (base_url, key). Without a key a placeholder is sent, or the SDK would search for credentials."""
     return anthropic.AsyncAnthropic(
         base_url=base_url, api_key=key or "none", max_retries=0, timeout=None, http_client=http
     )

@@ -76,7 +76,7 @@ class ApiSession:
         except ModelFailure as failure:
             if not self._seals or failure.kind != "defect" or not _UNSEALED.search(failure.message):
                 raise
-        self._seals = False  # such a model has no reasoning that it could return: asked once more, and never again
+        self._seals = False  # the model has no reasoning to return: ask once more, and never again
         return await self._sent(bodies.unsealed(body), request, heard)
 
     async def _sent(self, body: bodies.Body, request: Request, heard: _Heard) -> Reply:
@@ -84,12 +84,12 @@ class ApiSession:
             if _is_stream(response):
                 await heard.listen(response.aiter_bytes(), request.idle)
                 return read_document(self.kind, heard.fold.document, request, local=self._local)
-            await response.aread()  # some servers answer whole, whatever they are asked for
+            await response.aread()  # some servers never stream, whatever the request says
             return read_answer(self.kind, response.text, request, local=self._local)
 
 
 class _Heard:
-    """What was heard of one answer, and told."""
+    """What was received of an answer, and reported to the listener."""
 
     def __init__(self, kind: ApiKind, on_delta: OnDelta | None, *, local: bool) -> None:
         self.on_delta = on_delta
@@ -98,7 +98,7 @@ class _Heard:
         self._told: list[str] = []
 
     async def listen(self, chunks: AsyncIterator[bytes], idle: float) -> None:
-        """Until the provider says that the answer has ended. Raises ModelFailure if it never does."""
+        """Read until the provider says that the answer has ended. Raises ModelFailure if it never does."""
         reader = EventReader()
         while (chunk := await self._next(chunks, idle)) is not None:
             for data in reader.feed(chunk):
@@ -111,7 +111,10 @@ class _Heard:
         raise ModelFailure("unavailable" if self.fold.begun else "garbage", "the stream ended before the answer did")
 
     async def _next(self, chunks: AsyncIterator[bytes], idle: float) -> bytes | None:
-        """The next bytes, None at the end. Before the first a model may think as long as the whole request may take."""
+        """The next bytes, None at the end.
+
+        Before the first, a model may think as long as the whole request may take.
+        """
         if not self.fold.begun:
             return await anext(chunks, None)
         try:
@@ -131,7 +134,7 @@ class _Heard:
         return "".join(self._told)
 
     def finish(self, reply: Reply) -> None:
-        """Tell the rest. What turned out not to be the answer, such as thinking without a beginning, is taken back."""
+        """Report the rest. Text that turned out not to be the answer, such as unmarked thinking, is taken back."""
         if self.on_delta is None:
             return
         if not reply.text.startswith(self.told):
@@ -147,7 +150,7 @@ def _is_stream(response: httpx2.Response) -> bool:
 
 
 def _with_cost(failure: ModelFailure, request: Request, heard: _Heard) -> ModelFailure:
-    """A request that failed on the way back may have been answered, and then it was paid for."""
+    """A request that failed on the way back may have been answered, and was then charged."""
     spent = failure.kind not in _NOTHING_SPENT or heard.fold.begun
     if spent and not failure.reply.usage.input_tokens:
         usage = Usage(asked_tokens(request), estimate_tokens(heard.told), estimated=True)

@@ -37,12 +37,12 @@ _ODD: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def streamed(kind: ApiKind) -> Body:
-    """What asks for the same answer as a stream."""
+    """The fields that request a stream of the same answer."""
     return {"stream": True, **({"stream_options": {"include_usage": True}} if kind == "openai" else {})}
 
 
 def unsealed(body: Body) -> Body:
-    """The same for a model without encrypted reasoning; those that have none reject a request for it."""
+    """The same for a model without encrypted reasoning; such models reject a request for it."""
     return {name: value for name, value in body.items() if name != "include"}
 
 
@@ -50,7 +50,7 @@ def unsealed(body: Body) -> Body:
 
 
 def chat(request: Request, spec: ModelSpec) -> Body:
-    """For chat completions. One system message: the templates of small models break on more."""
+    """The body for chat completions, with a single system message: templates of small models fail with more."""
     return {
         "model": spec.model,
         "messages": _chat_messages(request, spec),
@@ -60,9 +60,9 @@ def chat(request: Request, spec: ModelSpec) -> Body:
 
 
 def local_chat(request: Request, spec: ModelSpec) -> Body:
-    """The same for a self-hosted server; a forced tool is asked for as JSON, without a schema if it takes none.
+    """The same for a self-hosted server; a forced tool is requested as JSON, without a schema if unsupported.
 
-    Tools that may not be called are left out: not every server obeys `tool_choice`.
+    Tools that must not be called are omitted, since not every server obeys `tool_choice`.
     """
     body: Body = {"model": spec.model, "max_tokens": request.max_tokens, "temperature": 0}
     tool = forced_tool(request)
@@ -77,7 +77,7 @@ def local_chat(request: Request, spec: ModelSpec) -> Body:
 
 
 def _local_messages(request: Request, spec: ModelSpec) -> list[Body]:
-    """All but the system message may quote anybody."""
+    """Any message except the system message may quote anybody."""
     system, rest = (
         _chat_messages(replace(request, messages=()), spec),
         _chat_messages(replace(request, system=""), spec),
@@ -144,7 +144,7 @@ def _choice(request: Request, forced: Body) -> object:
 
 
 def responses(request: Request, spec: ModelSpec) -> Body:
-    """For the Responses API; nothing is stored there, so reasoning comes back encrypted."""
+    """The body for the Responses API; nothing is stored there, so reasoning comes back encrypted."""
     body: Body = {
         "model": spec.model,
         "instructions": request.system or None,
@@ -178,7 +178,7 @@ def _response_items(message: ChatMessage, spec: ModelSpec) -> Iterator[Mapping[s
 
 
 def _is_lost(block: Mapping[str, object]) -> bool:
-    """Nothing is stored there: reasoning without its encrypted content is not found again, nor what needs it."""
+    """Nothing is stored there, so reasoning without encrypted content is lost, and with it what needs it."""
     return block.get("type") == "reasoning" and not block.get("encrypted_content")
 
 
@@ -190,9 +190,9 @@ def _message_tool(one: OfferedTool) -> Body:
 
 
 def messages(request: Request, spec: ModelSpec) -> Body:
-    """For Anthropic's messages.
+    """The body for Anthropic's messages.
 
-    What it may keep ends with the system prompt, the tools included, and, if more requests may follow, with the last
+    The cached prefixes end with the system prompt (including the tools) and, if more requests may follow, with the last
     message.
     """
     said = [{"role": one.role, "content": _content(one, spec)} for one in in_turn(request.messages)]
@@ -217,7 +217,7 @@ def _mark(blocks: object) -> None:
 
 
 def _bygone(request: Request) -> list[OfferedTool]:
-    """Every tool that was called must be defined; these stand for tools that no longer exist."""
+    """Every called tool must be defined; these definitions replace tools that no longer exist."""
     names = dict.fromkeys(call.name for message in request.messages for call in message.calls)
     return [OfferedTool(name, "Not available any more.", {"type": "object"}) for name in names]
 
@@ -248,7 +248,7 @@ def _message_image(picture: Picture) -> Body:
 
 
 def _key(call_id: str) -> str:
-    """An id as it is taken here; other servers have ids such as `functions.weather:0`."""
+    """An id in the accepted form; other servers have ids such as `functions.weather:0`."""
     return _ODD.sub("_", call_id)
 
 
@@ -260,7 +260,7 @@ def _input(call: ToolCall) -> Body:
 
 
 def in_turn(given: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """The messages with alternating roles, the user first, none empty: some providers accept nothing else.
+    """The messages with alternating roles, starting with the user, none empty: some providers accept nothing else.
 
     Consecutive messages of one role become one. Calls stay with the message before their results.
     """
@@ -274,7 +274,7 @@ def in_turn(given: Iterable[ChatMessage]) -> list[ChatMessage]:
 
 
 def _says_something(message: ChatMessage) -> bool:
-    """Reasoning alone says nothing: no provider takes it back without what it led to."""
+    """Whether a message has content: providers reject reasoning without what it led to."""
     return bool(message.text.strip() or message.calls or message.results or message.images)
 
 
@@ -294,14 +294,14 @@ def _is_its_own(message: ChatMessage, spec: ModelSpec) -> bool:
 
 
 def _parts(message: ChatMessage, spec: ModelSpec, show: Callable[[Picture], Body]) -> tuple[list[Body], str]:
-    """The images of a message that this model can see, and its text, which tells of the others."""
+    """The images of a message that this model can see, and its text, which mentions the others."""
     most = _MOST_BASE64 * 3 // 4 if spec.kind == "anthropic" else MOST_IMAGE_BYTES
     seen, note = pictures(message.images, vision=spec.vision, most_bytes=most)
     return [show(one) for one in seen], "\n\n".join(filter(None, (message.text, note)))
 
 
 def _arguments(call: ToolCall, spec: ModelSpec) -> str:
-    """Malformed ones go back as they were; but local servers parse them, and fail if they are not JSON."""
+    """Malformed arguments go back unchanged, except to local servers, which parse them and fail if not JSON."""
     if call.malformed and spec.profile != "local":
         return call.malformed
     return json.dumps(_input(call), ensure_ascii=False)

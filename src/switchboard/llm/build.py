@@ -32,7 +32,7 @@ class Sessions:
     """The sessions of a process, in the order of their specs, over one HTTP client."""
 
     def __init__(self, specs: Iterable[ModelSpec]) -> None:
-        """Raises ConfigurationError that names the model and the fix."""
+        """Create the sessions. Raises ConfigurationError that names the model and the fix."""
         self._http = open_client()
         self._guard: tuple[str, ...] | None = None
         self.contexts = Contexts(self._http)
@@ -41,7 +41,7 @@ class Sessions:
         self.models: tuple[tuple[ModelSpec, ModelSession], ...] = tuple((spec, self._session(spec)) for spec in specs)
 
     async def aclose(self) -> None:
-        """Close what was opened."""
+        """Close everything that was opened."""
         await self._http.aclose()
 
     def _session(self, spec: ModelSpec) -> ModelSession:
@@ -82,7 +82,7 @@ class Sessions:
 
 
 def flaw(spec: ModelSpec) -> str | None:
-    """What is missing on this machine to ask this model, as far as known without asking; None: nothing."""
+    """What prevents asking this model from this machine, as far as known without asking; None: nothing."""
     try:
         _check(spec)
         _key(spec)

@@ -3,8 +3,8 @@
 `build.py` makes it; `dispatch.py` calls `run`. The command comes from `commands.py`, `programs.py` runs it, and
 `outputs.py` reads its output. Exit codes are not trusted: only the output counts.
 
-Before anything is paid for, our MCP server is asked under the session's token whether it offers the tool: a program
-without it goes on as if nothing had happened, and two of the four do not even report it.
+Before any cost arises, our MCP server is asked under the session's token whether it offers the tool: a program without
+it continues as if nothing had happened, and two of the four do not even report it.
 """
 
 from __future__ import annotations
@@ -73,13 +73,16 @@ class CliSession:
     """The variables by which the program finds the login of our user, if it has one instead of a key."""
 
     async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Run the program once; the reply is told when it is whole. Raises ModelFailure, with the output so far."""
+        """Run the program once; the reply is reported when it is complete.
+
+        Raises ModelFailure, with the output so far.
+        """
         with self.unsaid():
             return await self._run(request, on_delta)
 
     @contextlib.contextmanager
     def unsaid(self) -> Iterator[None]:
-        """A failure that leaves this names none of the secrets that the program was given."""
+        """A failure for use outside, without any of the secrets that the program was given."""
         try:
             yield
         except ModelFailure as failure:
@@ -115,11 +118,11 @@ class CliSession:
             return await run_program(
                 Program(argv, env, place / "work", command.given.encode("utf-8", "replace"), left), self.grace
             )
-        except OSError as error:  # not executable, too long a word; or no memory, no processes
+        except OSError as error:  # not executable, argument too long, or no memory or processes
             raise ModelFailure("defect", f"{program} could not be started: {error}") from error
 
     async def _offered(self, request: Request) -> ToolServer:
-        """The MCP server of the request. Raises ModelFailure unless it offers the tools under the session's token."""
+        """The MCP server for the request. Raises ModelFailure unless it offers the tools under the session's token."""
         server = request.server
         if server is None:
             raise ModelFailure("defect", f"{self.kind} needs an MCP server and a token of its own")
@@ -145,12 +148,12 @@ class CliSession:
 
 
 def program_of(spec: ModelSpec) -> str:
-    """The program of a model that is asked through a command line, as it is looked up on PATH."""
+    """The command-line program for a model, as looked up on PATH."""
     return spec.program or next((name for kind, name in PROGRAMS.items() if kind == spec.kind), spec.kind)
 
 
 def _listed(response: httpx2.Response) -> set[object]:
-    """The names in an answer to tools/list, given as JSON or as one event."""
+    """The names in an answer to tools/list, sent as JSON or as one event."""
     text = response.text.rpartition("data: ")[2]
     return {tool.get("name") for tool in items(mapping(mapping(json_value(text)).get("result")).get("tools"))}
 
@@ -175,7 +178,7 @@ def environment(place: Path) -> dict[str, str]:
 
 
 def passed_on(names: Sequence[str], mcp_host: str | None) -> dict[str, str]:
-    """Those of our variables that the settings pass on. No proxy is used between a program and our MCP server."""
+    """The variables of ours that the settings pass on. No proxy is used between a program and our MCP server."""
     given = {name: os.environ[name] for name in names if os.environ.get(name)}
     if mcp_host is not None and any(name.upper() in _PROXIES for name in given):
         direct = ",".join(filter(None, (given.get("NO_PROXY") or given.get("no_proxy"), mcp_host)))
@@ -184,11 +187,11 @@ def passed_on(names: Sequence[str], mcp_host: str | None) -> dict[str, str]:
 
 
 def judged(kind: CliKind, request: Request, ended: ProgramExit) -> Reply:
-    """The reply in a program's output, or the ModelFailure that it amounts to.
+    """The reply in a program's output, or the corresponding ModelFailure.
 
-    A call with a good result counts whatever came after it. Without one the cause is determined: the program was
-    killed, our tool was missing or not allowed, or the model could not be asked. A model that simply made no call is
-    not a failure.
+    A call with a good result counts, whatever follows it. Without one, the cause is determined: the program was killed,
+    our tool was missing or not allowed, or the model could not be asked. A model that simply made no call is not a
+    failure.
     """
     reply = with_usage(read_output(kind, ended.text), request)
     if any(call.ok and _is_offered(call, request) for call in reply.calls):
@@ -230,7 +233,7 @@ def broke_off(kind: CliKind, reply: Reply) -> bool:
 
 
 def cause(kind: CliKind, reply: Reply, ended: ProgramExit) -> ModelFailure:
-    """Why a program broke off."""
+    """Why a program failed."""
     told = reply.errors[-1] if reply.errors else ended.errors
     if not reply.errors and not reply.calls and not reply.text and ended.text.strip():
         return ModelFailure("garbage", f"{kind} wrote nothing that is understood: {short(ended.text)}")
@@ -240,5 +243,5 @@ def cause(kind: CliKind, reply: Reply, ended: ProgramExit) -> ModelFailure:
 
 
 def short(text: str) -> str:
-    """The beginning of what a program said, for a message."""
+    """The beginning of a program's output, for a message."""
     return shown(text)[:300]

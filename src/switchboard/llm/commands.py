@@ -1,9 +1,9 @@
-"""How each command line is run for one request: its arguments, its environment and the files that it reads. Pure.
+"""Builds the commands of command-line programs: arguments, environment and input files. Pure.
 
 `cli.py` calls `command_for`, and `run_command_for` for a whole turn, and writes the files into a scratch directory.
 Every program gets a new home directory (but for a login), our MCP server with the tools of the request, none of its own
-tools that can be disabled, no settings, and none of our environment.
-Tokens and keys are in files and variables, never in arguments, which everybody on the machine can see.
+tools that can be disabled, no settings, and none of our environment. Tokens and keys are in files and variables, never
+in arguments, which everybody on the machine can see.
 
 The arguments were tested with claude-code 2.1.330, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
 """
@@ -59,7 +59,7 @@ _TOOL_S: Final = 20
 class CliCommand:
     """`words`: its arguments; `env`: besides PATH, HOME and the like; `files` by path in the scratch directory.
 
-    `links`: files elsewhere by path in that directory.
+    `links`: files elsewhere, by path in that directory.
     """
 
     words: tuple[str, ...]
@@ -71,9 +71,9 @@ class CliCommand:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The input of a command: the model, its key, and a scratch directory that holds `home` and `work`.
+    """What a command is built from: the model, its key, and a scratch directory that holds `home` and `work`.
 
-    `login`: the variables by which the program finds the login of our user; None: it has a key instead.
+    `login`: the variables by which the program finds the login of our user; None if it has a key instead.
     """
 
     spec: ModelSpec
@@ -187,7 +187,7 @@ def _codex_words(way: Way, more: Mapping[str, str]) -> tuple[str, ...]:
 
 def _codex_provider(way: Way) -> dict[str, str]:
     if way.login is not None and way.spec.base_url is None:
-        return {}  # the one that the login is for
+        return {}  # the one to which the login belongs
     base_url = way.spec.base_url or "https://api.openai.com/v1"
     who = 'env_key="MODEL_KEY"' if way.login is None else "requires_openai_auth=true"
     provider = f'name="switchboard",base_url={json.dumps(base_url)},{who},wire_api="responses"'
@@ -203,9 +203,9 @@ def _codex_env(way: Way) -> dict[str, str]:
 
 
 def _codex_links(way: Way) -> dict[str, str]:
-    """Of the user's directory the login alone: `AGENTS.md` and all else there would be read as well.
+    """Link only the login from the user's directory: the program would also read `AGENTS.md` and everything else.
 
-    The lock is for several that renew the login at the same time.
+    The lock is for processes that renew the login at the same time.
     """
     names = () if way.login is None else ("auth.json", "auth.lock")
     return {f"codex/{name}": f"{(way.login or {})['CODEX_HOME']}/{name}" for name in names}

@@ -1,8 +1,8 @@
-"""How many tokens a model can read: as the settings say, else as its server says, else a guess.
+"""How many tokens a model can read: from the settings, otherwise from its server, otherwise a guess.
 
-`Contexts` asks local servers, each in its own words, and remembers; what an answer tells is decided by pure functions.
-`sentinel` and `kept_sentinel` find out whether a server loses the head of a long request in silence, which it does not
-say. Next: `app/classification/models.py`, `app/classification/model_tests.py`.
+`Contexts` asks local servers, each by its own API, and remembers; pure functions interpret the answers. `sentinel` and
+`kept_sentinel` find out whether a server silently drops the head of a long request. Next:
+`app/classification/models.py`, `app/classification/model_tests.py`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def of_ollama_running(document: Document, model: str) -> int | None:
 
 
 def of_ollama_shown(document: Document, _model: str) -> int | None:
-    """From `/api/show`: that of its Modelfile. What the model could read in theory is not what the server gives it."""
+    """From `/api/show`: the context in its Modelfile.
+
+    The model's theoretical maximum is not what the server provides.
+    """
     found = _NUM_CTX.search(string(document.get("parameters")))
     return int(found[1]) if found else None
 
@@ -90,7 +93,7 @@ def context_of(spec: ModelSpec, told: int | None, unknown: int = NO_CONTEXT) -> 
 
 
 class Contexts:
-    """The contexts of models, remembered for ten minutes: a server may be restarted with another."""
+    """The contexts of models, remembered for ten minutes, since a server may be restarted with a different one."""
 
     def __init__(self, http: httpx2.AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._http = http
@@ -98,7 +101,7 @@ class Contexts:
         self._known: dict[str, tuple[float, int | None]] = {}
 
     async def of(self, spec: ModelSpec, unknown: int = NO_CONTEXT) -> int:
-        """The context of a model. Only a local server is asked; raises nothing."""
+        """The context of a model. Only local servers are asked; raises nothing."""
         if spec.context is not None or spec.profile != "local" or spec.base_url is None:
             return context_of(spec, None, unknown)
         since, told = self._known.get(spec.origin, (0.0, None))
@@ -138,7 +141,7 @@ _TOKENS_OF_LINE: Final = 12
 
 
 def sentinel(context: int) -> Request:
-    """A request of about four fifths of `context` tokens, with a word at its head for which it asks at its end."""
+    """A request of about four fifths of `context` tokens, with a word at its head that its end asks for."""
     lines = _LINE * max(1, context * 4 // 5 // _TOKENS_OF_LINE)
     question = f"{lines}\nWhat is the code word that the instructions name? Answer with the code word alone."
     return Request((ChatMessage("user", question),), f"The code word is {_WORD}.", max_tokens=64, whole=False)
@@ -150,5 +153,5 @@ def kept_sentinel(reply: Reply) -> bool:
 
 
 def lost_head(context: int) -> str:
-    """What is wrong with a server that lost the head of a request."""
+    """The complaint about a server that lost the head of a request."""
     return f"the server loses the beginning of a request that should fit into {context:,} tokens, without saying so"

@@ -1,9 +1,9 @@
-"""Words with which templates of local models mark who speaks, made harmless in what others wrote. Pure.
+"""Defuses the control words of local models' templates in text written by others. Pure.
 
-`bodies.py` calls it for local servers alone. Most of them write all messages into one text by the template of the
-model, and read the marks of turns wherever they stand in it: a page with `<|im_end|>` could end the message that quotes
-it and go on as the system. Providers keep the two apart. In: the text of a message; out: the same, with a space in each
-such word, so that it is read as what it is: letters.
+`bodies.py` calls it only for local servers. Most of them render all messages into one text with the model's template,
+and interpret turn markers anywhere in it: a page with `<|im_end|>` could end the message that quotes it and continue as
+the system. Providers keep the two apart. In: the text of a message; out: the same, with a space in each such word, so
+that it is read as plain letters.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ _WORD: Final = re.compile(rf"<(?={_BARRED}|{_NAMED})|\[(?={_BRACKETED})")
 
 
 def without_control_words(text: str) -> str:
-    """The text with a space behind the bracket that begins each of these words."""
+    """The text with a space after the opening bracket of each of these words."""
     return _WORD.sub(lambda match: f"{match.group()} ", text)

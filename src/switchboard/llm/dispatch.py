@@ -3,8 +3,8 @@
 The caller passes `Dispatcher.run` a `Request` and its `RequestTerms` and gets a `Report`. Next: `port.py`.
 
 After every failure the next model is asked, and none twice in one run: later retries are up to the caller. Only a model
-for which the request was too long is asked once more, with the request cut as short as possible. No model is asked
-after our own server has accepted a call, for the message would be routed twice.
+for which the request was too long is asked once more, with the shortest form of the request. No model is asked after
+our own server has accepted a call, as the message would be routed twice.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Context = Callable[[ModelSpec], Awaitable[int]]
 class DispatchLimits(Struct, frozen=True):
     """The maximum cost of a day, and the seconds to wait for a busy model if there is another.
 
-    `sender_tokens`: the most that turns may use in a day for one sender, 0: no limit.
+    `sender_tokens`: maximum tokens of turns per day for one sender; 0: no limit.
     """
 
     day: Cap = _NO_CAP
@@ -72,11 +72,11 @@ class DispatchLimits(Struct, frozen=True):
 class RequestTerms(Struct, frozen=True):
     """The conditions of a request, set by the caller.
 
-    `asker` names the purpose in the usage log, `butler` whose work it is. `models`: which are asked, in this order;
-    None: all. `cap` is the maximum cost of the caller's task, `spent` what it has cost before. `unfit` says what is
-    wrong with a reply (then the next model is asked), or None. `taken` says whether our server has accepted a call of
-    this request: then no other model is asked, however the session ended. `shorter` gives the request within a number
-    of tokens, or as short as it can be cut. `on_share_of`: the message whose sender's share it counts towards, None:
+    `asker` names the purpose in the usage log, `butler` the butler it is for. `models`: the models to ask, in this
+    order; None: all. `cap` is the maximum cost of the caller's task, `spent` its cost so far. `unfit` returns what is
+    wrong with a reply (then the next model is asked), or None. `taken` returns whether our server has accepted a call
+    of this request: then no other model is asked, however the session ended. `shorter` returns the request within a
+    number of tokens, or as short as possible. `on_share_of`: the message whose sender's share is charged, None:
     nobody's. `ready` is awaited before a request leaves.
     """
 
@@ -113,7 +113,7 @@ class _Model:
 class _Run:
     """The state of one run of the dispatcher. `last`: there is no model after the current one.
 
-    `told`: `on_delta` has heard something of a reply.
+    `told`: `on_delta` has received part of a reply.
     """
 
     request: Request
@@ -143,7 +143,7 @@ class _Run:
             await self.terms.ready()
 
     def listener(self, model: _Model) -> OnDelta | None:
-        """Passes the deltas of a session on, the last with the cost by our prices."""
+        """A function that passes the deltas of a session on, with the cost by our prices in the last one."""
         on_delta = self.on_delta
         if on_delta is None:
             return None
@@ -155,11 +155,11 @@ class _Run:
         return listen
 
     def meter(self, used: Usage) -> None:
-        """What the session that runs has used so far."""
+        """The usage of the running session so far."""
         self.used = used
 
     def take_back(self) -> None:
-        """Tell that the deltas so far are void, if there were any."""
+        """Report that the deltas so far are void, if there were any."""
         if self.told and self.on_delta is not None:
             self.on_delta(ModelDelta(reset=True))
         self.told = False
@@ -174,13 +174,13 @@ class _Run:
 
 
 class Dispatcher:
-    """The models of a process. Breakers are its own; `spending` and `slots` are wherever the caller keeps them.
+    """The models of a process. It has its own breakers; `spending` and `slots` are wherever the caller keeps them.
 
-    Without `slots` a model runs as many sessions in this process as it may run at all, without `context` it reads as
-    much as its settings say.
+    Without `slots`, a model's limit on sessions applies to this process alone; without `context`, the context in its
+    settings applies.
     """
 
-    def __init__(  # noqa: PLR0913 - what surrounds a dispatcher, all of it optional but the first two
+    def __init__(  # noqa: PLR0913 - the surroundings of a dispatcher, all optional but the first two
         self,
         models: Iterable[tuple[ModelSpec, ModelSession]],
         spending: Spending,
@@ -203,11 +203,12 @@ class Dispatcher:
         self._context = context
 
     async def run(self, request: Request, terms: RequestTerms = _NO_TERMS, on_delta: OnDelta | None = None) -> Report:
-        """Ask models until one has answered, at most until `request.deadline`.
+        """Ask models until one has answered, until `request.deadline` at the latest.
 
-        Raises only what the day's spending and `terms` raise: no answer is an outcome, not an error. If all replies
-        were unfit, the last one is returned. `on_delta` is told the reply while it is written; what a model wrote that
-        then failed, or was unfit, is taken back with a `reset`, so that the deltas fold to the reply of the report.
+        Raises only the errors of the day's spending and of `terms`: no answer is an outcome, not an error. If all
+        replies were unfit, the last one is returned. `on_delta` receives the reply while it is written; the text of a
+        model that then failed, or was unfit, is taken back with a `reset`, so that the deltas fold to the reply of the
+        report.
         """
         ends, spent = self._clock() + request.deadline, BudgetAccount(spent=terms.spent)
         run = _Run(request, terms, self._clock, ends, spent, on_delta)
@@ -225,7 +226,7 @@ class Dispatcher:
         return Amount(max((one.tokens for one in amounts), default=0), max((one.micros for one in amounts), default=0))
 
     async def _done(self, run: _Run, model: _Model) -> bool:
-        """Whether no other model need be asked after this one."""
+        """Whether to stop after this model."""
         before = len(run.attempts)
         patience = run.left() if run.last else min(run.left(), self._limits.patience)
         if self._in_cooldown(run, model):
@@ -240,7 +241,7 @@ class Dispatcher:
         return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
 
     async def _asked_within(self, run: _Run, model: _Model) -> None:
-        """Ask with as much of the request as the model accepts; if that was still too long, with the minimum."""
+        """Ask with as much of the request as the model accepts; if that is still too long, with the minimum."""
         before, request = len(run.attempts), await self._fitting(run, model)
         await run.ready()
         await self._asked(run, model, request)
@@ -251,7 +252,7 @@ class Dispatcher:
             await self._asked(run, model, least)
 
     async def _fitting(self, run: _Run, model: _Model) -> Request:
-        """As much of the request as this model's context holds besides the answer."""
+        """As much of the request as fits into this model's context together with the answer."""
         spec = model.spec
         context = spec.context if self._context is None else await self._context(spec)
         if context is None:
@@ -266,19 +267,19 @@ class Dispatcher:
         return wait > 0
 
     def _asked_for_it(self, model: _Model) -> bool:
-        """Whether the cooldown is the pause that the provider asked for."""
+        """Whether the cooldown is a pause that the provider asked for."""
         now = self._clock()
         return model.pause_ends - now >= wait_left(model.breaker, now)
 
     def _wait(self, model: _Model) -> float:
-        """Seconds until the end of a cooldown: that of the breaker, or the pause that the provider asked for."""
+        """Seconds until the end of a cooldown: the breaker's, or the pause that the provider asked for."""
         now = self._clock()
         return max(wait_left(model.breaker, now), model.pause_ends - now)
 
     async def _asked(self, run: _Run, model: _Model, request: Request) -> None:
         wanted = _estimate(asked_tokens(request), request, model)
         account = reserve(run.account, wanted, run.terms.cap)
-        if isinstance(account, BudgetRefusal):  # tomorrow there is budget again, but this task has used its share
+        if isinstance(account, BudgetRefusal):  # the budget returns tomorrow, but this task has used its share
             _not_asked(run, model, "budget", str(account), retryable=False)
             return
         reserved = await self._spending.reserve(wanted, self._limits.day, self._share(run.terms))
@@ -289,7 +290,7 @@ class Dispatcher:
         try:
             bill = await self._admitted(run, model, request)
         except asyncio.CancelledError:
-            # What it has cost will never be known, but for what was told until then; it has certainly been sent.
+            # Its cost beyond the part reported so far will never be known; the request was certainly sent.
             bill = _bill(run, model, run.used if run.used.tokens else Usage(asked_tokens(request), estimated=True))
             raise
         finally:
@@ -302,19 +303,19 @@ class Dispatcher:
         return Share(terms.on_share_of, most) if most and terms.on_share_of is not None else None
 
     async def _report(self, model: _Model, last: ModelAttempt) -> None:
-        """Tell the other processes what this attempt says about the model: its key is refused, or it needs a pause."""
+        """Tell other processes what this attempt reveals about the model: its key is refused, or it needs a pause."""
         wait = self._wait(model)
         if self._slots is None or not last.asked:
             return
-        if last.outcome == "auth" and model.session.kind in API_KINDS:  # what a program writes proves nothing for all
+        if last.outcome == "auth" and model.session.kind in API_KINDS:  # a program's output proves nothing for all
             await self._slots.refuse(model.spec.name, last.message)
         elif wait > 0:
-            # That it fails may be this process's own trouble, and the next one starts with a fresh breaker anyway.
+            # The failure may be this process's own trouble, and the next one starts with a fresh breaker anyway.
             told = f"{last.outcome}: {last.message}"
             await self._slots.pause(model.spec.name, wait, told, for_all=self._asked_for_it(model))
 
     async def _admitted(self, run: _Run, model: _Model, request: Request) -> Bill | None:
-        """Ask, if the breaker still admits it, and book the cost."""
+        """Ask if the breaker still permits it, and book the cost."""
         ticket = await self._ticket(run, model)
         if ticket is None:
             self._in_cooldown(run, model)
@@ -335,7 +336,7 @@ class Dispatcher:
         return _bill(run, model, attempt.usage, failed=attempt.outcome != "answered")
 
     async def _ticket(self, run: _Run, model: _Model) -> Ticket | None:
-        """The breaker's ticket; None if it refuses one, even after the probe that this run has waited for."""
+        """The breaker's ticket; None if it refuses, even after the probe that this run waited for."""
         model.breaker, ticket = admit(model.breaker, self._clock(), self._policy)
         while ticket is None and _awaits_probe(run, model):
             try:
@@ -347,7 +348,7 @@ class Dispatcher:
         return ticket
 
     async def _attempt(self, run: _Run, model: _Model, request: Request, ticket: Ticket) -> ModelAttempt:
-        # In a whole turn the timeout is how long a program may be silent.
+        # In a whole turn, the timeout limits how long a program may be silent.
         limit = run.left() if request.carrying else min(model.spec.timeout, run.left())
         run.take_back()
         run.used = NO_USAGE
@@ -357,7 +358,7 @@ class Dispatcher:
         except ModelFailure as failure:
             run.take_back()
             if failure.kind == "timeout" and limit < _FAIR * min(model.spec.timeout, run.request.deadline):
-                model.breaker = _withdrawn(model.breaker, ticket, self._clock())  # those before it took its time
+                model.breaker = _withdrawn(model.breaker, ticket, self._clock())  # earlier models took its time
             else:
                 self._settled(model, ticket, ok=failure.alive)
             if failure.retry_after is not None:
@@ -390,7 +391,7 @@ def _no_slot(run: _Run, model: _Model, why: NoSlot) -> None:
 
 
 async def _within(session: ModelSession, request: Request, on_delta: OnDelta | None) -> Reply:
-    """Run a session; one that exceeds its deadline, or raises an unexpected error, fails like any other."""
+    """Run a session; one that exceeds its deadline, or raises an unexpected error, counts as a failure."""
     try:
         async with asyncio.timeout(request.deadline + _KILL_S):
             return await session.run(request, on_delta)
@@ -403,12 +404,12 @@ async def _within(session: ModelSession, request: Request, on_delta: OnDelta | N
 
 
 def _awaits_probe(run: _Run, model: _Model) -> bool:
-    """Whether the only model left to this run is being probed by another run."""
+    """Whether another run is probing the only model left to this run."""
     return run.last and model.breaker.state == "half_open" and not model.probed.is_set()
 
 
 def _withdrawn(breaker: Breaker, ticket: Ticket, now: float) -> Breaker:
-    """The breaker after a call that says nothing about the model; if it was the probe, another may be sent."""
+    """The breaker after a call that says nothing about the model; after a probe, another may be sent."""
     if breaker.state == "half_open" and breaker.generation == ticket:
         return structs.replace(breaker, until=now)
     return breaker
@@ -443,7 +444,7 @@ def _bill(run: _Run, model: _Model, usage: Usage, *, failed: bool = True) -> Bil
 
 
 def _with_cost(model: _Model, reply: Reply) -> Reply:
-    """Under its name in the settings, as the operator knows it; with the cost by their prices, if any."""
+    """Under the model's name in the settings; with the cost by its configured prices, if any."""
     usage = reply.usage
     if model.spec.price is not None:
         usage = structs.replace(usage, cost_usd=_micros(model, usage) / 1e6)

@@ -1,7 +1,7 @@
 """Server-sent events, read from the bytes of a stream. Pure.
 
-`api.py` feeds what arrives to an `EventReader` and gets the data of each event that is complete. What comes after the
-last blank line is no event: a stream that breaks off within one has not said it.
+`api.py` feeds received bytes to an `EventReader`, which returns the data of each complete event. Data after the last
+blank line is not an event, so an event cut off at the end is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _LINE: Final = re.compile(rb"\r\n|\n|\r")
 
 
 class EventReader:
-    """Remembers the line and the event that have begun."""
+    """Remembers the incomplete line and event."""
 
     def __init__(self) -> None:
         self._begun = b""
@@ -23,7 +23,7 @@ class EventReader:
     def feed(self, chunk: bytes) -> Iterator[str]:
         """The data of each event that ends in this chunk."""
         *lines, rest = _LINE.split(self._begun + chunk)
-        if lines and chunk.endswith(b"\r"):  # perhaps half a line break: it is told by what follows
+        if lines and chunk.endswith(b"\r"):  # perhaps half of a line break, depending on what follows
             rest = lines.pop() + b"\r"
         self._begun = rest
         for line in lines:

@@ -1,8 +1,8 @@
-"""A forced tool for models that call tools unreliably: they are asked for its arguments as JSON, which is the call.
+"""A forced tool for models that call tools unreliably: asks for its arguments as JSON, which stands for the call.
 
 `bodies.py` calls `json_form` for the request to a model with `profile = "local"`; `answers.py` calls `described` for
-the calls in its text. Pure. With a grammar and tools in one request, small models call nothing, so the tool is left
-out.
+the calls in its text. Pure. With both a grammar and tools in a request, small models call nothing, so the tool is
+omitted.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ would make none, `calls` is empty.
 
 
 def for_grammars(schema: Mapping[str, object]) -> JsonObject:
-    """A schema without the rules that some servers cannot make a grammar of, and then refuse the whole request.
+    """A schema without rules that some servers cannot turn into a grammar, for which they refuse the whole request.
 
-    llama.cpp counts the characters of a string, and allows 2,000 at most in many of its versions; with patterns and
-    formats it is choosy. What a model writes is checked by the whole schema anyway.
+    Many versions of llama.cpp permit at most 2,000 characters in a string, and few patterns and formats. The output is
+    checked against the full schema anyway.
     """
     return {name: _inner(name, value) for name, value in schema.items() if name not in _UNGRAMMATICAL}
 
 
 def _inner(name: str, value: object) -> object:
-    """What stands in a schema under this name, where that is made of schemas."""
+    """The value under this name in a schema, if it consists of schemas."""
     if name in _NAMED and isinstance(value, Mapping):
         return {key: _schema(one) for key, one in value.items()}
     if name in _LISTED and isinstance(value, list | tuple):
@@ -62,9 +62,9 @@ def forced_tool(request: Request) -> OfferedTool | None:
 
 
 def json_form(request: Request, tool: OfferedTool) -> tuple[Request, JsonObject]:
-    """The request that asks for the calls of `tool` as JSON, and the schema of the answer.
+    """The request for calls of `tool` as JSON, and the schema of the answer.
 
-    The thought comes first, because what a model writes first shapes the rest.
+    The thought comes first, because the beginning of a model's output shapes the rest.
     """
     *earlier, last = request.messages
     asked = replace(last, text=last.text + _REMINDER.format(tool=tool.name))
@@ -81,7 +81,7 @@ def json_form(request: Request, tool: OfferedTool) -> tuple[Request, JsonObject]
 
 
 def described(text: str, request: Request) -> tuple[ToolCall, ...]:
-    """The calls that a text describes in JSON: `{"calls": [arguments, …]}`, the arguments of one, a list, or a call.
+    """The calls described in a text as JSON: `{"calls": [arguments, …]}`, one object of arguments, a list, or a call.
 
     Thinking, fences and prose around it are ignored. Nothing is repaired: broken JSON is not an answer.
     """

@@ -1,6 +1,6 @@
-"""The login of the user that runs us at a command line: where the program finds it, and whether there is one.
+"""Our user's login for a command-line program: where the program finds it, and whether there is one.
 
-`build.py` asks before a model is opened, and `doctor` through it. No file of a login is read: only whether it is there.
+`build.py` asks before a model is opened, `doctor` through it. Login files are never read, only checked for existence.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def login_of(kind: CliKind, environ: Mapping[str, str]) -> dict[str, str]:
     variable, usual, _ = _DIRECTORIES[kind]
     found = {name: environ[name] for name in ("USER", "LOGNAME", variable) if environ.get(name)}
     found |= {"HOME": str(_home(environ))}
-    # Where it is not set, claude-code keeps one of its files beside the directory and not in it.
+    # If it is not set, claude-code keeps one of its files next to the directory instead of inside.
     return found if kind == "claude-code" else {variable: str(_home(environ) / usual), **found}
 
 
 def not_logged_in(kind: CliKind, environ: Mapping[str, str]) -> str | None:
-    """Why there is no login, as far as can be seen; None: there is one."""
+    """Why there is no login, as far as visible; None if there is one."""
     variable, usual, name = _DIRECTORIES[kind]
     file = Path(environ.get(variable) or _home(environ) / usual) / name
     if file.exists() or (sys.platform == "darwin" and kind == "claude-code"):  # there it is in the keychain

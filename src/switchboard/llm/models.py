@@ -1,4 +1,4 @@
-"""The models of a process as engines ask them: `switchboard.ports.models.Models` over a dispatcher.
+"""The models of a process, as engines use them: `switchboard.ports.models.Models` over a dispatcher.
 
 Made by `app/models.py` for a worker and by `turns/models.py` for a program. Next: `dispatch.py`.
 """
@@ -24,7 +24,7 @@ class OpenModels:
 
     @property
     def names(self) -> Sequence[str]:
-        """As in the port, in the order in which they were given."""
+        """As in the port, in the given order."""
         return tuple(name for name, spec in self._specs.items() if spec.kind in API_KINDS)
 
     @property
@@ -33,12 +33,12 @@ class OpenModels:
         return tuple(name for name, spec in self._specs.items() if spec.kind in RUNNERS)
 
     async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
-        """How many tokens a model can read; of one that cannot be asked from here what is assumed."""
+        """How many tokens a model can read; an assumption if it cannot be asked from here."""
         spec = self._specs.get(name)
         return unknown if spec is None else await self._sessions.contexts.of(spec, unknown)
 
     def flaw(self, name: str) -> str | None:
-        """What is missing on this machine to ask it; None: nothing, as far as is known without asking."""
+        """What prevents asking it from this machine, as far as known without asking; None: nothing."""
         return flaw(self._specs[name])
 
     def habits(self, name: str) -> Habits:
@@ -46,7 +46,7 @@ class OpenModels:
         return self._specs[name].habits if name in self._specs else USUAL
 
     async def ask(self, request: Request, asking: Asking) -> Report:
-        """Ask one after the other until one has answered; all, if none of the wanted ones is there any more."""
+        """Ask one after the other until one has answered; all of them, if none of the wanted ones still exists."""
         models = [name for name in asking.models if name in self._specs] or self.names
         terms = RequestTerms(
             asking.asker,

@@ -21,7 +21,10 @@ BASE_URL: Final = "https://api.openai.com/v1"
 
 
 def open_sdk(http: httpx2.AsyncClient, base_url: str, key: str | None) -> openai.AsyncOpenAI:
-    """One per (base_url, key). Without a key a placeholder is sent, or the SDK would take one from our environment."""
+    """One client per (base_url, key).
+
+    Without a key a placeholder is sent, or the SDK would use one from our environment.
+    """
     return openai.AsyncOpenAI(base_url=base_url, api_key=key or "none", max_retries=0, timeout=None, http_client=http)
 
 
@@ -34,8 +37,8 @@ def opener(sdk: openai.AsyncOpenAI, kind: ApiKind) -> Open:
     @asynccontextmanager
     async def opened(body: Body) -> AsyncIterator[httpx2.Response]:
         try:
-            # What is in `extra_body` is sent as it is, and in place of these. In the other parameters the SDK looks for
-            # something to convert, value by value: that takes ten times as long as everything else here, 8 to 20 ms.
+            # `extra_body` is sent unchanged, in place of the regular parameters. In those, the SDK searches for values
+            # to convert one by one, which takes ten times as long as everything else here, 8 to 20 ms.
             async with create(model=body["model"], **asked, extra_body=body) as raw:
                 yield raw.http_response
         except openai.APIStatusError as error:

@@ -1,7 +1,7 @@
-"""The output of the four command lines as a `Reply`: claude-code, codex, gemini-cli, opencode; a JSON object a line.
+"""Parses the output of claude-code, codex, gemini-cli and opencode (a JSON object per line) as a `Reply`.
 
-Called by `cli.py` with the standard output of a program, complete or cut short, when it has ended, and by `running.py`
-with each line as it comes. In: text; out: a `Reply`; nothing raises. Pure.
+Called by `cli.py` with the complete or truncated standard output of an ended program, and by `running.py` with each
+line as it arrives. In: text; out: a `Reply`; never raises. Pure.
 
 The format of the lines was recorded from claude-code 2.1.330, codex 0.169.0, gemini-cli 0.61.0 and opencode 1.18.33.
 Their exit codes are of no use here: a session without its MCP server, or with its call refused, ends with 0.
@@ -31,14 +31,14 @@ _FAILED_STATES: Final = frozenset({"failed", "error"})
 def read_output(kind: CliKind, output: str) -> Reply:
     """The reply of a program of this kind. Lines that are not a JSON object (banners, half a line) are skipped."""
     transcript = Transcript(kind)
-    # Only the line feed ends a line: U+2028, U+0085 and the like may be unescaped in JSON strings.
+    # Only a line feed ends a line: U+2028, U+0085 and the like may occur unescaped in JSON strings.
     for line in output.split("\n"):
         transcript.read(line)
     return transcript.reply()
 
 
 class Transcript:
-    """What a program of this kind has written so far, line by line."""
+    """The output of a program of this kind so far, line by line."""
 
     def __init__(self, kind: CliKind) -> None:
         self._read = _READERS[kind]
@@ -47,7 +47,7 @@ class Transcript:
         """The first line that is no JSON object."""
 
     def read(self, line: str) -> None:
-        """One more line."""
+        """Read the next line."""
         value = json_value(line) if line.lstrip().startswith("{") else None
         if isinstance(value, Mapping):
             self._read(self._session, value)
@@ -56,16 +56,16 @@ class Transcript:
 
     @property
     def saying(self) -> str:
-        """The text of the message that is being written, or of the last one that was."""
+        """The text of the message being written, or of the last one written."""
         return self._session.saying if self._session.in_pieces else self._session.text
 
     @property
     def usage(self) -> Usage:
-        """As far as it is told."""
+        """The usage, as far as reported."""
         return self._session.spent
 
     def reply(self) -> Reply:
-        """As far as it has come."""
+        """The reply so far."""
         return self._session.reply()
 
 
@@ -107,7 +107,7 @@ class _Session:
         return self.usage if self.usage.tokens else sum(self.used.values(), self.used_before)
 
     def use(self, message: str, usage: Usage) -> None:
-        """What a message has used, which may be told several times."""
+        """The usage of a message, which may be reported several times."""
         self.used[message] = usage
         if len(self.used) > _MOST_OPEN:  # it is summed after every line
             self.used_before += self.used.pop(next(iter(self.used)))
@@ -138,7 +138,7 @@ def _claude_piece(session: _Session, event: Line) -> None:
 
 
 def _claude_servers(session: _Session, line: Line) -> None:
-    """To this CLI a server that is down is not an error: the session goes on without its tools."""
+    """To this program, an unreachable server is not an error: the session continues without its tools."""
     for server in items(line.get("mcp_servers")):
         status = string(server.get("status"))
         if status not in _CONNECTED:

@@ -1,4 +1,4 @@
-"""Images of a message as a provider takes them. Pure; `bodies.py` calls it."""
+"""Images of a message in the form that a provider accepts. Pure; `bodies.py` calls it."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Picture(Struct, frozen=True):
 
     @property
     def url(self) -> str:
-        """As a URL that contains it."""
+        """A data URL that contains the image."""
         return f"data:{self.media_type};base64,{self.data}"
 
 
 def pictures(images: Sequence[Image], *, vision: bool, most_bytes: int) -> tuple[list[Picture], str]:
-    """Those that can be shown, and a sentence about the others for the model."""
+    """The images that can be shown, and a sentence about the others for the model."""
     shown = [one for one in images if one.media_type in EXTENSIONS and len(one.data) <= most_bytes][:MOST_IMAGES]
     shown = shown if vision else []
     left = len(images) - len(shown)

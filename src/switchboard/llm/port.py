@@ -26,17 +26,17 @@ class ModelSession(Protocol):
     def kind(self) -> Kind: ...
 
     async def run(self, request: Request, on_delta: OnDelta | None = None, /) -> Reply:
-        """Ask once, within `request.deadline`. Raises ModelFailure. Cancelled, it leaves nothing running.
+        """Ask once, within `request.deadline`. Raises ModelFailure. If cancelled, leaves nothing running.
 
-        `on_delta` is told the reply while it is written; the deltas fold to what is returned. After a failure those
-        told until then are void.
+        `on_delta` receives the reply while it is written; the deltas fold to the returned reply. After a failure, the
+        deltas so far are void.
         """
 
 
 def with_usage(reply: Reply, request: Request) -> Reply:
-    """The reply with its usage; what was not reported is an estimate from the request and the reply.
+    """The reply with its usage; unreported figures are estimated from the request and the reply.
 
-    That something was said with no tokens at all is no report: a limit on them would hold nothing.
+    Zero tokens for a reply with content do not count as a report, or they would evade any limit.
     """
     used = reply.usage
     said = reply.text + "".join(f"{call.name}{call.arguments}" for call in reply.calls)
@@ -49,7 +49,7 @@ def with_usage(reply: Reply, request: Request) -> Reply:
 
 
 def tell(reply: Reply, on_delta: OnDelta | None, *, text: bool = True) -> None:
-    """Tell what is left of a reply: its calls and its end, and before them, unless it is told already, its text."""
+    """Report the rest of a reply: its calls and its end, preceded by its text unless already reported."""
     if on_delta is None:
         return
     if text and reply.text:

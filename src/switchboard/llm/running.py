@@ -1,8 +1,8 @@
-"""Whole turns by a command line, claude-code or codex: it asks its model, and calls our tools, until it has the answer.
+"""Whole turns by claude-code or codex, which asks its model and calls our tools until it has the answer.
 
-`build.py` makes it around a `CliSession`, which it stays for all other questions; `dispatch.py` calls `run`. A request
-with `carrying` enters; its calls are carried out while the program runs, and its answer leaves as a `Reply` without
-them. Nothing outlives `run`, nor us: the program has a keeper (`transport/keeper.py`). Next: `tool_server.py`.
+`build.py` wraps it around a `CliSession`, which still serves all other requests; `dispatch.py` calls `run`. In: a
+request with `carrying`, whose calls are executed while the program runs; out: its answer as a `Reply` without them.
+Nothing outlives `run` or this process: the program has a keeper (`transport/keeper.py`). Next: `tool_server.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ENDS: Final = {"max_tokens": "length", "refusal": "refused", "error_max_turns":
 
 
 class RunnerSession(Struct, frozen=True):
-    """One model through a command line that can do turns."""
+    """One model through a command-line program that can run turns."""
 
     asked: CliSession
 
@@ -47,7 +47,7 @@ class RunnerSession(Struct, frozen=True):
         return self.asked.kind
 
     async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Run the program once. Raises ModelFailure with the output so far, and what `carrying` raises."""
+        """Run the program once. Raises ModelFailure with the output so far, and the errors of `carrying`."""
         if request.carrying is None:
             return await self.asked.run(request, on_delta)
         with self.asked.unsaid():
@@ -73,10 +73,10 @@ class RunnerSession(Struct, frozen=True):
         except ModelFailure as failure:
             raise run.blamed(failure, request) from failure
         finally:
-            tools.shut()  # it has a moment to end, and may use it to call something
+            tools.shut()  # it has a moment to end, and may use it for a call
             await run.end()
         reply = run.judged(request)
-        if asked.login is not None:  # the program says what it would have cost; a login has a subscription
+        if asked.login is not None:  # the program reports a hypothetical cost; a login has a subscription
             reply = replace(reply, usage=structs.replace(reply.usage, cost_usd=None))
         run.tell(reply.text)
         tell(reply, on_delta, text=False)
@@ -95,9 +95,9 @@ class RunnerSession(Struct, frozen=True):
 
 
 class _Run:
-    """A program while it runs. `silence`: seconds after which one that neither says nor calls anything is abandoned.
+    """A running program. `silence`: seconds without output or call after which it is abandoned.
 
-    `listeners`: who is told what it says, and what it has used.
+    `listeners`: receive its output and its usage.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class _Run:
         self._over = False
 
     async def follow(self, given: str) -> None:
-        """Until it has said everything. Raises ModelFailure, and what a call raises."""
+        """Read until it has finished. Raises ModelFailure, and the errors of calls."""
         feeding = asyncio.ensure_future(self._feed(given.encode("utf-8", "replace")))
         reading = asyncio.ensure_future(self._read())
         try:
@@ -131,11 +131,11 @@ class _Run:
             await cancelled(feeding, reading)
 
     async def end(self) -> None:
-        """Leave nothing of it."""
+        """End the program without leaving anything behind."""
         await self._program.end(_EXIT_S if self._over else 0.0, in_a_hurry=True)
 
     def tell(self, text: str) -> None:
-        """What it is saying now: tell what is new of it."""
+        """Report the new part of what it is saying."""
         if self._on_delta is None or text == self._told:
             return
         if not text.startswith(self._told):
@@ -145,12 +145,12 @@ class _Run:
         self._told = text
 
     def blamed(self, failure: ModelFailure, request: Request) -> ModelFailure:
-        """The failure with what was said, and cost, until then."""
+        """The failure with its output and cost so far."""
         failure.reply = with_usage(replace(self._transcript.reply(), calls=()), request)
         return failure
 
     def judged(self, request: Request) -> Reply:
-        """What it said, once it has ended. Raises ModelFailure."""
+        """The reply, once the program has ended. Raises ModelFailure."""
         reply = replace(with_usage(self._transcript.reply(), request), calls=())
         errors = self._program.errors
         missed = request.tools and not self._tools.listed and not broke_off(self._kind, reply)
@@ -176,7 +176,7 @@ class _Run:
         try:
             await self._program.write(given)
         except BrokenPipeError:
-            return  # it has ended, or does not read; what it says tells more
+            return  # it has ended, or does not read; its output says more
         self._program.close_input()
 
     async def _read(self) -> None:
@@ -208,7 +208,7 @@ class _Run:
 
 
 def _lines(buffer: bytearray, looked: int) -> Iterator[str]:
-    """The whole lines at the head of a buffer, which are taken out of it; there is none within `looked`."""
+    """Remove and return the complete lines at the head of a buffer; the first `looked` bytes contain no line break."""
     while (at := buffer.find(b"\n", looked)) >= 0:
         line, looked = buffer[:at].decode("utf-8", "replace"), 0
         del buffer[: at + 1]

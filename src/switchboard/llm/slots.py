@@ -1,9 +1,9 @@
 """The slots of models, shared by all processes of an installation: the port, and how a session gets one.
 
 A model runs as many sessions at once as its settings allow, in all workers together; the models of one local server
-share its slots. Who waits is served by rank, then by age: classification, turns, plans, all else. A pause that its
-provider asks of one process, and a refused key, hold for the others. `dispatch.py` asks within `held_slot`; the store
-keeps slots and who waits for them as leases, so that those of a worker that was killed come back by themselves.
+share its slots. Waiting requests are served by rank, then by age: classification, turns, plans, everything else. A
+provider's request to pause, and a refused key, apply to all processes. `dispatch.py` asks within `held_slot`; the store
+keeps slots and queue places as leases, so that those of a killed worker expire on their own.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LAST: Final = 3
 
 
 def rank_of(asker: str) -> int:
-    """Where those who ask for this stand in line; a smaller number is nearer to its head."""
+    """The rank in the queue for this purpose; a smaller number is nearer to its head."""
     return _RANKS.get(asker, _LAST)
 
 
 class SlotRequest(Struct, frozen=True):
-    """A slot that somebody waits for: one of `most` with the name `slot`, to ask `model`. `ticket`: this wait."""
+    """A wait for a slot: one of `most` with the name `slot`, to ask `model`. `ticket`: this wait."""
 
     model: str
     slot: str
@@ -43,15 +43,15 @@ class SlotRequest(Struct, frozen=True):
 
 
 class SlotLease(Struct, frozen=True):
-    """A slot that was taken. It holds until it is freed or expires."""
+    """A taken slot. It is held until it is freed or expires."""
 
     ticket: UUID
 
 
 class NoSlot(Struct, frozen=True):
-    """Why there is no slot: the others have all; or its provider wants a pause of `paused` seconds, or refuses our key.
+    """Why there is no slot: others have all; the provider wants a pause of `paused` seconds; or it refuses our key.
 
-    `refused` is what it said about the key; "": nothing.
+    `refused` is its message about the key; "" if there was none.
     """
 
     paused: float = 0.0
@@ -67,16 +67,19 @@ class Slots(Protocol):
     """The slots of all models, and their cooldowns."""
 
     async def take(self, wanted: SlotRequest) -> SlotLease | NoSlot:
-        """A slot, or why there is none; asking again with the same ticket keeps the place in line for some seconds."""
+        """A slot, or why there is none; asking again soon with the same ticket keeps the place in the queue."""
 
     def free(self, ticket: UUID) -> None:
-        """Give a slot, or a place in line, back. Nothing waits for it but this process's next `take`."""
+        """Give a slot, or a place in the queue, back. Only this process's next `take` waits for it."""
 
     async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
-        """Tell the others that a cooldown has begun here. `for_all`: the provider asked for it, so it is theirs too."""
+        """Tell the others that a cooldown has begun here.
+
+        `for_all`: the provider asked for it, so it applies to all.
+        """
 
     async def refuse(self, model: str, why: str) -> None:
-        """Pause a model for all that have the same key: its provider has refused it, and will refuse it again."""
+        """Pause a model for all processes with the same key, which its provider will refuse again."""
 
 
 Place = tuple[int, int]
@@ -84,7 +87,7 @@ Place = tuple[int, int]
 
 
 class SlotQueue:
-    """Those of this process who wait for the slots of a model or of a local server, and those who have one."""
+    """The requests of this process that wait for the slots of a model or a local server, and those that have one."""
 
     def __init__(self, most: int) -> None:
         self._free = most
@@ -93,7 +96,7 @@ class SlotQueue:
         self._turns: dict[Place, asyncio.Event] = {}
 
     def enter(self, rank: int) -> Place:
-        """Take a place; it must be left."""
+        """Take a place; it must be given up with `leave`."""
         place = (rank, next(self._numbers))
         insort(self._waiting, place)
         self._turns[place] = asyncio.Event()
@@ -101,7 +104,7 @@ class SlotQueue:
         return place
 
     def leave(self, place: Place) -> None:
-        """Give up a place, or the slot that was got at it."""
+        """Give up a place, or the slot obtained with it."""
         if self._turns.pop(place, None) is None:
             self._free += 1
         else:
@@ -109,14 +112,14 @@ class SlotQueue:
         self._look()
 
     def got(self, place: Place) -> None:
-        """A slot was got at this place."""
+        """This place has obtained a slot."""
         del self._turns[place]
         self._waiting.remove(place)
         self._free -= 1
         self._look()
 
     async def its_turn(self, place: Place, ends: float) -> bool:
-        """Whether so few stand before this place that it may ask for a slot, waiting for that until `ends`."""
+        """Wait until few enough are ahead of this place to ask for a slot, or until `ends`; returns whether it may."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(ends):
                 await self._turns[place].wait()
@@ -132,9 +135,9 @@ class SlotQueue:
 async def held_slot(
     spec: ModelSpec, line: SlotQueue, shared: Slots | None, waiting: tuple[int, float]
 ) -> AsyncIterator[NoSlot | None]:
-    """A slot of this process, which is one of all; `waiting`: the rank in line and the seconds to wait for it.
+    """A slot of this process and of the installation; `waiting`: the rank in the queue and the seconds to wait.
 
-    None: a session may begin.
+    Yields None if a session may begin.
     """
     rank, patience = waiting
     wanted = SlotRequest(spec.name, spec.slot, spec.sessions, rank)
@@ -151,7 +154,7 @@ async def held_slot(
 
 
 async def _slot(line: SlotQueue, place: Place, shared: tuple[Slots | None, SlotRequest], ends: float) -> NoSlot | None:
-    """Nothing if there is a slot. That one has come back elsewhere is not announced, so it is asked for repeatedly."""
+    """Nothing if there is a slot. Slots freed elsewhere are not announced, so it asks repeatedly."""
     slots, wanted = shared
     pause, time = _POLL_S, asyncio.get_running_loop().time
     while await line.its_turn(place, ends):

@@ -41,12 +41,12 @@ class ModelSpec(Struct, frozen=True):
     """One model and how it is reached. Seconds; prices in dollars per million tokens, None where nothing is paid.
 
     `base_url` None: the provider's own. The key comes from the variable `api_key_env` or from `api_key_file`; without
-    either none is sent. `profile` "local" is for servers on your own machine (LM Studio, Ollama, llama.cpp, vLLM).
-    `concurrency`: how many sessions at once; None: 1 of a local server, for all of its models together, else 4.
+    either, none is sent. `profile` "local" is for servers on your own machine (LM Studio, Ollama, llama.cpp, vLLM).
+    `concurrency`: number of simultaneous sessions; None: 1 for all models of a local server together, otherwise 4.
     `context`: the tokens of question and answer together that this model accepts; None: irrelevant. `vision`: it can
-    see images. `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thinks before it answers.
-    `program` is that of the command line, if it does not have its usual name; `pass_env` names our variables that it
-    gets, by default none. `login`: it has no key, but the login of the user that runs us.
+    see images. `schemas`: its server accepts a JSON Schema of the answer; `thinks`: it thinks before it answers.
+    `program` is the command-line program, if it does not have its usual name; `pass_env` names the variables of ours
+    passed to it, by default none. `login`: instead of a key, it has the login of the user that runs us.
     """
 
     name: str
@@ -71,27 +71,27 @@ class ModelSpec(Struct, frozen=True):
 
     @property
     def origin(self) -> str:
-        """Identifies the model that may get its own blocks back: the same model at the same place."""
+        """Identifies where returned blocks are valid: the same model at the same place."""
         return f"{self.kind} {self.base_url or ''} {self.model}"
 
     @property
     def habits(self) -> Habits:
-        """As a planner is told them."""
+        """The habits, as a planner is told them."""
         return Habits(self.schemas, self.thinks)
 
     @property
     def sessions(self) -> int:
-        """How many sessions may run at once."""
+        """How many sessions may run simultaneously."""
         return self.concurrency or (1 if self.profile == "local" else 4)
 
     @property
     def slot(self) -> str:
-        """Whose slots its sessions take: those of its local server, else its own."""
+        """The slots that its sessions take: those of its local server, otherwise its own."""
         return self.base_url.rstrip("/") if self.profile == "local" and self.base_url else self.name
 
     @property
     def price(self) -> Price | None:
-        """In micro-dollars per million tokens."""
+        """Prices in micro-dollars per million tokens."""
         if self.price_in is None and self.price_out is None:
             return None
         return Price(round((self.price_in or 0.0) * 1e6), round((self.price_out or 0.0) * 1e6))

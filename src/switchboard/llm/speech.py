@@ -1,6 +1,6 @@
-"""What a local model says, without the thinking that some servers leave at the head of the text. Pure.
+"""Removes the thinking that some local servers leave at the head of the text. Pure.
 
-`api.py` feeds it piece by piece, `answers.py` whole; both get the same.
+`api.py` feeds it piece by piece, `answers.py` all at once, with the same result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _ORPHAN: Final = "</think>"
 
 
 class Speech:
-    """Holds back what may be thinking until it is known to be speech."""
+    """Holds back text that may be thinking until it is known to be speech."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -21,7 +21,7 @@ class Speech:
         self._thought = False
 
     def feed(self, text: str) -> str:
-        """What has certainly been said by now, and was not returned before."""
+        """The new part of what is certainly speech by now."""
         if self._speaks:
             return text
         self._held += text
@@ -30,7 +30,7 @@ class Speech:
         return "" if self._closing or self._may_be_a_tag() else self._release()
 
     def end(self) -> str:
-        """What was held back to the end; thinking that never ended is none of it."""
+        """The text held back until the end, without thinking that never ended."""
         return "" if self._closing else self._release()
 
     def _enter_thinking(self) -> bool:
@@ -44,7 +44,7 @@ class Speech:
     def _leave_thinking(self) -> bool:
         end = self._held.lower().find(self._closing)
         if end < 0:
-            self._held = self._held[-len(self._closing) :]  # the mark may have begun
+            self._held = self._held[-len(self._closing) :]  # the marker may have begun
             return False
         self._held = self._held[end + len(self._closing) :].lstrip()
         self._closing, self._thought = "", True
@@ -60,7 +60,7 @@ class Speech:
 
 
 def spoken(text: str) -> str:
-    """A whole text without the thinking at its head, also where only its end is marked: some templates begin it."""
+    """A text without the thinking at its head, even if only its end is marked: some templates write the beginning."""
     speech = Speech()
     said = speech.feed(text) + speech.end()
     return said.partition(_ORPHAN)[2].lstrip() if _ORPHAN in said else said

@@ -1,4 +1,4 @@
-"""What the models of an installation have cost today: the port, and an implementation in memory.
+"""The cost of an installation's models today: the port, and an implementation in memory.
 
 `dispatch.py` reserves before it asks and settles after. The store keeps the spending for all processes; `DayBook` is
 for one process, and for tests.
@@ -24,7 +24,7 @@ class Reserved(Struct, frozen=True):
 
 
 def amount_of(bill: Bill) -> Amount:
-    """What it takes from a budget."""
+    """The amount that counts against a budget."""
     return Amount(bill.usage.tokens, bill.micros)
 
 
@@ -32,10 +32,10 @@ class Spending(Protocol):
     """The spending of the day, for all callers. Reservations count as spent until they are settled."""
 
     async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | BudgetRefusal:
-        """Set `wanted` aside, within the cap of the day and the share of a sender, or say why not."""
+        """Reserve `wanted`, within the cap of the day and the share of a sender, or say why not."""
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
-        """Free what was reserved and book what it really cost; None: no model was asked."""
+        """Release the reservation and book the actual cost; None: no model was asked."""
 
 
 class DayBook:
@@ -46,7 +46,7 @@ class DayBook:
         self.account = BudgetAccount(today())
 
     async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | BudgetRefusal:
-        """Set `wanted` aside, or say why not. The caller is the only sender there is."""
+        """Reserve `wanted`, or say why not. The caller is the only sender."""
         del share
         found = reserve(on(self.account, self._today()), wanted, cap)
         if isinstance(found, BudgetRefusal):
@@ -55,6 +55,6 @@ class DayBook:
         return Reserved(wanted)
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
-        """Free what was reserved and book what it really cost."""
+        """Release the reservation and book the actual cost."""
         spent = Amount() if bill is None else amount_of(bill)
         self.account = settle(on(self.account, self._today()), reserved.amount, spent)

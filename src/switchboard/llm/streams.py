@@ -1,7 +1,7 @@
-"""A streamed answer folded into the document that the same provider sends when it does not stream. Pure.
+"""Folds a streamed answer into the document that the same provider sends without streaming. Pure.
 
-`api.py` feeds each event's data to a `Fold`, tells the text that it returns, and at the end reads `document` as it
-reads any answer. An answer has ended only when the provider says so: `done`.
+`api.py` feeds each event's data to a `Fold`, reports the text that it returns, and finally parses `document` like any
+answer. An answer has ended only when the provider says so: `done`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ StreamEvent = Mapping[str, object]
 
 
 class Fold(ABC):
-    """What was streamed so far."""
+    """The stream so far."""
 
     def __init__(self) -> None:
         self.done = False
         self.begun = False
 
     def feed(self, data: str) -> str:
-        """Take an event; returns the text that it adds. Raises ModelFailure for an error that the provider tells."""
+        """Take an event; returns the text that it adds. Raises ModelFailure for an error reported by the provider."""
         if data.strip() == "[DONE]":
             self.done = True
             return ""
@@ -43,7 +43,7 @@ class Fold(ABC):
     @property
     @abstractmethod
     def document(self) -> JsonObject:
-        """The answer so far, as if it had come in one piece."""
+        """The answer so far, as if it had arrived in one piece."""
 
     @abstractmethod
     def _take(self, event: StreamEvent) -> str: ...
@@ -77,7 +77,7 @@ class ChatFold(Fold):
         self._finish = choice.get("finish_reason") or self._finish
         delta = mapping(choice.get("delta"))
         self._refusal.append(string(delta.get("refusal")))
-        # How it begins is enough: nobody reads what was thought.
+        # Its beginning is enough: nobody reads the thinking.
         self._reasoning = self._reasoning or string(delta.get("reasoning_content") or delta.get("reasoning"))
         for call in items(delta.get("tool_calls")):
             self._take_call(call)
@@ -85,7 +85,7 @@ class ChatFold(Fold):
         return text
 
     def _take_call(self, piece: StreamEvent) -> None:
-        """Local servers leave the index out, or give every call the same: another id or name is another call."""
+        """Local servers omit the index, or give every call the same: a different id or name begins another call."""
         index, key = piece.get("index"), string(piece.get("id"))
         function = mapping(piece.get("function"))
         found = next((call for call in reversed(self._calls) if index is None or call.index == index), None)
@@ -97,7 +97,7 @@ class ChatFold(Fold):
 
 
 class _Call:
-    """A call that is being told."""
+    """A call being streamed."""
 
     def __init__(self, index: object, key: str) -> None:
         self.index, self.key, self.name = index, key, ""
@@ -109,12 +109,12 @@ class _Call:
 
 
 def _as_text(arguments: object) -> str:
-    """Some servers send an object instead of its text."""
+    """Text as it is; an object, which some servers send instead, as JSON."""
     return json.dumps(arguments) if isinstance(arguments, Mapping) else string(arguments)
 
 
 class ResponsesFold(Fold):
-    """Events of a response. The last one holds it whole, but for servers that leave its items to the events before."""
+    """Events of a response. The last one contains it whole, except from servers that rely on the events before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ class ResponsesFold(Fold):
 
 
 class MessagesFold(Fold):
-    """Events of a message: each block is begun, added to, and ended."""
+    """Events of a message: each block is begun, extended, and ended."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,12 +170,12 @@ class MessagesFold(Fold):
         return ""
 
     def _count(self, usage: StreamEvent) -> None:
-        """Figures are repeated, each for the whole message; a null says nothing."""
+        """Counts are repeated, each for the whole message; null means nothing."""
         self._usage |= {name: value for name, value in usage.items() if value is not None}
 
 
 class _Block:
-    """A block that is being told. What comes in pieces is joined; anything else is kept as it came."""
+    """A block being streamed. Pieces are joined; anything else is kept unchanged."""
 
     _PIECES: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 

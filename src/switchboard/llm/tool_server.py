@@ -1,8 +1,8 @@
-"""The MCP server of one turn that a command line does: its tools, at a socket in the scratch directory.
+"""The MCP server for one turn of a command-line program: its tools, at a socket in the scratch directory.
 
-`running.py` opens it beside the program, which reaches it through `transport/relay.py`. In: lines of JSON-RPC; out: the
-same, the calls answered by what `carry_out` makes of them. It lives in the worker, so it is gone when the worker is:
-a program that was left behind has no tools. Not the SDK, which most of a second is needed to import, for four methods.
+`running.py` opens it for the program, which reaches it through `transport/relay.py`. In and out: lines of JSON-RPC,
+with calls answered by `carry_out`. It lives in the worker and ends with it, so a program left behind has no tools. It
+does not use the SDK, which takes most of a second to import, for four methods.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def relay_to(place: Path) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def serving(place: Path, tools: Sequence[OfferedTool], carry_out: CarryOut) -> AsyncIterator[ToolServing]:
-    """The tools, until this is left."""
+    """Serve the tools within this block."""
     one = ToolServing(tools, carry_out)
     server = await asyncio.start_unix_server(one.serve, sock=_listener(place), limit=_MOST_LINE)
     try:
@@ -50,7 +50,7 @@ async def serving(place: Path, tools: Sequence[OfferedTool], carry_out: CarryOut
 
 
 def _listener(place: Path) -> socket.socket:
-    """The path of a socket must be short; that of a directory of tests or of some users is not."""
+    """The path of a socket must be short, unlike that of some directories."""
     listener = socket.socket(socket.AF_UNIX)
     directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -64,7 +64,7 @@ def _listener(place: Path) -> socket.socket:
 
 
 class ToolServing:
-    """While it is served. `failed` ends with what `carry_out` has raised, if it has: then the turn cannot continue."""
+    """A running server. `failed` ends with the error of `carry_out`, if any: then the turn cannot continue."""
 
     def __init__(self, tools: Sequence[OfferedTool], carry_out: CarryOut) -> None:
         self._tools = {tool.name: tool for tool in tools}
@@ -82,17 +82,17 @@ class ToolServing:
 
     @property
     def idle(self) -> float:
-        """Seconds for which nothing has been called."""
+        """Seconds since the last call."""
         return 0.0 if self._calls else self._loop.time() - self._active_at
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: the messages in their order, but for calls, which may take long.
+        """One connection: messages in order, except for calls, which may take long.
 
-        Who does not read its answers is read no further.
+        A client that does not read its answers is no longer read from.
         """
         left = self._connections[writer] = asyncio.Event()
         try:
-            with suppress(ConnectionError, ValueError):  # gone, or a line that is too long
+            with suppress(ConnectionError, ValueError):  # disconnected, or a line that is too long
                 while not self._over.is_set() and (line := await reader.readline()):
                     await self._take(json_value(line.decode("utf-8", "replace")), writer)
         finally:
@@ -101,18 +101,18 @@ class ToolServing:
             del self._connections[writer]
 
     def shut(self) -> None:
-        """No call begins any more; those that have begun go on."""
+        """Begin no more calls; those that have begun continue."""
         self._over.set()
 
     async def aclose(self) -> None:
-        """Nothing is answered any more."""
+        """Stop answering."""
         self.shut()
         await cancelled(*self._tasks)
         for writer, left in tuple(self._connections.items()):
             writer.transport.abort()
             await left.wait()
         if self.failed.done():
-            self.failed.exception()  # it is known
+            self.failed.exception()  # already reported
         self.failed.cancel()
 
     async def _take(self, value: object, writer: asyncio.StreamWriter) -> None:

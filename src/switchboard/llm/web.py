@@ -31,7 +31,7 @@ _TOO_LONG: Final = re.compile(
 )
 _FILTERED: Final = re.compile(r"content.?(?:policy|filter)|safety|flagged|guardrail", re.IGNORECASE)
 _NO_QUOTA: Final = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
-# Only 401 is said of the key. With 402 and 403 a provider, or a firewall before it, may mean this one request.
+# Only 401 concerns the key. With 402 and 403, a provider or a firewall may mean this one request.
 _STATUSES: Final[Mapping[int, FailureKind]] = {
     401: "auth",
     402: "rate_limited",
@@ -46,7 +46,7 @@ _STATUSES: Final[Mapping[int, FailureKind]] = {
 
 
 class _TooMuch(httpx2.TransportError):
-    """An answer that exceeds the limit."""
+    """An answer exceeds the limit."""
 
 
 class _Bounded(httpx2.AsyncByteStream):
@@ -77,7 +77,7 @@ async def _bound(response: httpx2.Response) -> None:
 def open_client() -> httpx2.AsyncClient:
     """One client for all models of a process: creating one takes 25 ms, most of it for TLS.
 
-    Redirects are not followed: they would send our key to another server. Nothing is compressed, so that no answer can
+    Redirects are not followed: they would send our key to another server. Compression is off, so that no answer can
     grow. The caller limits the time of a session. Local addresses, above all our MCP server, bypass any proxy of the
     environment.
     """
@@ -92,7 +92,7 @@ def open_client() -> httpx2.AsyncClient:
 
 
 def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelFailure:
-    """The failure for a status other than 200. `body` is quoted only in part, and never contains our key."""
+    """The failure for a status other than 200. `body` is quoted only in part, never with our key."""
     said = _said(body)
     message = f"status {status}: {said}" if said else f"status {status}"
     wait = retry_after(headers.get("retry-after"), time.time())
@@ -103,12 +103,12 @@ def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelF
     kind = _STATUSES.get(status, "unavailable" if status >= 500 else "defect")
     if status == 402 or (kind == "rate_limited" and _NO_QUOTA.search(said)):
         return ModelFailure(kind, message, retryable=False, retry_after=wait)
-    # This server rejects one request but may accept the next: the server is well.
+    # This server rejects one request but may accept the next, so it counts as healthy.
     return ModelFailure(kind, message, retry_after=wait, alive=status in {400, 413, 422})
 
 
 def _said(body: str) -> str:
-    """The error in a body, with its code, however the provider wraps it."""
+    """The error in a body, with its code, whatever the provider's format."""
     document = json_value(body)
     error = mapping(document).get("error", document)
     code = string(mapping(error).get("code")) or string(mapping(error).get("type"))
@@ -130,7 +130,7 @@ def broken_failure(error: BaseException) -> ModelFailure:
 
 
 def _why_broken(error: BaseException) -> str:
-    """In words where the system has some, such as “connection refused”."""
+    """The reason, in the system's words if it has some, such as “connection refused”."""
     if isinstance(error, gaierror):
         return "its host is not known"
     if isinstance(error, OSError) and error.errno:
