@@ -35,7 +35,7 @@ _TIMEOUT_S: Final = 30.0
 
 
 class CallbackLike(Webhook, Protocol):
-    """What a callback needs of its settings, which `app/settings.py` provides but must not be imported from here."""
+    """The settings that a callback needs; `app/settings.py` provides them but must not be imported from here."""
 
     @property
     def endpoint(self) -> str: ...
@@ -70,7 +70,7 @@ class SignedCallback(Struct, frozen=True):
             return Receipt(
                 "failed" if error.kind == "forbidden" else "retryable", error=storable_text(str(error))[:500]
             )
-        except Exception as error:  # the send lane must learn of a defect here, and go on
+        except Exception as error:  # the send lane must learn of a defect here, and continue
             return Receipt("retryable", error=storable_text(repr(error))[:500])
 
     async def _linked(self, reply: OutboxRow) -> Sequence[JsonObject]:
@@ -116,5 +116,5 @@ def _platform_id(body: bytes) -> str | None:
     try:
         found = msgspec.json.decode(body, type=_Acknowledged).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # a receiver need not say anything
+        return None  # a receiver need not answer anything
     return None if found is None else storable_text(str(found))[:200] or None

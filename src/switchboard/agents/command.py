@@ -98,8 +98,8 @@ class _Run(Struct, frozen=True):
 class CommandEngine:
     """Runs programs; `guard` precedes each command, `grace` is the seconds from SIGTERM to SIGKILL.
 
-    `user`: the one they run as, unless the member names another. `sandbox` is for members that want one; there nothing
-    is asked to end before it is killed.
+    `user`: the user that they run as, unless the member names another. `sandbox` is for members that want one; its
+    processes are killed without a request to end.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CommandEngine:
             raise EngineFailure(message, error_class="validation", retryable=False) from error
 
     def lacking(self, member: Member) -> str | None:
-        """The program or the directory that is not here; None: nothing."""
+        """The program or the directory that is missing here; None: nothing."""
         options = read_options(CommandOptions, member)
         program, directory = options.command[0], Path(options.cwd or "")
         if not directory.is_dir():
@@ -200,7 +200,7 @@ class CommandEngine:
 
 
 def _not_executed(options: CommandOptions) -> re.Pattern[str]:
-    """What is said by what should have started the program, and could not."""
+    """The error reported by the launcher that could not start the program."""
     name = re.escape(options.command[0])
     return re.compile(rf"sh: (?:line )?\d+: (?:exec: )?{name}: " if options.sandbox else "setpriv: failed to execute")
 
@@ -211,7 +211,7 @@ def _not_there(options: CommandOptions, why: str) -> EngineFailure:
 
 
 def _not_started(options: CommandOptions, error: OSError) -> NoEffect:
-    """No memory, no descriptors, no processes, no room: temporary."""
+    """Out of memory, descriptors, processes or disk space: temporary."""
     return NoEffect(f"{options.command[0]} could not be started: {error}", error_class="overload")
 
 
@@ -219,7 +219,7 @@ def _not_started(options: CommandOptions, error: OSError) -> NoEffect:
 async def _directory(
     options: CommandOptions, files: Files | None, turn: Turn, account: ProgramUser | None
 ) -> AsyncIterator[TurnDirectory]:
-    """That of the turn. Raises NoEffect if it cannot be made."""
+    """The directory of the turn. Raises NoEffect if it cannot be created."""
     async with AsyncExitStack() as stack:
         try:
             directory = await stack.enter_async_context(turn_directory(files, turn, account))

@@ -1,7 +1,7 @@
-"""What a program or a webhook receives and may answer: `delivery.v1` out, one of three answers back.
+"""The format for programs and webhooks: `delivery.v1` out, one of three answers back.
 
-`command.py` and `http.py` call it with a turn; it reads the answer into a `TurnResult`. No process and no network
-here. Next: `journey/turn.py`, which settles the result.
+`command.py` and `http.py` call it with a turn; it reads the answer into a `TurnResult`. No process and no network here.
+Next: `journey/turn.py`, which settles the result.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ Options = TypeVar("Options", bound=EngineOptions)
 
 
 class SaidFile(msgspec.Struct, frozen=True):
-    """A file of the reply: the `blob` that the upload answered, or that of an attachment of the message."""
+    """A file of the reply: the `blob` returned by the upload, or that of an attachment of the message."""
 
     blob: str
     filename: str = ""
 
     @property
     def attachment(self) -> Attachment:
-        """As a result of the turn has it; how large it is, and what, is known where it is stored."""
+        """The attachment for the turn's result; the store adds its size and type."""
         ref = PREFIX + storable_text(self.blob).lower()[:64]
         return Attachment(media_type=UNKNOWN, filename=reply_name(self.filename), size_bytes=0, storage_ref=ref)
 
@@ -88,7 +88,7 @@ def read_options(model: type[Options], member: Member) -> Options:
 
 
 def _said(model: type[BaseModel], problem: ErrorDetails) -> str:
-    """What is wrong with an option, and what would be right."""
+    """What is wrong with an option, and what would be correct."""
     *outer, name = map(str, problem["loc"]) if problem["loc"] else ("",)
     if problem["type"] != "extra_forbidden":
         return wrong(problem)
@@ -98,7 +98,7 @@ def _said(model: type[BaseModel], problem: ErrorDetails) -> str:
 
 
 def _options_of(model: type[BaseModel], outer: Sequence[str]) -> Sequence[str]:
-    """The options that there are within these."""
+    """The options nested in these."""
     for name in outer:
         kind = model.model_fields[name].annotation if name in model.model_fields else None
         inner = (one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, BaseModel))
@@ -109,9 +109,9 @@ def _options_of(model: type[BaseModel], outer: Sequence[str]) -> Sequence[str]:
 def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping], upload_url: str = "") -> bytes:
     """`delivery.v1`: the work, the envelope without `payload.raw` and reply address, and for a notice its dead letter.
 
-    `files`: where the bytes of attachments are; `upload_url`: where those of the answer may be sent.
-    In a digest, `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest`
-    (the first 200 of them); the envelope is that of the first.
+    `files`: where to read the bytes of attachments; `upload_url`: where to send those of the answer. In a digest,
+    `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest` (the first 200
+    of them); the envelope is that of the first.
     """
     delivery: JsonObject = {
         "schema_version": SCHEMA_VERSION,
@@ -136,14 +136,14 @@ def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping
 
 
 def _without_address(envelope: Envelope) -> Envelope:
-    """Fields that are only for the connector are not passed on."""
+    """The envelope without fields that are only for the connector."""
     return replace(envelope, event=replace(envelope.event, reply_address=None))
 
 
 def parse_said(body: bytes, files: Sequence[Attachment] = ()) -> TurnResult:
     """Read `{"reply": text, "files"?}`, `{"no_reply": true, "reason"?}` or `{"refuse": reason}`.
 
-    An empty reply without files counts as none; `files` are more of them.
+    An empty reply without files counts as none; `files` are additional files.
 
     Raises `EngineFailure` (not retryable): another attempt would give the same answer.
     """
@@ -165,7 +165,7 @@ def _not_understood(problem: str) -> EngineFailure:
 
 
 def text_result(text: str, files: Sequence[Attachment] = ()) -> TurnResult:
-    """Plain text as an answer, with files; only whitespace, and no file, is no reply."""
+    """Plain text as an answer, with files; only whitespace and no files is no reply."""
     stripped = storable_text(text).strip()
     return Answer(stripped, tuple(files)) if stripped or files else NoReply()
 

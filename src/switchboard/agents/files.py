@@ -1,7 +1,7 @@
 """Files on their way to a program or a service, and back: in a directory of the turn, or by links.
 
-`command.py`, `http.py` and `mcp.py` call it with a turn; it lists what came with the message and is stored, and takes
-what is to go with the answer. Next: `ports/engine.py`, the port `Files`.
+`command.py`, `http.py` and `mcp.py` call it with a turn; it lists the stored files of the message, and collects those
+for the answer. Next: `ports/engine.py`, the port `Files`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def upload_url(files: Files | None, turn: Turn) -> str:
 
 
 class TurnDirectory(Struct, frozen=True):
-    """`files` of `delivery.v1`, each with the `path` of a copy; what is left in `reply` goes with the answer."""
+    """`files` of `delivery.v1`, each with the `path` of a copy; files left in `reply` go with the answer."""
 
     files: Sequence[JsonObject]
     reply: Path
@@ -54,7 +54,7 @@ class TurnDirectory(Struct, frozen=True):
 
 @asynccontextmanager
 async def turn_directory(files: Files | None, turn: Turn, account: ProgramUser | None) -> AsyncIterator[TurnDirectory]:
-    """The directory of a program, which is removed with the turn."""
+    """The directory for a program, removed at the end of the turn."""
     stored = _stored(turn) if files is not None else ()
     async with scratch("turn") as root:
         paths = [await _copied(files, one, root / f"{n}-{safe_name(one)}", account) for n, one in stored if files]
@@ -71,7 +71,7 @@ async def turn_directory(files: Files | None, turn: Turn, account: ProgramUser |
 
 
 async def left_in(directory: TurnDirectory, files: Files | None, turn: Turn) -> tuple[Attachment, ...]:
-    """What a program has left for its answer, by name; of what is no regular file, only that it is not sent."""
+    """Files that a program left for its answer, by name; of anything else, a note that it is not sent."""
     if files is None:
         return ()
     with os.scandir(directory.opened) as found:
@@ -110,6 +110,6 @@ async def _copied(files: Files, one: Attachment, path: Path, account: ProgramUse
 
 
 def _give(path: Path, account: ProgramUser | None) -> None:
-    """The program must be able to read it, whatever user it runs as."""
+    """Make the file readable for the program, whatever user it runs as."""
     if account is not None:
         os.chown(path, account.uid, account.gid)

@@ -96,7 +96,7 @@ class McpEngine:
         self._files = files
 
     def check(self, member: Member) -> None:
-        """Raises `EngineFailure` that names each wrong option, a missing token included."""
+        """Raise `EngineFailure` that names each wrong option, including a missing token."""
         options = read_options(McpOptions, member)
         if options.url is None and not options.announces_endpoint:
             raise _wrong(f"the options of {member.system_id} are wrong: url is needed, or announces_endpoint")
@@ -148,7 +148,7 @@ def _token(options: McpOptions) -> bytes | None:
 
 
 class Carried(Struct, frozen=True):
-    """The files of the message, as links, and where those of the answer may be sent."""
+    """The files of the message, as links, and where to send those of the answer."""
 
     files: Sequence[JsonMapping] = ()
     upload_url: str = ""

@@ -1,4 +1,4 @@
-"""Engine `memo`: stores every message and finds earlier ones; it needs no model, and says so.
+"""Engine `memo`: stores every message and finds earlier ones; needs no model, and says so.
 
 `journey/turn.py` calls `MemoEngine.run`, which stores the message as a memo in the database and answers with the
 nearest earlier memos. Next: `store/memos.py`.

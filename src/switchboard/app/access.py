@@ -1,4 +1,4 @@
-"""Who may come in, and what for: bearer tokens, scopes, refusals on record.
+"""Authentication and authorisation: bearer tokens, scopes, recorded refusals.
 
 Every interface calls `authenticate` first and a `check_…` before it acts. In: the Authorization header; out: a
 `Principal`. Next: `app/messages/intake.py` for input, `app/messages/views.py` for what may be seen.
@@ -134,7 +134,7 @@ SCOPES: Final[Mapping[Action, frozenset[AnyRole]]] = {
 
 
 class Principal(Struct, frozen=True):
-    """Who calls: a connector is bound to channel and endpoint, an agent to its system_id, a session to a message."""
+    """The caller: a connector is bound to channel and endpoint, an agent to its system_id, a session to a message."""
 
     role: AnyRole
     name: str
@@ -145,7 +145,7 @@ class Principal(Struct, frozen=True):
 
 
 class _Known(Struct, frozen=True):
-    """A token found not long ago: until when (monotonic s) the answer may be used again, and when it expires."""
+    """A recently found token: until when (monotonic s) the answer may be reused, and when it expires."""
 
     principal: Principal
     until: float
@@ -154,14 +154,14 @@ class _Known(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Issued:
-    """A new token and, this once, its secret."""
+    """A new token and, only now, its secret."""
 
     token: Token
     secret: str = field(repr=False)
 
 
 class Access:
-    """Checks tokens and scopes; every refusal of a scope is audited. `clock` counts seconds, monotonic."""
+    """Checks tokens and scopes; every refusal of a scope is audited. `clock` returns monotonic seconds."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
@@ -170,7 +170,7 @@ class Access:
         self._looking_up: dict[bytes, asyncio.Task[_Known | None]] = {}
 
     async def authenticate(self, header: str | None) -> Principal:
-        """Who shows this Authorization header. Raises Unauthenticated, Unavailable.
+        """The bearer of this Authorization header. Raises Unauthenticated, Unavailable.
 
         Only the hash of the secret is compared, by an index or a dict, so that time reveals nothing about it.
         """
@@ -191,16 +191,16 @@ class Access:
         return known if known is not None and known.until > self._clock() else None
 
     async def _session(self, digest: bytes) -> Principal:
-        """Looked up every time: a session's token is invalid as soon as the session is over."""
+        """Looked up every time: a session's token is invalid as soon as the session ends."""
         session = await classification.find_session(self._database, digest)
         if session is None:
             raise Unauthenticated("this session has ended, or never existed")
         return Principal("session", f"session {session.session_id}", session=session)
 
     async def _looked_up(self, digest: bytes) -> _Known | None:
-        """When the answer is out of date, all connections with this token ask at once: one look-up serves them all.
+        """When a cached answer expires, all connections with this token ask at once: one look-up serves them all.
 
-        They share its failure, too, and it goes on without a caller that goes away.
+        They also share its failure, and it continues without callers that disconnect.
         """
         looking_up = self._looking_up.get(digest)
         if looking_up is None:
@@ -232,24 +232,24 @@ class Access:
             raise Forbidden(f"a token with the role {principal.role} may not use {action}")
 
     async def check_endpoint(self, principal: Principal, action: Action, channel: str, endpoint: str) -> None:
-        """Raise Forbidden when a connector acts for another endpoint than its own."""
+        """Raise Forbidden if a connector acts for an endpoint other than its own."""
         if not owns_endpoint(principal, channel, endpoint):
             await self.refused(principal, action, {"channel": channel, "endpoint": endpoint})
             raise foreign_endpoint(principal)
 
     async def check_system(self, principal: Principal, action: Action, system_id: str) -> None:
-        """Raise Forbidden when an agent asks for what is another's."""
+        """Raise Forbidden if an agent asks for data of another."""
         if principal.role == "agent" and system_id != principal.system_id:
             await self.refused(principal, action, {"system_id": system_id})
             raise Forbidden(f"this token is for {principal.system_id} only")
 
     async def hide(self, principal: Principal, action: Action, what: str) -> NotFound:
-        """Audit that something out of scope was asked for, and give the error that does not say whether it exists."""
+        """Audit a request for something out of scope, and return an error that does not reveal whether it exists."""
         await self.refused(principal, action, {"asked_for": what})
         return NotFound(f"there is no {what}")
 
     async def refused(self, principal: Principal, action: Action, detail: JsonMapping) -> None:
-        """Write a refusal to the audit trail. Refusing goes first: it also works when the trail cannot be written."""
+        """Write a refusal to the audit trail. The refusal takes effect even if the trail cannot be written."""
         log.warning("refused", actor=principal.name, action=action)
         with contextlib.suppress(Unavailable):
             await audit.append(self._database, principal.name, f"refused:{action}", {"role": principal.role, **detail})
@@ -259,7 +259,7 @@ class Access:
         return await audit.list_entries(self._database, limit, action=action, before=before)
 
     async def tokens(self, limit: int, after: UUID | None = None) -> list[Token]:
-        """A page of all tokens that ever were, oldest first, without their secrets."""
+        """A page of all tokens ever issued, oldest first, without their secrets."""
         return await store.list_tokens(self._database, after=after, limit=limit)
 
     async def issue(self, actor: Principal, wanted: Principal, expires_at: datetime | None = None) -> Issued:
@@ -277,7 +277,7 @@ class Access:
 
 
 def owns_endpoint(principal: Principal, channel: str, endpoint: str) -> bool:
-    """Whether a message of this endpoint is the caller's to submit and see; an operator's is every one."""
+    """Whether the caller may submit and see messages of this endpoint; an operator may for all."""
     return principal.role == "operator" or (principal.channel, principal.endpoint) == (channel, endpoint)
 
 
@@ -323,8 +323,8 @@ def _digest(secret: str) -> bytes:
 async def ensure_operator_token(database: Database, data_dir: Path) -> None:
     """Ensure that `<data_dir>/operator.token` holds a valid token; called at every start of the server.
 
-    The file is new (mode 0600) when there was none, or when what it holds was revoked or has expired. A token that this
-    database does not know (the database is new, the directory is not) is entered: who can read the file runs the place.
+    The file is new (mode 0600) when there was none, or when what it holds was revoked or has expired. A token unknown
+    to this database (which may be newer than the directory) is registered: anyone who can read the file is in control.
     So directory and file must be ours or root's. Raises ConfigurationError.
     """
     file = data_dir / OPERATOR_FILE
@@ -370,5 +370,5 @@ def _kept(file: Path) -> str | None:
 
 
 def remember_address(data_dir: Path, url: str) -> None:
-    """Note for the command line that the operator's token may go to this address."""
+    """Record for the command line that the operator's token may be sent to this address."""
     write_private(data_dir / ADDRESS_FILE, f"{url}\n")

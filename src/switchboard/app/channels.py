@@ -1,4 +1,4 @@
-"""The channels of this installation: ours, those of plug-ins, and those that the settings name.
+"""The channels of this installation: ours, those of plug-ins, and those named in the settings.
 
 `checked.py` asks once per process, and `ops/doctor.py`. A plug-in is a `Channel` that an installed package names as an
 entry point of the group `switchboard.channels`. Next: `core/channels/registry.py`.
@@ -18,7 +18,7 @@ _GROUP: Final = "switchboard.channels"
 
 
 def known_channels(settings: Settings) -> Channels:
-    """The table. Raises ConfigurationError for a plug-in that cannot be loaded or is in the way of another channel."""
+    """The table. Raises ConfigurationError for a plug-in that cannot be loaded or conflicts with another channel."""
     added = []
     for entry in plug_ins(_GROUP):
         try:

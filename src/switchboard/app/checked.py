@@ -1,6 +1,6 @@
-"""What a start is given, found right before anything is written: settings, channels, team files, webhooks.
+"""Checks all input of a start before anything is written: settings, channels, team files, webhooks.
 
-Called by `cli/running.py`, which imports the rest while the database starts, so this module is light; and by
+Called by `cli/running.py`, which imports the rest while the database starts, so this module must import fast; and by
 `wiring.py`. In: settings; out: a `CheckedSettings`, or a ConfigurationError. Next: `database.py`.
 """
 
@@ -16,7 +16,7 @@ from switchboard.lanes.logs import hide_variables
 
 
 class CheckedSettings(Struct, frozen=True):
-    """Settings, and what they name. `for_worker`: whether what a worker needs was looked at, too."""
+    """Settings, and the things that they name. `for_worker`: whether a worker's needs were checked too."""
 
     settings: Settings
     channels: Channels
@@ -25,7 +25,7 @@ class CheckedSettings(Struct, frozen=True):
 
 
 def check_settings(settings: Settings, *, for_worker: bool) -> CheckedSettings:
-    """Read what the settings name. Raises ConfigurationError with everything that is wrong in one of them."""
+    """Read everything that the settings name. Raises ConfigurationError with all errors of one of them."""
     hide_variables()
     channels = known_channels(settings)
     seed = read_seed(settings.teams_dir, channels, written=settings.teams)

@@ -1,7 +1,7 @@
-"""Cursors of lists: the key of the last row of a page, in a form that says nothing to a client.
+"""Cursors of lists: the key of the last row of a page, in a form that is opaque to clients.
 
-The services that page through lists call it. In: keys, or what a client sends back; out: the other. A page begins
-after the key itself, not at a place in the list, so nothing is shown twice when rows are added meanwhile.
+The services that page through lists call it. In: keys, or what a client sends back; out: the other. A page begins after
+a key, not at a position in the list, so nothing is shown twice when rows are added meanwhile.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def key_of(cursor: str | None, kind: type[_Key]) -> _Key | None:
 
 
 def uuid_cursor(cursor: str | None) -> UUID | None:
-    """The id that a list stopped at; None: from the beginning. Raises InvalidInput."""
+    """The id at which a list stopped; None: from the beginning. Raises InvalidInput."""
     try:
         return None if cursor is None else UUID(cursor)
     except ValueError:
@@ -53,7 +53,7 @@ def uuid_cursor(cursor: str | None) -> UUID | None:
 
 
 class LongRows(Struct, Generic[_Row], frozen=True):
-    """A list whose rows may be long. `read` gives as many as it is told that come before an id, the newest first."""
+    """A list whose rows may be long. `read` returns at most this many rows before an id, newest first."""
 
     read: Callable[[UUID | None, int], Awaitable[Sequence[_Row]]]
     key: Callable[[_Row], UUID]

@@ -1,4 +1,4 @@
-"""The database that the settings name, or else the embedded one: opened, migrated, and kept running.
+"""The configured database, or otherwise the embedded one: opened, migrated, and kept running.
 
 Called by `wiring.py`, and by the commands that look at a database as it is (`ops/`). Settings enter; a `Database`
 leaves, closed at the end. Next: `embedded/supervisor.py`, `store/migrate.py`.
@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 async def database_url(settings: Settings, *, create: bool = False) -> AsyncIterator[str]:
     """The URL of PostgreSQL itself; the embedded server runs for as long as the block does.
 
-    Raises ConfigurationError where there is no embedded database yet, unless one may be made (`create`), and where the
+    Raises ConfigurationError if there is no embedded database yet, unless one may be created (`create`), and if the
     data directory is not ours.
     """
     if (given := settings.database_direct_url or settings.database_url) is not None:
@@ -48,7 +48,7 @@ async def database_url(settings: Settings, *, create: bool = False) -> AsyncIter
 
 
 def _prepare(data_dir: Path) -> None:
-    """Make the data directory if there is none, closed to others; only the user of the database may pass through."""
+    """Create a missing data directory, closed to others; only the database's user may pass through it."""
     with disk_errors(data_dir):
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_ours(data_dir)
@@ -67,7 +67,7 @@ def _holds_database(place: Path) -> bool:
 
 @asynccontextmanager
 async def existing_database(settings: Settings, *, create: bool = False) -> AsyncIterator[Database]:
-    """The database as it is, not migrated, by one connection."""
+    """The database as it is, not migrated, with one connection."""
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(database_url(settings, create=create))
         database = await Database.connect(url, size=1)
@@ -77,7 +77,7 @@ async def existing_database(settings: Settings, *, create: bool = False) -> Asyn
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[Database]:
-    """The database, migrated; an embedded server that crashes is brought back."""
+    """The database, migrated; a crashed embedded server is restarted."""
     async with AsyncExitStack() as stack:
         if settings.database_direct_url is not None:
             async with existing_database(settings) as direct:
@@ -105,7 +105,7 @@ async def connect_pooled(settings: Settings) -> Database:
 
 
 async def _keep_embedded(settings: Settings, database: Database) -> None:
-    """Bring the embedded server back when it has crashed under us. Runs until cancelled."""
+    """Restart the embedded server when it has crashed under us. Runs until cancelled."""
     while True:
         await asyncio.sleep(1)
         try:

@@ -2,7 +2,7 @@
 
 Called once by every command that does the work itself, instead of asking a server. In: the level of the settings; from
 then on structlog and the standard library's logging write the same lines. Redaction comes last, on the finished line,
-so that nothing gets round it.
+so that nothing bypasses it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def set_up_logs(level: str, stream: TextIO | None = None) -> None:
 
 
 class _Unfailing(io.TextIOBase):
-    """A stream that drops lines that cannot be written, because the disk is full or the reader is gone, and goes on."""
+    """A stream that drops lines it cannot write (full disk, closed reader) and carries on."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -94,19 +94,19 @@ class _Unfailing(io.TextIOBase):
 
 
 def _set_up_library_logs(number: int, to: TextIO, formatter: logging.Formatter) -> None:
-    """What libraries log by the standard library's logging."""
+    """Route the standard library's logging of libraries."""
     handler = logging.StreamHandler(to)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=max(number, logging.INFO), force=True)
-    # Every request would be a line of theirs; that we listen, we say ourselves.
+    # They would log every request; that we listen, we log ourselves.
     for noisy in ("uvicorn.error", "uvicorn.access", "httpx2", "httpcore2", "mcp"):
         logging.getLogger(noisy).setLevel(max(number, logging.WARNING))
-    # What a remote butler does wrong is told once, as the reason why its turn failed, and not as a traceback as well.
+    # An error of a remote butler is reported once, as the reason for the failed turn, and not also as a traceback.
     logging.getLogger("mcp.client").setLevel(logging.CRITICAL)
 
 
 def _rendering(tty: bool) -> list[Processor]:
-    """From an event to the finished line."""
+    """Render an event as the finished line."""
     told: list[Processor] = [structlog.processors.StackInfoRenderer(), structlog.processors.format_exc_info]
     if tty:
         console = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
@@ -122,11 +122,14 @@ def _last(render: Callable[[WrappedLogger, str, EventDict], str | bytes]) -> Pro
 
 
 def _without_hidden(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """What strangers wrote, and what other programs say, does not steer the terminal. JSON escapes it anyway."""
+    """Strip control characters of strangers and other programs, which could steer the terminal.
+
+    JSON escapes them anyway.
+    """
     return {name: escaped(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _with_logger_name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
-    """Whose words these are, where they are not ours."""
+    """Add the logger's name to lines that are not ours."""
     record = event.get("_record")
     return {**event, "logger": record.name} if isinstance(record, logging.LogRecord) else event

@@ -1,4 +1,4 @@
-"""What operators see and accept of the tools of MCP servers; each acceptance is audited.
+"""Operators' view of MCP servers' tools, and acceptance of tools, which is audited.
 
 HTTP calls `McpServerService`, doctor `looked_at`. In: names of servers; out: their tools, and what has changed. Next:
 `store/mcp_tools.py`.
@@ -31,12 +31,12 @@ class McpServerService:
         self._specs = {spec.name: spec for spec in specs}
 
     async def servers(self) -> list[ShownMcpServer]:
-        """Those that workers have started, and those of the settings, by name."""
+        """Servers started by workers, and those of the settings, by name."""
         found = {one.server: one for one in await mcp_tools.list_servers(self._database)}
         return [found.get(name) or ShownMcpServer(name) for name in sorted({*found, *self._specs})]
 
     async def tools(self, server: str) -> list[ShownMcpTool]:
-        """All that is known of its tools. Raises NotFound."""
+        """Everything known about its tools. Raises NotFound."""
         kept = await mcp_tools.list_tools(self._database, server)
         if not kept and server not in self._specs:
             raise NotFound(f"there is no MCP server {server!r}: `switchboard mcp list` shows those that exist")
@@ -45,7 +45,7 @@ class McpServerService:
         return [_shown(spec, one, wrong.get(one.tool)) for one in kept]
 
     async def accept(self, caller: Principal, server: str, marks: Mapping[str, str]) -> int:
-        """Accept tools, all or none, by the marks of what was looked at; how many. Raises Conflict."""
+        """Accept tools, all or none, by the marks of the reviewed versions; returns how many. Raises Conflict."""
         async with self._database.transaction() as one:
             for tool, mark in marks.items():
                 if not await mcp_tools.accept(one, server, tool, mark, caller.name):
@@ -57,7 +57,7 @@ class McpServerService:
 
 
 class McpServerCheck(Struct, frozen=True):
-    """A server as this machine finds it: how many `tools` it has, with how many bytes of schemas (`size`).
+    """A server as found on this machine: its number of `tools`, with the bytes of their schemas (`size`).
 
     `problem`: why it cannot be used; `waiting`: tools that must be accepted.
     """
@@ -71,14 +71,14 @@ class McpServerCheck(Struct, frozen=True):
 
 
 def _to_accept(listed: Sequence[ListedTool], kept: Sequence[mcp_tools.KeptTool]) -> set[str]:
-    """The tools that are new or have changed since they were accepted."""
+    """The tools that are new, or changed since they were accepted."""
     good = {one.tool: one.accepted_mark for one in kept if one.state in {"accepted", "gone"}}
     other = {one.name for one in listed if kept and good.get(one.name) != pinned(one).mark}
     return other | {one.tool for one in kept if one.state in {"new", "changed"}}
 
 
 async def looked_at(database: Database, spec: ServerSpec) -> McpServerCheck:
-    """Start a server for once, and hold what it lists against what was accepted; nothing is written."""
+    """Start a server once, and compare its tools with the accepted ones; nothing is written."""
     try:
         listed = await tools_of(spec)
     except (ServerFailure, ConfigurationError) as error:
@@ -91,7 +91,7 @@ async def looked_at(database: Database, spec: ServerSpec) -> McpServerCheck:
 
 
 def left_out(spec: ServerSpec, tools: Sequence[ListedTool]) -> dict[str, str]:
-    """The tools that no model is offered, each with the reason."""
+    """The tools that are not offered to models, each with the reason."""
     off = {name for name, said in spec.tools.items() if said.off}
     wrong = unusable(spec.name, [one for one in tools if one.name not in off], spec.renamed)
     return wrong | {one.name: "the settings say `off`" for one in tools if one.name in off}

@@ -1,1 +1,1 @@
-"""The tool loop of engines whose butlers have models, and what it works with. Begin with `equipment.py`."""
+"""The tool loop of engines with models, and its equipment. Begin with `equipment.py`."""

@@ -1,8 +1,8 @@
-"""Calls of a turn that people decide about before they are made, and questions to the person.
+"""Calls of a turn that people must decide about, and questions to the person.
 
-`talk.py` asks for the decisions about the calls of one answer, and makes none of these before all are there: so all
-results go back together. What is asked depends on what is frozen alone, so a resumed turn asks the same. Next:
-`core/turns/asking.py` for the words, `journey/approving.py` for who decides.
+`talk.py` asks for the decisions about the calls of one answer, and makes none of these calls before all decisions
+exist, so that all results go back together. The questions depend only on frozen data, so a resumed turn asks the same.
+Next: `core/turns/asking.py` for the words, `journey/approving.py` for who decides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class People(Struct, frozen=True):
-    """`scope` is that of a call before it is approved; `granted`: the tools that the person may use now."""
+    """`scope` is the scope of a call before it is approved; `granted`: the tools that the person may use now."""
 
     turn: Turn
     journal: Journal
@@ -49,7 +49,7 @@ class People(Struct, frozen=True):
     granted: Callable[[], Awaitable[frozenset[str]]]
 
     async def decisions(self, calls: Sequence[PlannedCall], n: int, read: Collection[str] = ()) -> dict[str, Decided]:
-        """What was decided, by path, about those calls of answer `n` of which people decide. Raises `Parked`.
+        """The decisions, by path, about those calls of answer `n` that people decide about. Raises `Parked`.
 
         `read`: the names of the tools whose results its model has read before.
         """
@@ -65,7 +65,7 @@ class People(Struct, frozen=True):
         return {path: await self.journal.wait(event_of(path)) for path in asked}
 
     async def decision(self, call: PlannedCall, why: str) -> Decided | None:
-        """What was decided about one call that needs an approval; None: nothing yet, and people have been asked."""
+        """The decision about one call that needs an approval; None: not yet, and people have been asked."""
         tool = next(one for one in self.frozen.tools if one.name == call.made.name)
         ask = Ask("call", tool.name, call.made.arguments, why, self._digest(tool.parameters, call), self.frozen.readers)
         if nobody := await self._nobody(call.path, 1):
@@ -77,7 +77,7 @@ class People(Struct, frozen=True):
             return None
 
     async def changed(self, tool: FrozenTool, call: PlannedCall, decided: Decided) -> str | None:
-        """Why a call that was approved is not made after all; None: it is made."""
+        """Why an approved call is not made after all; None if it is."""
         present = self.present.get(tool.name)
         if present is None or self._digest(present.spec.parameters, call) != decided.value.get("digest"):
             return f"{tool.name} was not called: it has changed since approval was asked. Call it again."
@@ -86,7 +86,7 @@ class People(Struct, frozen=True):
         return None
 
     async def _nobody(self, n: str, count: int) -> str | None:
-        """Why nobody is asked, on record; None: people are."""
+        """Why nobody is asked, on record; None if people are."""
         approvals = self.approvals
 
         async def look(_: object) -> str | None:
@@ -98,7 +98,7 @@ class People(Struct, frozen=True):
         return found
 
     def _ask(self, call: PlannedCall, *, wary: bool) -> Ask | None:
-        """What people are asked about a call; None: it is made, or fails, without them."""
+        """The question to people about a call; None if it is made, or fails, without them."""
         made = call.made
         tool = next((one for one in self.frozen.tools if one.name == made.name), None)
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
@@ -112,11 +112,11 @@ class People(Struct, frozen=True):
         return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers)
 
     def _why(self, tool: FrozenTool, call: PlannedCall, *, wary: bool) -> str:
-        """Why a call needs an approval; "": it needs none."""
+        """Why a call needs an approval; "" if it does not."""
         return tool.approval or (self._outside(tool, call.made.arguments) if wary else "") or self._first(call)
 
     def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
-        """Why a call needs an approval once something from outside was read; "": it changes and tells nothing."""
+        """Why a call needs an approval after outside content was read; "": it neither changes nor reveals anything."""
         if not is_read_only(tool):
             return OUTSIDE
         if isinstance(self.present.get(tool.name), AsksFirst):

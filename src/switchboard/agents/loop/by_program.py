@@ -1,4 +1,4 @@
-"""A turn that a command line does: claude-code or codex asks its model by itself, and calls our tools meanwhile.
+"""A turn run by a command-line program: claude-code or codex asks its model itself, and calls our tools.
 
 `engine.py` makes a `ProgramTalk` where a turn's models are such programs. A run of the program is one step (`run:1`).
 Each call is a step of its own, known by tool, arguments and how many times it was made so (`tool:pay:3f0c…:1`), and

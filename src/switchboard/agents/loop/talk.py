@@ -1,7 +1,7 @@
 """A talk with a model: requests, calls and their results, each a step of the journal.
 
-An engine makes a `Talk` from what is frozen and calls `run`. What comes next is decided in `core/turns/loop.py`, from
-the records alone, so a resumed turn takes the same course.
+An engine creates a `Talk` from frozen data and calls `run`. `core/turns/loop.py` decides each next act from the records
+alone, so a resumed turn takes the same course.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ _UNKNOWN: Final = (
 
 
 class _HaltError(Exception):
-    """The turn is to end before its next act."""
+    """The turn must end before its next act."""
 
 
 class Talk:
-    """A turn while it runs."""
+    """A running turn."""
 
     def __init__(self, turn: Turn, journal: Journal, frozen: Frozen, around: Around) -> None:
         self._turn = turn
@@ -115,7 +115,7 @@ class Talk:
         """What people have decided about calls of the last answer, by path."""
 
     async def run(self) -> TurnResult:
-        """From the first request, or the first that is not on record, to the end, or until it is stopped."""
+        """Run from the first request that is not on record to the end, or until stopped."""
         result = await self._unless_stopped()
         if result is None:
             return self._result(Answer(await self._stopped(), stop_reason="aborted"))
@@ -124,7 +124,7 @@ class Talk:
     async def _unless_stopped(self) -> TurnResult | None:
         """The result; None if the turn was stopped, and then nothing of it runs any more.
 
-        One that was stopped before goes through what is on record, for what was written and done until then.
+        A turn stopped before replays its records, to collect what was written and done until then.
         """
         stop = self._turn.stop
         if stop is None:
@@ -135,12 +135,12 @@ class Talk:
             return None
 
     def _go_on(self) -> None:
-        """Every act begins with this. Raises `_HaltError`."""
+        """Check, before every act, whether to continue. Raises `_HaltError`."""
         if self._turn.stop is not None and self._turn.stop.is_set():
             raise _HaltError
 
     async def _stopped(self) -> str:
-        """What was written until then: as it is on record, for a crash may follow."""
+        """The text written until then, taken from the record, since a crash may follow."""
         for made, record in self._open.values():
             if record is None and self._tools[made.name].effect == "effectful":
                 self._unknown.append(f"{made.name} was stopped, outcome unknown")
@@ -166,14 +166,14 @@ class Talk:
         return progress
 
     async def _begun(self) -> LoopProgress:
-        """The turn with its images, as far as they have not gone since it began."""
+        """The turn with its images, except those removed since it began."""
         frozen = self._frozen
         found = await images_in(self._around.results, frozen.images)
         gone = [one for one in frozen.images if one not in found]
         return begin(frozen.opening + left_out(gone, GONE), list(found.values()))
 
     def _result(self, answer: Answer) -> Answer:
-        """With what it cost, and what is to be remembered of it."""
+        """The result with its cost and the new history entries."""
         self._telling.end(answer.text)
         author = person_of(self._turn.envelope)
         said = Entry("user", said_in(self._turn), author, created_at=self._turn.received_at)
@@ -232,7 +232,7 @@ class Talk:
         )
 
     def _asking(self, progress: LoopProgress, moved: list[Moved]) -> Asking:
-        """`moved` gets what a model with a smaller context than the first is told to read in files."""
+        """Send the request. `moved` receives the parts that a model with a smaller context must read from files."""
 
         def shortened(request: Request, tokens: int) -> Request:
             found, files = shorter(request, len(progress.messages), tokens, self._folder)
@@ -246,12 +246,12 @@ class Talk:
             shorter=shortened,
             on_delta=self._telling.hear,
             on_share_of=on_share_of,
-            ready=self._journal.flush,  # or else a crash might cost two requests that were answered
+            ready=self._journal.flush,  # otherwise a crash might cost two answered requests
             butler=self._turn.member.system_id,
         )
 
     async def _fitted(self, progress: LoopProgress) -> LoopProgress:
-        """With the oldest results as references to files where the context grows too short."""
+        """The request with its oldest results replaced by references to files if the context is too small."""
         request = self._request(progress, SendRequest(0, ()))
         fitted, moved = fit(request, progress.messages, self._frozen.window, self._folder)
         await self._keep(moved)
@@ -288,7 +288,7 @@ class Talk:
         return carried_out(progress, results, seconds=seconds)
 
     async def _decided(self, calls: Sequence[PlannedCall], n: int) -> dict[str, Decided]:
-        """A turn that is to end does not wait any more. Raises `Parked`, `_HaltError`."""
+        """The decisions; a turn that must end does not wait for them. Raises `Parked`, `_HaltError`."""
         try:
             return await self._people.decisions(calls, n, {call.name for call in self._calls})
         except Parked:
@@ -316,7 +316,7 @@ class Talk:
         return record
 
     async def _record(self, call: PlannedCall) -> JsonMapping:
-        """What the journal has, or will have, of a call."""
+        """The present or future journal record of a call."""
         tool = self._tools.get(call.made.name)
         if tool is None and call.made.name in self._frozen.withheld:
             return told(_HIGH_RISK.format(name=call.made.name))
@@ -337,7 +337,7 @@ class Talk:
             return await self._done(tool, call, key)
 
         try:
-            # Asked what became of it, a tool is called with the same key again: that is what `queryable` promises.
+            # `ask` calls the tool again with the same key, as `queryable` permits.
             record: JsonMapping = await self._journal.step(call.path, act, effect=tool.effect, ask=act)
         except OutcomeUnknown:
             self._unknown.append(f"{call.made.name} was interrupted, outcome unknown ({call.path})")
@@ -346,19 +346,19 @@ class Talk:
         return record
 
     async def _done(self, tool: FrozenTool, call: PlannedCall, key: UUID) -> JsonObject:
-        """Carry out a call, for the model to hear what came of it."""
+        """Carry out a call; returns its result for the model."""
         began = monotonic()
         self._telling.call(tool.name)
         approved = call.path in self._decisions
         return record_of(await self._caller.call(tool, call.made.arguments, key, approved=approved), began)
 
     def _remember(self, made: ToolCall, record: JsonMapping) -> None:
-        """A call, and what came of it, as part of the history."""
+        """Add a call and its result to the history."""
         self._attach(record)
         self._calls.append(_entry_call(made, ToolResult(made.id or "", record["text"], record["ok"])))
 
     def _attach(self, record: JsonMapping) -> None:
-        """What a call has made goes with the answer."""
+        """Attach the files that a call created to the answer."""
         for one in msgspec.convert(record.get("files", ()), tuple[Attachment, ...]):
             name = one.filename or ""
             self._files.pop(name, None)
@@ -366,7 +366,7 @@ class Talk:
 
 
 async def images_in(kept: Path | None, images: Sequence[FrozenImage]) -> dict[FrozenImage, Image]:
-    """Those that are there, in their order."""
+    """The existing images, in order."""
     if kept is None:
         return {}
     found = {one: await asyncio.to_thread(read_image, kept, one) for one in images}
@@ -374,12 +374,12 @@ async def images_in(kept: Path | None, images: Sequence[FrozenImage]) -> dict[Fr
 
 
 def said_in(turn: Turn) -> str:
-    """What a person said, and what came with it, as this turn and all later ones read it."""
+    """A person's words and files, as this turn and all later ones read them."""
     return marked(turn.text, turn.envelope.payload.attachments)
 
 
 def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None:
-    """What is not kept cannot be read again; that is no reason to end the turn."""
+    """Write a file. A result that cannot be kept cannot be read again, which is no reason to end the turn."""
     for one in moved:
         try:
             file = FileToWrite(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
@@ -389,7 +389,7 @@ def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None
 
 
 def _instead(tool: str, decided: Decided) -> JsonObject | None:
-    """The result of a question, or of a call that people did not approve; None: the call is made."""
+    """The result of a question, or of a call that people did not approve; None if the call is made."""
     if tool != ASK_USER:
         why = not_called(tool, decided)
         return None if why is None else told(why)
@@ -403,7 +403,7 @@ def _entry_call(made: ToolCall, result: ToolResult) -> EntryCall:
 
 
 async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
-    """The results of these, four at a time. The first failure ends the others, and is raised as it is."""
+    """The results of these, four at a time. The first failure cancels the others and is raised unchanged."""
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def one(act: Awaitable[Any]) -> Any:

@@ -1,6 +1,7 @@
-"""The reply of a turn while it is written, from the deltas of its model.
+"""Streams the reply of a turn from the deltas of its model.
 
-`talk.py` tells it what a model says; it passes that on to `Turn.on_delta` so that the pieces make exactly the reply.
+`talk.py` feeds it the model's output; it passes that on to `Turn.on_delta`, so that the pieces add up to exactly the
+reply.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from switchboard.ports.engine import Delta
 
 
 class Telling:
-    """What has been told of a reply so far."""
+    """The part of a reply streamed so far."""
 
     def __init__(self, on_delta: Callable[[Delta], None] | None) -> None:
         self._on_delta = on_delta
@@ -22,24 +23,24 @@ class Telling:
         self.text = ""
 
     def hear(self, delta: llm.ModelDelta) -> None:
-        """A piece of what a model writes."""
+        """Take a piece of a model's output."""
         if delta.reset:
             self.restart(self._step)
         self._add(storable_text(delta.text + (delta.end.text if delta.end else "")))
 
     def restart(self, step: int) -> None:
-        """This request begins; what was told is not the reply after all."""
+        """A request begins, so the text streamed so far is not the reply."""
         self._step = step
         if self.text:
             self._tell(0, "")
 
     def call(self, tool: str) -> None:
-        """A tool is called."""
+        """Report that a tool is called."""
         if self._on_delta is not None:
             self._on_delta(Delta(len(self.text), "", self._step, tool))
 
     def end(self, text: str) -> None:
-        """The reply as a whole: tell what is missing of it."""
+        """Complete the stream with the missing part of the reply."""
         text = storable_text(text)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(self.text, text, strict=False)))
         if text != self.text:

@@ -1,6 +1,6 @@
-"""The tools of a turn with a model: which there are, who may use them, and where they may reach.
+"""The tools of a turn with a model: which exist, who may use them, and what they may reach.
 
-`equipment.py` imports it when the first turn needs it: what fetches pages takes half a second to import. Next:
+`equipment.py` imports it when the first turn needs it: the web client takes half a second to import. Next:
 `tools/registry.py`.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["Granted", "build_tools", "granted_to", "granted_to_owners", "hosts_o
 
 
 class Granted(Struct, frozen=True):
-    """What the sender may make the butler use, where the answer goes, who they are; the fields of `Frozen`."""
+    """What the sender may have the butler use, where the answer goes, and who they are; the fields of `Frozen`."""
 
     tools: tuple[FrozenTool, ...]
     withheld: tuple[str, ...]
@@ -42,13 +42,13 @@ def _audience(*, private: bool, owns: bool) -> Audience:
 
 
 def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
-    """Without those of MCP servers for which there is no room."""
+    """The tools without those of MCP servers for which there is no room."""
     fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
     return [tool for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)]
 
 
 async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
-    """As the message says. Raises `Unavailable`."""
+    """The grants for a message's sender. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
     there, grants = await _offered(options, tools), _grants(options)
     owns = is_named(options.owners, turn.envelope) and reader.authentic
@@ -62,7 +62,7 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
 
 
 async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> tuple[FrozenTool, ...]:
-    """What owners may use when they write alone to the butler. Raises `Unavailable`."""
+    """The tools that owners may use when they write to the butler alone. Raises `Unavailable`."""
     there = await _offered(options, tools)
     return tuple(_frozen(tool, options) for tool in granted(there, _grants(options), "owners"))
 
@@ -84,7 +84,7 @@ def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:
 
 
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:
-    """What the person has written themselves, now and before: not what they quote, nor what others wrote in a group."""
+    """The URLs that the person has written, now or before; not those in quotes or by others in a group."""
     person = person_of(turn.envelope)
     texts = [turn.text, *(entry.text for entry in history if entry.role == "user" and entry.author == person)]
     return tuple(sorted({url for text in texts for url in urls_in(own_words(text))}))

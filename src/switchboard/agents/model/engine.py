@@ -1,4 +1,4 @@
-"""Engine `model`: a model answers; it calls tools, and nothing that was done is done again after a crash.
+"""Engine `model`: a model answers and calls tools; after a crash, finished steps do not run again.
 
 `journey/turn.py` calls `ModelEngine.run`. The loop is that of `core/turns/loop.py`, each request and each call a step
 of the journal (`start`, `request:2`, `tool:2:call_7`). Next: `agents/loop/equipment.py`, and `agents/loop/talk.py`,
@@ -33,7 +33,7 @@ def engine(context: EngineContext) -> Engine:
 
 
 class ModelEngine:
-    """Turns with a model. `tools` are all that there are, None: ours."""
+    """Turns with a model. `tools` are all existing tools; None: ours."""
 
     def __init__(self, context: EngineContext, tools: Sequence[Tool] | None = None) -> None:
         self._equipment = Equipment(context, tools)
@@ -48,7 +48,7 @@ class ModelEngine:
             raise wrong(member, f"models: {'; '.join(flaws)}")
 
     def patience(self, member: Member) -> float:
-        """Seconds after which an attempt is broken off from outside."""
+        """Seconds after which an attempt is aborted from outside."""
         return read_options(ModelOptions, member).limits.seconds + _SLACK_S
 
     def models_of(self, member: Member) -> Sequence[str]:
@@ -57,7 +57,7 @@ class ModelEngine:
         return options.models or tuple(models.names or models.runners)
 
     def prompt_of(self, member: Member) -> str:
-        """What its operator wrote for it; this may read a file. Raises `EngineFailure`."""
+        """The prompt written by its operator; this may read a file. Raises `EngineFailure`."""
         return prompt_of(member, read_options(ModelOptions, member))
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
@@ -84,7 +84,7 @@ class ModelEngine:
         return options, models
 
     async def prompt_for(self, turn: Turn) -> str:
-        """What the butler is told about its work in a turn. Raises `EngineFailure`."""
+        """The prompt for a butler's work in a turn. Raises `EngineFailure`."""
         options = read_options(ModelOptions, turn.member)
         return (
             options.prompt if options.prompt_file is None else await asyncio.to_thread(prompt_of, turn.member, options)
@@ -101,5 +101,5 @@ class ModelEngine:
         return (wanted,)
 
     def kept_for(self, member: Member, readers: str) -> Path | None:
-        """Where the readers of a turn, and nobody else, find long results and images; None: nothing is kept."""
+        """Where only the readers of a turn find long results and images; None: nothing is kept."""
         return self._equipment.kept_for(member, readers)

@@ -13,7 +13,7 @@ _DEFAULT: Final = LoopLimits()
 
 
 class LimitOptions(BaseModel, extra="forbid", frozen=True):
-    """What one turn may use at most; see `core/turns/limits.py`. `cost` is in dollars."""
+    """Maximum usage of one turn; see `core/turns/limits.py`. `cost` is in dollars."""
 
     requests: PositiveInt = _DEFAULT.requests
     tool_calls: Annotated[int, Field(ge=0)] = _DEFAULT.tool_calls

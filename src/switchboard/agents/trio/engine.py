@@ -1,8 +1,8 @@
 """Engine `trio`: a router plans, tools and a specialist do the steps, a small model presents the result.
 
-`journey/turn.py` calls `TrioEngine.run`. What a turn begins with, what was decided, every step and the lead are steps
-of the journal (`plan:start`, `plan:route`, `s1`, `s3/request:2`, `plan:lead`), and nothing of a plan is kept anywhere
-else. Next: `executor.py`.
+`journey/turn.py` calls `TrioEngine.run`. The start of a turn, the decision, every step and the lead are steps of the
+journal (`plan:start`, `plan:route`, `s1`, `s3/request:2`, `plan:lead`); nothing of a plan is stored anywhere else.
+Next: `executor.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def engine(context: EngineContext) -> Engine:
 
 
 class TrioEngine:
-    """Turns with plans. `tools` are all that there are, None: ours; `planner`, None: ours."""
+    """Turns with plans. `tools` are all existing tools, None: ours; `planner`, None: ours."""
 
     def __init__(
         self, context: EngineContext, tools: Sequence[Tool] | None = None, *, planner: Planner | None = None
@@ -65,7 +65,7 @@ class TrioEngine:
             raise wrong(member, f"main, router or specialist: {'; '.join(flaws)}")
 
     def patience(self, member: Member) -> float:
-        """Seconds after which an attempt is broken off from outside."""
+        """Seconds after which an attempt is aborted from outside."""
         return read_options(TrioOptions, member).plan.deadline + _SLACK_S
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
@@ -83,11 +83,11 @@ class TrioEngine:
             start = read_start(await journal.step(START, begin))
             around, planner = self._equipment.around(turn, options, start.frozen, tools), self._planner_of(models)
             return await PlannedTurn(turn, journal, start, around, planner, options.plan.attempts).run()
-        except msgspec.ValidationError as error:  # another release began it; a worker of that one may still be there
+        except msgspec.ValidationError as error:  # a worker of another release began it, and may still be running
             raise EngineFailure(f"this release cannot read what is on record of the plan: {error}") from error
 
     async def question(self, member: Member, text: str, below: Mapping[str, str]) -> PlanQuestion:
-        """What the router is asked if an owner of the butler writes this, and nothing was said before.
+        """The question for the router if an owner of the butler writes this as the first message.
 
         `below`: as in a turn.
 
@@ -114,7 +114,7 @@ class TrioEngine:
         )
 
     def _planner_of(self, models: Models) -> Planner:
-        """The same for all turns: it remembers what it has learned about models."""
+        """One planner for all turns, as it remembers what it has learned about models."""
         if self._planner is None:
             self._planner = ModelPlanner(models)
         return self._planner

@@ -1,7 +1,7 @@
-"""The executor of a plan: what the machine commands is done, and what came of it is told to the machine.
+"""The executor of a plan: carries out the machine's commands, and reports the outcomes to it.
 
-`engine.py` calls `Executor.run` with a plan that is valid. Steps run in parallel, each a step of the journal; nothing
-of a plan is kept anywhere else. Next: `core/planning/machine.py`, which decides, and `steps.py`, which does.
+`engine.py` calls `Executor.run` with a valid plan. Steps run in parallel, each a step of the journal; nothing of a plan
+is stored anywhere else. Next: `core/planning/machine.py`, which decides, and `steps.py`, which does.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Executor:
     """Whether the machine was told that the plan is to end."""
 
     async def run(self, pipeline: Pipeline, guard: Guard, halted: HaltReason | None = None) -> Plan:
-        """The plan when all of its steps have ended. `halted`: why nothing more of it is to be started.
+        """The plan after all of its steps have ended. `halted`: why nothing more of it may be started.
 
         Raises `Parked` when nothing can continue before people decide, and `Outage` before a model is back.
         """
@@ -82,7 +82,7 @@ class Executor:
             await cancelled(*self._running.values(), over)
 
     async def _over(self) -> HaltReason:
-        """Why the plan is to end now: a person wants it, or its time is up."""
+        """Why the plan must end now: a person wants it, or its time is up."""
         try:
             async with asyncio.timeout(self.seconds()):
                 await (self.stop or asyncio.Event()).wait()
@@ -130,7 +130,7 @@ class Executor:
             self._events.append(_decision(step, decided))
 
     async def _stop(self, step_id: str, reason: HaltReason) -> None:
-        """What runs ends now. What it did until then is not known, unless its end is on record."""
+        """End running steps now. What they did is unknown unless their end is on record."""
         step = self._plan.step(step_id)
         if step_id in self._running:
             await cancelled(self._running.pop(step_id))
@@ -143,7 +143,7 @@ class Executor:
         self._events.append(self.carrier.ended(step, self._before[step_id]))
 
     async def _next(self, over: asyncio.Task[HaltReason]) -> Sequence[PlanEvent]:
-        """What has happened. Raises `Parked` or `Outage` if nothing can."""
+        """Wait for the next event. Raises `Parked` or `Outage` if there can be none."""
         while not self._events:
             if not self._running:
                 raise self._waits()
@@ -158,9 +158,9 @@ class Executor:
         return events
 
     async def _end(self, reason: HaltReason) -> None:
-        """Nothing more is started, and what runs is stopped; also where a review has given up before."""
+        """Start nothing more, and stop running steps; also if a review gave up before."""
         if self._plan.halted is None:
-            # First of all: after the end of a review that gives up, it would stop nothing.
+            # First of all: after the end of a review that gave up, it would stop nothing.
             self._events.insert(0, Halt(reason))
             return
         for step_id in list(self._running):
@@ -175,7 +175,7 @@ class Executor:
             self._held[step_id] = held
 
     def _waits(self) -> Parked | Outage:
-        """What the turn waits for: a model first, for people can be asked meanwhile."""
+        """What the turn waits for: a model first, since people can be asked meanwhile."""
         outages = [one for one in self._held.values() if isinstance(one, Outage)]
         return outages[0] if outages else Parked(())
 

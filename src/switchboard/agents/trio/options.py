@@ -18,11 +18,11 @@ Chars = Annotated[int, Field(ge=200, le=MAX_CHARS)]
 
 
 class PlanOptions(BaseModel, extra="forbid", frozen=True):
-    """What one plan may use at most; see `core/planning/limits.py`.
+    """Maximum usage of one plan; see `core/planning/limits.py`.
 
-    `token_budget` of generated tokens, `template_budget` that of a template; seconds until the `deadline`; `attempts`
-    that come to nothing; `tries` of a tool that may be repeated; `calls` of tools in the loop of one specialist. Of the
-    tokens, `specialist_tokens`, `with_tools_tokens` and `review_tokens` are reserved for a step.
+    `token_budget` of generated tokens, `template_budget` that of a template; seconds until the `deadline`; fruitless
+    `attempts`; `tries` of a tool that may be repeated; `calls` of tools in the loop of one specialist. Of the tokens,
+    `specialist_tokens`, `with_tools_tokens` and `review_tokens` are reserved for a step.
     """
 
     steps: PositiveInt = _DEFAULT.steps

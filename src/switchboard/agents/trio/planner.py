@@ -1,4 +1,4 @@
-"""The planner: the router's model decides what is done with a message, and whether results answer it.
+"""The planner: the router's model decides what to do with a message, and whether results answer it.
 
 `run.py` and `steps.py` call `ModelPlanner` through the protocol of `port.py`; `app/plans/trying.py` tries it. Requests
 are made in `core/planning/prompts.py`, answers read in `core/planning/ladder.py`; here they are sent and counted. Next:
@@ -58,11 +58,11 @@ class _Climb:
 
     @property
     def tokens(self) -> int:
-        """Those that may still be generated."""
+        """The tokens that may still be generated."""
         return self.question.tokens - sum(one.output_tokens for one in self.use.usage)
 
     def book(self, attempt: ModelAttempt, reserved: int) -> None:
-        """What an attempt has used; where nobody reported it, all that it might have generated."""
+        """Book the usage of an attempt; if unreported, everything that it might have generated."""
         used = attempt.usage
         cost = attempt.micros / 1e6 if attempt.micros or used.cost_usd is not None else None
         generated = reserved if used.estimated else used.output_tokens
@@ -71,7 +71,7 @@ class _Climb:
 
 
 class ModelPlanner:
-    """Plans by asking models. Of each it remembers what the settings do not say: it takes no schemas, or thinks."""
+    """Plans by asking models. Remembers what it learns of each beyond the settings: no schemas, or thinking."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -107,7 +107,10 @@ class ModelPlanner:
         return _Climb(question, make, await self._models.context(question.models[0], UNKNOWN_CONTEXT), ends)
 
     async def _settled(self, climb: _Climb, read: Callable[[Sequence[Reply]], T | Retry]) -> T | Retry:
-        """What follows from the answers; `Retry` if nothing does, and there is no asking again. Raises ModelFailure."""
+        """The decision that follows from the answers; `Retry` if none does and asking again is not possible.
+
+        Raises ModelFailure.
+        """
         asked = self._sized(climb.make, climb)
         climb.notes += _notes_of(asked)
         climb.answers.append(await self._reply(asked.request, climb.make, climb))
@@ -124,13 +127,13 @@ class ModelPlanner:
         return read(climb.answers)
 
     def _sized(self, make: Make, climb: _Climb, window: int | None = None) -> FittedRequest:
-        """A request with room for its answer: what it may generate is what the context leaves, if that is less."""
+        """A request with room for its answer: at most what the context leaves."""
         limits, thinks = climb.question.limits, self._habits(climb.question.models[0]).thinks
         wanted = min(limits.thinking_tokens if thinks else limits.router_tokens, climb.tokens)
         return with_room(make, wanted, climb.window if window is None else window)
 
     async def _reply(self, request: Request, make: Make, climb: _Climb) -> Reply:
-        """The answer to a request. Where a model takes no schema, it is asked once more, without, and always so."""
+        """The answer to a request. A model that rejects schemas is asked again without one, from then on always."""
         if not self._habits(climb.question.models[0]).schemas:
             request = without_schema(request)
         report = await self._asked(request, make, climb)
@@ -148,7 +151,7 @@ class ModelPlanner:
 
     async def _asked(self, request: Request, make: Make, climb: _Climb) -> Report:
         def shorter(whole: Request, tokens: int) -> Request:
-            """For a model that reads less than the first one."""
+            """A shorter request for a model with a smaller context than the first."""
             if fits(whole, tokens):
                 return whole
             smaller = self._sized(make, climb, tokens + whole.max_tokens).request
@@ -172,7 +175,7 @@ def _said(reply: Reply) -> str:
 
 
 def _failed(report: Report, climb: _Climb) -> ModelFailure:
-    """Why no model answered, with all that was used until then."""
+    """Why no model answered, with all usage until then."""
     failure = report.failure or ModelFailure("unavailable", "there is no model")
     used = climb.use.usage
     total = Usage(sum(one.input_tokens for one in used), sum(one.output_tokens for one in used))

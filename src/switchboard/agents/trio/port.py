@@ -1,8 +1,7 @@
-"""What the executor of plans asks a planner: what is to be done with a message, and whether results answer it.
+"""The protocol between executor and planner: what to do with a message, and whether results answer it.
 
 `planner.py` implements it with the router's model; tests give plans of their own. One call is one step of the journal,
-so a planner need not remember anything: what it has said is not asked again after a crash. Next:
-`core/planning/ladder.py`.
+so a planner needs no memory: after a crash, answered calls are not repeated. Next: `core/planning/ladder.py`.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from switchboard.ports.engine import ModelUsage
 
 
 class PlanQuestion(Struct, frozen=True):
-    """What a planner is told of a message.
+    """The input of a planner about a message.
 
-    `menu`: what plans may use; in a review what new steps may. `models`: the names of the router's models, in the order
-    in which they are asked. `tokens`: the most that they may generate in this call, all requests of it together;
-    `seconds`: how long the plan may still work. `key`, `on_share_of` and `butler` go into `Request` and `Asking`.
+    `menu`: what plans, or in a review new steps, may use. `models`: the names of the router's models, in the order in
+    which they are asked. `tokens`: maximum to generate in all requests of this call; `seconds`: how long the plan may
+    still work. `key`, `on_share_of` and `butler` go into `Request` and `Asking`.
     """
 
     text: str
@@ -54,7 +53,7 @@ class Planned(Struct, frozen=True):
 
 
 class Reviewed(Struct, frozen=True):
-    """What the router says of results; the rest as in `Planned`."""
+    """The router's verdict on results; the other fields as in `Planned`."""
 
     review: Review
     usage: tuple[ModelUsage, ...] = ()
@@ -62,7 +61,7 @@ class Reviewed(Struct, frozen=True):
 
 
 class Planner(Protocol):
-    """Raises `ModelFailure` if no model could be asked, or none answered; the executor knows what follows."""
+    """Raises `ModelFailure` if no model could be asked, or none answered, which the executor handles."""
 
     async def plan(self, question: PlanQuestion) -> Planned:
         """A decision that is valid for the menu: the router's, or a template."""

@@ -1,7 +1,7 @@
-"""One planned turn: what is decided about the message, its plan carried out, and the result presented by code.
+"""One planned turn: decides about the message, carries out the plan, and presents the result by code.
 
-`engine.py` makes a `PlannedTurn` from what is frozen. In: the turn and its journal; out: a `TurnResult`. A model writes
-at most the lead; which text goes out, and what was not done, is said by `core/planning/outcome.py`. Next:
+`engine.py` creates a `PlannedTurn` from frozen data. In: the turn and its journal; out: a `TurnResult`. A model writes
+at most the lead; `core/planning/outcome.py` decides which text goes out, and reports what was not done. Next:
 `executor.py`.
 """
 
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 
 class PlannedTurn:
-    """A turn while it runs. `attempts`: how many may come to nothing."""
+    """A running turn. `attempts`: how many may be fruitless."""
 
     def __init__(
         self, turn: Turn, journal: Journal, start: Start, around: Around, planner: Planner, attempts: int
@@ -82,7 +82,7 @@ class PlannedTurn:
         self._caller = ToolCaller(turn, journal, start.frozen, around)
 
     async def run(self) -> TurnResult:
-        """To the end, or until people must decide, or a model is back: neither counts as time of the plan."""
+        """Run to the end, or until people must decide or a model returns; neither counts as time of the plan."""
         try:
             return await self._through()
         except (Parked, Outage):
@@ -120,7 +120,7 @@ class PlannedTurn:
         return self._caller.around.clock()
 
     async def _clock(self) -> Clock:
-        """The time that is left, without what the turn has waited."""
+        """The remaining time, excluding what the turn has waited."""
         records = self._journal.on_record()
         pauses = sum(path.startswith(_PAUSE) for path in records)
         if pauses and f"{_GO_ON}{pauses}" not in records:
@@ -133,7 +133,7 @@ class PlannedTurn:
         return clock
 
     async def _until_stopped(self, act: Coroutine[Any, Any, T]) -> T | None:
-        """What comes of it; None if a person wants the turn to end before."""
+        """The outcome; None if a person ends the turn first."""
         stop = self._turn.stop
         return await (act if stop is None else unless(stop.wait(), act))
 
@@ -149,7 +149,7 @@ class PlannedTurn:
                 planned = Planned(self._template(), notes=("the router was not asked: no tokens were left for it",))
             else:
                 planned = await self._asked(carrier, tokens)
-            # A template's budget is that of its steps: what was spent to find out that it is needed comes on top.
+            # A template's budget is for its steps: what was spent finding out that it is needed comes on top.
             planning = spent + sum(one.output_tokens for one in planned.usage)
             routed = _decided(planned, start).with_more(planning, start.token_budget)
             if routed.pipeline is not None and (faults := pipeline_faults(routed.pipeline, start.menu, start.limits)):
@@ -160,7 +160,7 @@ class PlannedTurn:
         return read_routed(record)
 
     async def _asked(self, carrier: Carrier, tokens: int) -> Planned:
-        """What the router says. While it is unavailable a template takes its place, if that needs another model."""
+        """The router's decision. While it is unavailable, a template replaces it, if that needs another model."""
         start = self._start
         try:
             return await self._planner.plan(carrier.question(tokens, start.menu))
@@ -179,7 +179,7 @@ class PlannedTurn:
     # What needs no plan -----------------------------------------------------------------------------------------------
 
     async def _answered(self) -> TurnResult:
-        """The main model answers from what is known."""
+        """Let the main model answer from what is known."""
         start = self._start
         left = start.token_budget - all_tokens(self._journal.on_record())
         limits = LoopLimits(3, 1, UNBOUNDED, generated=max(left, start.limits.smallest_budget))
@@ -233,7 +233,7 @@ class PlannedTurn:
     # Somebody else ----------------------------------------------------------------------------------------------------
 
     def _handed_on(self, routed: RoutedPlan) -> TurnResult:
-        """The answer is that of another butler: nothing was said here, so nothing is kept."""
+        """Another butler answers: nothing was said here, so nothing is kept."""
         reason = f"its router decided so{', but was not sure' if routed.unsure else ''}"
         return HandedOn(routed.target, reason, usage=self._usage(), warning=routed.warning)
 
@@ -251,7 +251,7 @@ class PlannedTurn:
         )
 
     def _usage(self) -> tuple[ModelUsage, ...]:
-        """What models were used for, in all attempts, as far as it is on record."""
+        """The recorded usage of models, in all attempts."""
         total = ModelUse()
         for result in (mapping(one.result) for one in self._journal.on_record().values()):
             if "reply" in result:
@@ -262,7 +262,7 @@ class PlannedTurn:
         return total.usage
 
     def _files(self) -> dict[str, Attachment]:
-        """What steps have made, by name; a later one takes the place of an earlier."""
+        """Files made by steps, by name; a later one replaces an earlier."""
         found: dict[str, Attachment] = {}
         for path, record in self._journal.on_record().items():
             result = mapping(record.result)
@@ -273,7 +273,7 @@ class PlannedTurn:
         return found
 
     def _calls(self, plan: Plan) -> list[EntryCall]:
-        """What tools were called, for later turns: without it models learn to claim what they did not do."""
+        """The calls of tools, for later turns: without them, models learn to claim what they did not do."""
         found, records = list[EntryCall](), self._journal.on_record()
         for step in plan.steps:
             end = plan.ends[step.id]
@@ -288,7 +288,7 @@ class PlannedTurn:
 
 
 def _decided(planned: Planned, start: Start) -> RoutedPlan:
-    """What was settled, as the journal keeps it."""
+    """The decision in the form kept by the journal."""
     settled = planned.settled
     notes = (*planned.notes, *(f"an answer of the router was not taken: {fault}" for fault in settled.faults))
     if isinstance(settled.decision, Pipeline):

@@ -1,7 +1,7 @@
 """The steps of a plan, each carried out as a step of the journal: tools, specialists and reviews; and the lead.
 
-`executor.py` says when. In: a step, the plan so far, and the tokens that it may use; out: how it ended, which is on
-record then, or on its way. Next: `agents/loop/talk.py`, the loop of a specialist with tools.
+`executor.py` decides when. In: a step, the plan so far, and its tokens; out: how it ended, already recorded or about to
+be. Next: `agents/loop/talk.py`, the loop of a specialist with tools.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ UNBOUNDED: Final = 10**9
 
 
 class Carrier(Struct, frozen=True):
-    """Carries out the steps of one plan. `menu`: what it may use; `clock` says how long it may still work."""
+    """Carries out the steps of one plan. `menu`: what it may use; `clock`: how long it may still work."""
 
     start: Start
     menu: Menu
@@ -76,7 +76,7 @@ class Carrier(Struct, frozen=True):
     clock: Clock
 
     async def __call__(self, plan: Plan, step: PipelineStep, tokens: int) -> StepEnded:
-        """How a step ended. Raises `Parked`, and `Outage` while its model is unavailable."""
+        """Carry out a step; returns how it ended. Raises `Parked`, and `Outage` while its model is unavailable."""
         before = tokens_of(self.journal.on_record(), step)
         try:
             await self._carry_out(plan, step, tokens)
@@ -91,7 +91,7 @@ class Carrier(Struct, frozen=True):
         return self.ended(step, before)
 
     def ended(self, step: PipelineStep, before: int) -> StepEnded:
-        """The end of a step that is on record; `before`: the tokens that it had used when it was started."""
+        """The end of a recorded step; `before`: the tokens that it had used when it was started."""
         records = self.journal.on_record()
         return ended_of(step.id, records, tokens_of(records, step) - before)
 
@@ -108,7 +108,7 @@ class Carrier(Struct, frozen=True):
 
     @property
     def _seconds(self) -> float:
-        """How long the plan may still work; a little in any case, for what is under way."""
+        """How long the plan may still work, and never less than a moment, for work in progress."""
         return max(self.clock.left(self._now()).total_seconds(), _LAST_S)
 
     def _now(self) -> datetime:
@@ -116,7 +116,7 @@ class Carrier(Struct, frozen=True):
 
     @property
     def _share(self) -> UUID | None:
-        """The message whose sender's share of the day is used; None: an owner's is not limited."""
+        """The message whose sender's daily share is used; None: owners are not limited."""
         return None if self.start.frozen.by_owner else self.caller.turn.request_id
 
     # Tools ------------------------------------------------------------------------------------------------------------
@@ -136,11 +136,11 @@ class Carrier(Struct, frozen=True):
                 raise StepFailed({"why": _short(outcome.why or outcome.text)})
             return record_of(outcome, began)
 
-        # Asked what became of it, a tool is called with the same key again: that is what `queryable` promises.
+        # `ask` calls the tool again with the same key, as `queryable` permits.
         await self.journal.step(step.id, act, effect=tool.effect, ask=act)
 
     async def _tried(self, tool: FrozenTool, step: PipelineStep, key: UUID, *, approved: bool) -> ToolOutcome:
-        """A call; one that may be repeated, and may do better, a few times."""
+        """A call; tried a few times if it may be repeated and may succeed."""
         tries = self.start.tries if tool.effect == "idempotent" else 1
         outcome = await self.caller.call(tool, step.args, key, approved=approved)
         for n in range(1, tries):
@@ -151,7 +151,7 @@ class Carrier(Struct, frozen=True):
         return outcome
 
     def _decided(self, step: PipelineStep) -> Decided | None:
-        """What somebody has decided about a step; None: nobody was asked."""
+        """Somebody's decision about a step; None if nobody was asked."""
         path, records = event_of(step.id), self.journal.on_record()
         value = mapping(records[path].result).get("value") if path in records else None
         return None if value is None else Decided(value)
@@ -172,7 +172,7 @@ class Carrier(Struct, frozen=True):
         await self.journal.step(step.id, act, reserve=tokens)
 
     async def _asked(self, name: str, request: Request, path: str) -> Costed:
-        """A request to one model. Raises `StepFailed` if it gives no answer, `Outage` while it is unavailable."""
+        """A request to one model. Raises `StepFailed` if it does not answer, `Outage` while it is unavailable."""
         models, began = self.caller.around.models, monotonic()
         if name not in models.names:
             raise StepFailed({"why": f"there is no model {name} any more"})
@@ -191,12 +191,12 @@ class Carrier(Struct, frozen=True):
         return costed
 
     def _asking(self, name: str) -> Asking:
-        # What is done must be on record first, or else a crash might cost two requests that were answered.
+        # Earlier steps must be on record first, or a crash might cost two answered requests.
         butler = self.caller.turn.member.system_id
         return Asking((name,), ASKER, on_share_of=self._share, ready=self.journal.flush, butler=butler)
 
     async def _loop(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
-        """A specialist that may call tools, in a branch of the journal of its own."""
+        """A specialist with tools, with its own branch of the journal."""
         branch = Branch(self.journal, step.id)
         spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
         turn = replace(self.caller.turn, stop=None, on_delta=None)
@@ -214,7 +214,7 @@ class Carrier(Struct, frozen=True):
         await self.journal.step(step.id, act)
 
     def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> tuple[Frozen, FittedRequest]:
-        """What a loop begins with: the task, and tools that change nothing once something from outside was read."""
+        """The start of a loop: the task, and, once outside content was read, only tools that change nothing."""
         start, outside = self.start, plan.read_outside
         name = start.roles.specialist
         menu, window = self._menu(plan), start.windows[name]
@@ -260,7 +260,7 @@ class Carrier(Struct, frozen=True):
         await self.journal.step(step.id, act, reserve=tokens)
 
     def question(self, tokens: int, menu: Menu) -> PlanQuestion:
-        """What a planner is told."""
+        """The input for a planner."""
         start, turn = self.start, self.caller.turn
         return PlanQuestion(
             *(start.asked, menu, start.limits, self.templates, (start.roles.router,), tokens, self._seconds),
@@ -270,7 +270,7 @@ class Carrier(Struct, frozen=True):
         )
 
     async def lead(self, final: str) -> str:
-        """A few words to begin with, from the main model; none if that is the specialist's, or it has no answer."""
+        """A few words of introduction by the main model; none if it is the specialist's, or does not answer."""
         start = self.start
         asked = lead_request(start.text, final, start.limits.specialist_chars, start.windows[start.roles.main])
 
@@ -298,7 +298,7 @@ _SAID: Final = {"spent": "what may be spent in a day is used up", "refused": "th
 
 
 def costed_for(record: JsonObject, usage: Sequence[ModelUsage]) -> Costed:
-    """A record with what models were used for it."""
+    """A record with the models' usage for it."""
     known = [one.cost_usd for one in usage if one.cost_usd is not None]
     return Costed(
         {**record, "usage": msgspec.to_builtins(usage)},
@@ -309,12 +309,12 @@ def costed_for(record: JsonObject, usage: Sequence[ModelUsage]) -> Costed:
 
 
 def call_of(step: PipelineStep) -> PlannedCall:
-    """A step that calls a tool, as people are asked about it."""
+    """A step's call of a tool, as presented to people."""
     return PlannedCall(step.id, ToolCall(step.target, step.args, id=step.id))
 
 
 def _room_notes(asked: FittedRequest, step: PipelineStep) -> list[str]:
-    """That a model could not be shown as much as its step allows."""
+    """A note that a model could not be shown as much as its step allows."""
     if asked.cut_to is None or asked.cut_to >= step.max_chars:
         return []
     return [f"of its input the model was shown {asked.cut_to:,} characters: there was no space for more"]

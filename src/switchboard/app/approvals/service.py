@@ -1,7 +1,7 @@
-"""What butlers ask people, for those who decide by API: operators, and tokens with the role `approver`.
+"""Butlers' questions to people, for those who decide over the API: operators, and tokens with the role `approver`.
 
-HTTP, MCP and the gateway call `ApprovalService` with the caller's `Principal`. In: ids and words; out: what was asked,
-as it is then. Who decides in chat is in `journey/approving.py`, where both ways meet. Next: `store/approvals.py`.
+HTTP, MCP and the gateway call `ApprovalService` with the caller's `Principal`. In: ids and words; out: the updated
+question. Decisions in chat are in `journey/approving.py`, where both ways meet. Next: `store/approvals.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from switchboard.store import approvals as store
 
 @dataclass(frozen=True, slots=True)
 class FittingPage:
-    """As much of a page as has so many bytes. `left_out`: what is too large by itself; `get` shows it."""
+    """As much of a page as fits into a number of bytes. `left_out`: items too large on their own; `get` shows them."""
 
     approvals: list[ShownApproval]
     left_out: list[UUID]
@@ -32,7 +32,7 @@ class FittingPage:
 
 
 class ApprovalService:
-    """Lists and decides. Whether a caller may do so at all is checked before."""
+    """Lists and decides. Callers are authorised before."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -47,7 +47,7 @@ class ApprovalService:
         return page, _after(page[-1]) if len(page) == limit else None
 
     async def fitting(self, most: int, state: ApprovalState | None, *, limit: int, cursor: str | None) -> FittingPage:
-        """As `list`, with at most so many bytes of JSON."""
+        """As `list`, with a maximum number of bytes of JSON."""
         page, next_cursor = await self.list(state, limit=limit, cursor=cursor)
         kept, left_out = list[ShownApproval](), list[UUID]()
         room = most
@@ -70,7 +70,10 @@ class ApprovalService:
         return found
 
     async def decide(self, caller: Principal, approval_id: UUID, verb: Verb, text: str) -> ShownApproval:
-        """One of the three below. Raises InvalidInput, too, for an answer without a text or an approval with one."""
+        """Decide in one of the three ways below.
+
+        Also raises InvalidInput for an answer without text or an approval with one.
+        """
         text = text.strip()
         match verb:
             case "approve" if not text:

@@ -1,4 +1,4 @@
-"""A model chose wrongly: that is recorded, and the message goes to the right butler, or down the right team.
+"""Corrections of a model's wrong choice: recorded, and the message goes to the right butler or team.
 
 HTTP calls `CorrectionService` with the caller's `Principal`: an operator, or the System3 of a team that asked a model,
 or of one above it. Log, decision and delivery are one transaction (`correct_decision` in SQL), which shares its steps
@@ -31,7 +31,7 @@ from switchboard.store.inbox import StoredMessage
 
 
 class Wish(Struct, frozen=True):
-    """Which butler or team should have got the message, and why; with `only_note` it is not delivered there."""
+    """Which butler or team should have received the message, and why; with `only_note` it is not delivered there."""
 
     to: str
     reason: str | None = None
@@ -62,9 +62,9 @@ class CorrectionService:
     async def correct(self, caller: Principal, request_id: UUID, wish: Wish) -> CorrectionResult:
         """Name the right butler or team of a message, and deliver it where it is missing. Idempotent.
 
-        In a team its rules decide, and those of the teams below; no model is asked. Raises NotFound; InvalidInput for a
-        butler or team that is not there, Forbidden for one out of the caller's reach; Conflict where no model was
-        asked, while it is not decided, and where the rules of the team lead to no butler.
+        In a team, its rules and those of the teams below decide; no model is asked. Raises NotFound; InvalidInput for a
+        butler or team that does not exist, Forbidden for one out of the caller's reach; Conflict if no model was asked,
+        the message is not yet decided, or the team's rules lead to no butler.
         """
         teams = self._teams(caller)
         stored, asked = await self._asked(caller, request_id, teams)
@@ -93,7 +93,7 @@ class CorrectionService:
         return editable(rules.teams, rules.members, SystemId(caller.system_id or ""))
 
     def _team_of(self, caller: Principal) -> TeamId | None:
-        """The team of an agent: it brings on what came there of the message. None: an operator brings the whole."""
+        """The team of an agent, which passes on the part that reached it. None: an operator passes on the whole."""
         member = self._runtime.rule_book.rules.members.get(SystemId(caller.system_id or ""))
         return None if caller.role == "operator" or member is None else member.team_id
 
@@ -139,7 +139,7 @@ class CorrectionService:
         return Sending(replace(decision, trail=(step, *decision.trail)), tier)
 
     async def _decided(self, request_id: UUID, to: Target) -> Decision:
-        """The butler, or those to which the rules of the team lead."""
+        """The butler, or those selected by the team's rules."""
         index = self._runtime.rule_book.rules.index
         if to.system_id is not None:
             chosen = index.butler(to.system_id)

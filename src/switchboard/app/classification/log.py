@@ -1,7 +1,7 @@
-"""The log of what models chose, as far as somebody may see it.
+"""The log of models' choices, as far as the caller may see it.
 
-HTTP calls `ClassificationLog` with the caller's `Principal`: an operator sees all of it, a System3 and a System4 that
-of their teams. What a message says, in whatever words, is shown only to those who may read the message: operators, and
+HTTP calls `ClassificationLog` with the caller's `Principal`: an operator sees all of it, a System3 or System4 the part
+of its teams. Anything that reveals a message's content is shown only to those who may read the message: operators, and
 the System4 of a team in which it is a dead letter. Next: `store/classification_log.py`.
 """
 
@@ -55,9 +55,9 @@ class ClassificationLog:
     async def cases(
         self, team_id: str | None, *, limit: int, cursor: str | None
     ) -> tuple[Sequence[JsonMapping], str | None]:
-        """A page of what was corrected, as cases for `rules test`: facts of a message, and who should have got it.
+        """A page of corrections as cases for `rules test`: facts of a message, and who should have received it.
 
-        For a team, that is the butler its present rules lead to; where they lead to none, there is no case.
+        For a team, that is the butler selected by its present rules; if there is none, there is no case.
         """
         before = uuid_cursor(cursor)
         found = await store.corrected(self._database, team_id, limit, before=before)
@@ -73,7 +73,7 @@ class ClassificationLog:
         return [chosen.system_id for chosen in decide(index, one.facts, start=team_id).chosen]
 
     async def _within(self, caller: Principal, wanted: ClassificationFilter) -> tuple[ClassificationFilter, LogScope]:
-        """The filter, narrowed to the teams of the caller, and whose messages it may read. Raises Forbidden."""
+        """The filter, restricted to the caller's teams, and to which texts it may read. Raises Forbidden."""
         if caller.role == "operator":
             return wanted, LogScope(everything=True)
         rules, system_id = self._runtime.rule_book.rules, SystemId(caller.system_id or "")
@@ -89,7 +89,7 @@ class ClassificationLog:
 
 
 def _without_words(one: Read) -> Read:
-    """Who was named, and nothing that the message, or a model after it, has said."""
+    """The names only, without any words of the message, or of a model about it."""
     result = {
         "routed": [{"butler": route["butler"]} for route in _items(one.result, "routed")],
         "inferred": one.result.get("inferred", False),

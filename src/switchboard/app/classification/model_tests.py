@@ -1,9 +1,9 @@
-"""Every model of the settings asked for real: whether it can be reached, lets us in, and calls the tool.
+"""Tests every configured model for real: whether it is reachable, accepts us, and calls the tool.
 
-Called by `switchboard models test`, on the machine and in the environment in which it is typed: it works while no
-server runs, for with a missing key none starts. The question is tiny and always the same, the sessions are those of a
-worker, and what they cost counts as spending of the day. Command lines that classify call our tool at the MCP server,
-so for them the server must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch.py`.
+Called by `switchboard models test`, on the machine and in the environment of the user: it works without a server, since
+none starts with a missing key. The question is tiny and always the same, the sessions are those of a worker, and their
+cost counts as spending of the day. Command lines that classify call our tool at the MCP server, so for them the server
+must run. Settings enter; a `Tried` per model leaves. Next: `llm/dispatch.py`.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ _FORM: Final = route_request(
 
 
 class Tried(Struct, frozen=True):
-    """What came of one model. `outcome` is `answered` or what failed; `remedy` what to do about it.
+    """The result for one model. `outcome` is `answered` or the failure; `remedy` says what to do about it.
 
-    `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thought before it answered, or could not end
-    in the tokens that a router has. None: it was not asked, or gave no answer.
+    `schemas`: its server accepts a JSON Schema of the answer; `thinks`: it thought before it answered, or did not
+    finish within a router's tokens. None: it was not asked, or gave no answer.
     """
 
     name: str
@@ -112,7 +112,7 @@ class Tried(Struct, frozen=True):
 
 
 class ModelTestPlace(Struct, frozen=True):
-    """Where sessions find what they need: our MCP server, and the database (None: `why` it cannot be reached)."""
+    """What sessions need: our MCP server, and the database (None: `why` it is unavailable)."""
 
     mcp_url: str
     database: Database | None
@@ -139,9 +139,9 @@ async def open_place(settings: Settings, mcp_url: str) -> AsyncIterator[ModelTes
 
 
 async def butlers_at(settings: Settings, place: ModelTestPlace, teams: Iterable[Team]) -> Mapping[str, Sequence[str]]:
-    """Which butlers may ask each model in their turns: those of these teams, and of the database if available.
+    """Which butlers may ask each model in their turns, according to these teams and, if available, the database.
 
-    Not those that plan: a router fills in a form, and what a specialist writes needs no tool.
+    Planning butlers are excluded: a router fills in a form, and specialists need no tools.
     """
     stored = () if place.database is None else (await load_with_rules_of(place.database, ())).teams
     members = (member for team in (*teams, *stored) for member in team.members)
@@ -149,7 +149,7 @@ async def butlers_at(settings: Settings, place: ModelTestPlace, teams: Iterable[
 
 
 def chosen(settings: Settings, name: str | None) -> Sequence[ModelSettings]:
-    """All models of the settings, or the one of that name. Raises NotFound."""
+    """All configured models, or the one of that name. Raises NotFound."""
     found = [model for model in settings.models if name in {None, model.name}]
     if name is not None and not found:
         known = ", ".join(model.name for model in settings.models)
@@ -189,7 +189,7 @@ def _both(chosen: Tried, called: Tried) -> Tried:
 
 
 async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
-    """Ask it once. Raises nothing that is the model's: that it fails is an outcome."""
+    """Ask it once. A failure of the model is an outcome, not an exception."""
     lacks = flaw(model.spec)
     if lacks is not None:
         return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
@@ -205,7 +205,7 @@ async def try_model(settings: Settings, model: ModelSettings, place: ModelTestPl
 
 
 async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPlace) -> Tried:
-    """Ask for what only a tool can tell: whether the model calls tools on its own, as a butler's model must."""
+    """Test with a real tool call: whether the model calls tools on its own, as a butler's model must."""
     lacks = flaw(model.spec)
     if lacks is not None:
         return _tried(model, "settings", lacks, _REMEDY_OF_SETTINGS)
@@ -227,7 +227,7 @@ async def try_tools(settings: Settings, model: ModelSettings, place: ModelTestPl
 
 
 async def with_habits(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
-    """The same, with what can be told of a model that works: whether it takes schemas, and whether it thinks."""
+    """The same with what a working model reveals: whether it accepts schemas, and whether it thinks."""
     if not tried.ok or model.kind not in API_KINDS:
         return tried
     asked = model.model_copy(update={"schemas": True})
@@ -245,7 +245,7 @@ async def with_habits(settings: Settings, model: ModelSettings, place: ModelTest
 
 
 def _to_set(model: ModelSettings, tried: Tried) -> str:
-    """What the settings should say of a model and do not; that it did not think this once proves nothing."""
+    """What the settings should say about a model and do not; a single answer without thinking proves nothing."""
     found = {} if tried.schemas in {None, model.schemas} else {"schemas": tried.schemas}
     found |= {"thinks": True} if tried.thinks and not model.thinks else {}
     told = " and ".join(f"{name} = {str(value).lower()}" for name, value in found.items())
@@ -253,7 +253,7 @@ def _to_set(model: ModelSettings, tried: Tried) -> str:
 
 
 def _spent(tried: Tried, report: Report) -> Tried:
-    """The same with what these attempts have cost."""
+    """The same with the cost of these attempts."""
     for one in report.attempts:
         tried = structs.replace(
             tried,
@@ -266,9 +266,9 @@ def _spent(tried: Tried, report: Report) -> Tried:
 
 
 async def _with_context(settings: Settings, model: ModelSettings, place: ModelTestPlace, tried: Tried) -> Tried:
-    """The same, unless its server loses the head of long requests in silence, as local ones do.
+    """The same, unless its server silently drops the head of long requests, as local ones do.
 
-    It is not held against the model if it cannot be told: a machine is too slow to read so much in time, or the model
+    An undecided test does not count against the model: the machine is too slow to read so much in time, or the model
     does not find the word in a short request either.
     """
     if not tried.ok or model.profile != "local":
@@ -283,7 +283,7 @@ async def _with_context(settings: Settings, model: ModelSettings, place: ModelTe
 
 
 async def _finds_word(settings: Settings, model: ModelSettings, place: ModelTestPlace, context: int) -> bool | None:
-    """Whether a word at the head of so long a request reaches the model; None if it did not answer."""
+    """Whether a word at the head of a request this long reaches the model; None if it did not answer."""
     request = replace(sentinel(context), deadline=model.timeout)
     reply = (await _asked(settings, model, place, request)).reply
     return None if reply is None else kept_sentinel(reply)
@@ -296,7 +296,7 @@ async def _asked(
     request: Request,
     wrong: Callable[[Reply], Awaitable[str | None]] | None = None,
 ) -> Report:
-    """What came of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
+    """The result of the question; `wrong` says what is wrong with a reply. A provider that answers accepts the key."""
     async with aclosing(Sessions([model.spec])) as sessions:
         dispatcher = Dispatcher(sessions.models, _spending(place), DispatchLimits(settings.spending.cap))
         terms = RequestTerms("models test", cap=Cap(settings.classify.tokens_per_message), unfit=wrong)
@@ -317,13 +317,13 @@ async def _calls_no_tool(reply: Reply) -> str | None:
 
 
 def _spending(place: ModelTestPlace) -> Spending:
-    """The account of all; without a database one of our own, so that a model can be tried before there is one."""
+    """The shared account; without a database our own, so that models can be tried before there is one."""
     return DayBook(lambda: datetime.now(UTC).date()) if place.database is None else StoredSpending(place.database)
 
 
 @asynccontextmanager
 async def _request(model: ModelSettings, place: ModelTestPlace) -> AsyncIterator[Request]:
-    """The question; for a command line with a session of its own, which opens our tool and is over afterwards."""
+    """The question; for a command-line program, with its own temporary session, which opens our tool."""
     request_id, secret = new_uuid7(), SESSION_PREFIX + token_urlsafe(32)
     prompt, tool = routing_prompt(_CANDIDATES, _QUESTION, team=_TEAM), route_tool(_CANDIDATES)
     request = Request(
@@ -409,7 +409,7 @@ def _remedy(model: ModelSettings, attempt: ModelAttempt, place: ModelTestPlace) 
 
 
 def _or_local(model: ModelSettings) -> str:
-    """The profile for local servers, where it may help and is not set."""
+    """The profile for local servers, if it may help and is not set."""
     if model.kind != "openai" or model.base_url is None or model.profile is not None:
         return ""
     return '; for a local server, set profile = "local"'

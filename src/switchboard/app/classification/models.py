@@ -1,4 +1,4 @@
-"""What classification asks models with, from the settings.
+"""Builds the classifier from the settings.
 
 `app/wiring.py` imports it late, for a worker that classifies. Settings and the dispatcher of the process enter; a
 `Classifier` leaves. Next: `journey/ask.py`, which is given the dispatcher of `llm/`.
@@ -41,9 +41,9 @@ _NO_SENDER_CAPS: Final = SenderCaps()
 
 
 class AskingPolicy(Struct, frozen=True):
-    """How the `models` are asked, in this order: the most that one message may cost, seconds for all of them.
+    """How to ask `models`, in this order: the maximum cost of one message, and the seconds for all of them.
 
-    `mcp_url`: where our MCP server is; `senders`: what the sender of a message may use.
+    `mcp_url`: the address of our MCP server; `senders`: the limits per sender.
     """
 
     models: Sequence[str]
@@ -54,7 +54,7 @@ class AskingPolicy(Struct, frozen=True):
 
 
 def check_models(settings: Settings) -> None:
-    """Raise ConfigurationError with all that is missing here to ask the models of `classify.models`."""
+    """Raise ConfigurationError with everything missing here to ask the models of `classify.models`."""
     flaws = ((model.name, flaw(model.spec)) for model in settings.models if model.name in settings.classify.models)
     if found := [f"models: {name}: {why}" for name, why in flaws if why is not None]:
         raise ConfigurationError("\n".join(found))
@@ -77,7 +77,7 @@ def open_classifier(settings: Settings, database: Database, dispatcher: Dispatch
 
 
 def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPolicy) -> AskModels:
-    """Sessions of classification run by a dispatcher. What a message has cost before counts, for all its teams."""
+    """Runs classification sessions through a dispatcher. The earlier cost of a message counts, for all its teams."""
 
     async def ask(task: RoutingTask) -> Report:
         request_id = UUID(task.request_id)
@@ -93,7 +93,7 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
         request = task.request(asking.mcp_url, asking.timeout)
         spent_up = isinstance(reserve(BudgetAccount(spent=terms.spent), Amount(1), asking.cap), BudgetRefusal)
         if spent_up or asking.senders == _NO_SENDER_CAPS:
-            # When a budget is used up, the dispatcher refuses permanently, so the limits of its sender do not matter.
+            # When a budget is used up, the dispatcher refuses permanently, so the sender's limits do not matter.
             return await dispatcher.run(request, terms)
         wanted = dispatcher.estimate(request, asking.models)
         return await _for_sender(database, request_id, asking, wanted, lambda: dispatcher.run(request, terms))
@@ -104,12 +104,12 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
 async def _for_sender(
     database: Database, request_id: UUID, asking: AskingPolicy, wanted: Amount, run: Callable[[], Awaitable[Report]]
 ) -> Report:
-    """Run a session if the sender of the message has not used up their share; reserve `wanted` of it, book the cost."""
+    """Run a session if the message's sender has not used up their share; reserve `wanted` of it, book the cost."""
     reserved = Reservation(new_uuid7(), datetime.now(UTC).date(), wanted)
     sender = await model_usage.admit(database, request_id, reserved, RESERVED_FOR, asking.senders)
     if sender.reached is not None:
         return Report(None, (_refused(asking, sender.reached, sender.wait_s),))
-    used = wanted.tokens  # unless it ends with a report, which knows better
+    used = wanted.tokens  # unless it ends with a report, which is more precise
     try:
         report = await run()
         used = sum(attempt.usage.tokens for attempt in report.attempts)
@@ -131,7 +131,7 @@ async def _spent(database: Database, request_id: UUID) -> Amount:
 
 
 def mcp_url(settings: Settings) -> str:
-    """Where command lines find our MCP server: as the settings say, else on this machine."""
+    """The address of our MCP server for command-line programs: from the settings, otherwise on this machine."""
     if settings.classify.mcp_url is not None:
         return settings.classify.mcp_url
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104

@@ -1,4 +1,4 @@
-"""The models of the settings as they stand today, and what was spent on them.
+"""The configured models' present state, and what was spent on them.
 
 HTTP calls `SpendingService`, for operators; `app/ops/doctor.py` asks `standing`. Money is in dollars, days are those of
 UTC. In: settings and the spending in the database; out: frozen values. Next: `store/model_usage.py`.
@@ -29,7 +29,7 @@ _USUAL: Final = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class CapView:
-    """A daily limit: what is spent, what running sessions hold, and what is left."""
+    """A daily limit: the amount spent, held by running sessions, and left."""
 
     name: CapName
     cap: float
@@ -40,7 +40,7 @@ class CapView:
 
 
 class Use(NamedTuple):
-    """What a model is for, as in `ModelView`."""
+    """The purpose of a model, as in `ModelView`."""
 
     order: int | None
     butlers: Sequence[str]
@@ -136,7 +136,7 @@ class SpendingService:
     async def usage(
         self, by: By, since: datetime | None, until: datetime | None, *, limit: int, cursor: str | None
     ) -> UsageView:
-        """A page of what was spent; of the last 30 days where nothing is said. Raises InvalidInput."""
+        """A page of spending, by default of the last 30 days. Raises InvalidInput."""
         end = datetime.now(UTC) if until is None else until
         try:
             span = UsagePeriod(end - _USUAL if since is None else since, end)
@@ -149,7 +149,7 @@ class SpendingService:
 
 
 async def standing(settings: Settings, database: Database) -> DayTotals:
-    """How today stands, by the caps of these settings."""
+    """Today's spending, measured against the caps of these settings."""
     classify = settings.classify
     today = datetime.now(UTC).date()
     day = await store.spending_of(database, today)
@@ -174,7 +174,7 @@ def _caps(settings: Settings, day: Day) -> tuple[CapView | None, ...]:
 
 
 def _cap(name: CapName, unit: int, most: int | None, spent: int, held: int) -> CapView | None:
-    """`most`, `spent` and `held` are counts, of which `unit` are one of what the name says."""
+    """A cap. `most`, `spent` and `held` are counts of which `unit` make one of the named quantity."""
     if most is None:
         return None
     left = max(0, most - spent - held)

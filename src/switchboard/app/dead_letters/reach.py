@@ -21,7 +21,7 @@ from switchboard.store.dead_letters import DeadLetterCase, DeadLetterFilter
 
 
 class HandlerReach:
-    """Roles are checked at the interface (`Access.check`), teams here."""
+    """Roles are checked by the interface (`Access.check`), teams here."""
 
     def __init__(self, runtime: Runtime, access: Access) -> None:
         self._runtime = runtime
@@ -35,7 +35,7 @@ class HandlerReach:
         return handled_by(rules.teams, rules.members, system_id)
 
     async def within(self, caller: Principal, wanted: DeadLetterFilter) -> DeadLetterFilter:
-        """The filter, narrowed to what the caller may see. Raises Forbidden."""
+        """The filter, restricted to what the caller may see. Raises Forbidden."""
         if caller.role == "operator":
             return wanted
         own = self.own_teams(caller)
@@ -47,19 +47,19 @@ class HandlerReach:
         return replace(wanted, teams=sorted(wanted.teams or own))
 
     def reader(self, caller: Principal) -> TeamId | None:
-        """The team that must not see more of a message than came to it; None: an operator sees all."""
+        """The team that may see only its part of a message; None: an operator sees all."""
         if caller.role == "operator":
             return None
         member = self._runtime.rule_book.rules.members.get(SystemId(caller.system_id or ""))
         return TeamId("") if member is None else member.team_id
 
     async def check_team(self, caller: Principal, dead_letter_id: UUID, team_id: TeamId) -> None:
-        """Raises NotFound for a dead letter of another team."""
+        """Raise NotFound for a dead letter of another team."""
         if caller.role != "operator" and team_id not in self.own_teams(caller):
             raise await self._access.hide(caller, "dead_letters", f"dead letter {dead_letter_id}")
 
     async def case(self, caller: Principal, dead_letter_id: UUID) -> DeadLetterCase:
-        """What a decision about it needs. Raises NotFound."""
+        """The data for a decision about it. Raises NotFound."""
         case = await store.get_case(self._database, dead_letter_id)
         if case is None:
             raise NotFound(f"there is no dead letter {dead_letter_id}")
@@ -67,6 +67,6 @@ class HandlerReach:
         return case
 
     async def shown(self, caller: Principal, case: DeadLetterCase) -> ShownDeadLetter:
-        """As it is now; dead letters are never removed."""
+        """Its present state; dead letters are never removed."""
         found = await store.dead_letters_of(self._database, case.request_id, self.reader(caller))
         return next(one for one in found if one.dead_letter_id == case.dead_letter_id)

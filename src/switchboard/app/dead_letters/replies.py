@@ -1,4 +1,4 @@
-"""Replies that only a person can help become dead letters, so that the System4 of their team and operators are told.
+"""Replies that need a person become dead letters, so that the System4 of their team and operators are told.
 
 `app/wiring.py` has one of the workers call `ReplyNotices.tell` every two seconds. In: replies that may have been sent,
 that the brake has stopped, or whose conversation is blocked; out: dead letters with notices. Nobody who wrote is told.
@@ -30,7 +30,7 @@ _TOLD: Final[Mapping[Literal["uncertain", "braked", "blocked"], tuple[DeadLetter
 
 
 class ReplyNotices:
-    """Tells people of replies that do not leave."""
+    """Notifies people of replies that cannot be sent."""
 
     def __init__(self, database: Database, notifier: Notifier, rule_book: RuleBook) -> None:
         self._database = database
@@ -38,7 +38,7 @@ class ReplyNotices:
         self._rule_book = rule_book
 
     async def tell(self) -> int:
-        """Make the dead letters that are due; returns how many."""
+        """Create the dead letters that are due; returns how many."""
         told = 0
         for reply in await outbox.untold(self._database, _AT_ONCE):
             told += await outbox.tell(self._database, reply, self._notice(reply))
@@ -47,7 +47,7 @@ class ReplyNotices:
         return told
 
     def _notice(self, reply: UntoldReply) -> Unrouted:
-        """The dead letter of the reply; the root has those of teams that are gone."""
+        """The dead letter of the reply; the root receives those of removed teams."""
         index = self._rule_book.rules.index
         team_id = index.root if reply.team_id is None or not index.reaches(reply.team_id) else reply.team_id
         category, what = _TOLD[reply.why]

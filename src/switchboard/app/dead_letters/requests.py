@@ -1,4 +1,4 @@
-"""What can be asked of dead letters, and what is answered.
+"""Requests about dead letters, and their results.
 
 `service.py` and `reroute.py` take and give these values; `server/contracts/dead_letters.py` has them as bodies. Next:
 `store/dead_letters.py`, for the rows.

@@ -1,4 +1,4 @@
-"""A dead letter goes back on its way: by the rules in force, or to a butler or team that the caller names.
+"""Reroutes a dead letter: by the rules in force, or to a butler or team named by the caller.
 
 Called by `service.py`. A dead letter is rerouted in one transaction (`reroute_dead_letter` in SQL) and stays as it was
 when that fails. Next: `core/routing/decide.py`, `store/dead_letters.py`.
@@ -39,11 +39,11 @@ from switchboard.store.dead_letters import DeadLetterCase, DeadLetterHandling
 
 
 class BeyondReach(Forbidden):
-    """The receiver is not the caller's to send to; `DeadLetterService` puts the refusal on record, once."""
+    """The caller may not send to the receiver; `DeadLetterService` records the refusal, once."""
 
 
 class Rerouter:
-    """Decides about a dead letter's message again, and delivers it."""
+    """Decides a dead letter's message again, and delivers it."""
 
     def __init__(self, runtime: Runtime, reach: HandlerReach, rules: RuleService) -> None:
         self._runtime = runtime
@@ -52,7 +52,7 @@ class Rerouter:
         self._rules = rules
 
     async def reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
-        """Send the message of a dead letter on. Raises as `DeadLetterService.reroute`, and BeyondReach."""
+        """Reroute the message of a dead letter. Raises as `DeadLetterService.reroute`, and BeyondReach."""
         case = await self._reach.case(caller, dead_letter_id)
         if wanted.rule is not None and wanted.to is None:
             raise InvalidInput("a rule needs a target: name a butler or a team", field="to")
@@ -77,7 +77,7 @@ class Rerouter:
         return Rerouted(await self._reach.shown(caller, case), outcome.n, deliveries, already=False, rule=rule)
 
     async def _make_rule(self, caller: Principal, case: DeadLetterCase, wanted: Reroute) -> WrittenRule | None:
-        """The rule made of the dead letter, if wanted: its id follows from the dead letter's, so there is only one."""
+        """The rule made from the dead letter, if wanted; its id derives from the letter's, so there is only one."""
         if wanted.rule is None or wanted.to is None:
             return None
         known = await self._facts(case)
@@ -99,9 +99,9 @@ class Rerouter:
             ) from error
 
     async def _prove(self, caller: Principal, new: NewRule, known: Mapping[str, str]) -> None:
-        """The rule must decide the very message that it is made of. Raises InvalidInput, and Conflict `rule_hidden`."""
+        """Check that the rule decides the message it is made from. Raises InvalidInput, and Conflict `rule_hidden`."""
         made = new_one(new.team_id, new.fields, edit_by(author(caller))).rule
-        possible = self._runtime.channels.keys_of(made.channel)  # `create` says what is wrong with other keys
+        possible = self._runtime.channels.keys_of(made.channel)  # `create` reports errors in other keys
         for key, value in made.filters.items():
             if key in possible and not has(known, key, value):
                 here = f"its {key} is {known[key]!r}" if key in known else f"it has no {key}"
@@ -119,9 +119,9 @@ class Rerouter:
             )
 
     async def _before(self, caller: Principal, case: DeadLetterCase, wanted: Reroute, n: int | None) -> Rerouted:
-        """What the reroute before this one came to, by decision `n`.
+        """The result of the earlier reroute, by decision `n`.
 
-        Raises Conflict if a receiver or a rule is asked for that was not then: it would be silently passed over.
+        Raises Conflict for a receiver or rule that was not requested then and would be silently ignored.
         """
         shown = await self._reach.shown(caller, case)
         if n is None:
@@ -134,7 +134,7 @@ class Rerouter:
         return Rerouted(shown, n, await self.rerouted_to(case.request_id, n), already=True)
 
     async def _was_made(self, case: DeadLetterCase, wish: RuleWish, to: Target) -> bool:
-        """Whether this very rule was made of the dead letter, whatever became of it since."""
+        """Whether this very rule was made from the dead letter, whatever became of it since."""
         events = await rule_store.history(self._database, _rule_id(case))
         made = events[-1][1].after if events else None
         try:
@@ -144,7 +144,7 @@ class Rerouter:
         return made is not None and draft_of(made) == wished
 
     async def would_reach(self, caller: Principal, dead_letter_id: UUID, to: Target | None) -> Simulated:
-        """Who would get it, if it were rerouted now. Raises as `reroute`."""
+        """The receivers if it were rerouted now. Raises as `reroute`."""
         case = await self._reach.case(caller, dead_letter_id)
         decision = await self._decide(caller, case, to)
         self._check_takers(case, decision)
@@ -152,7 +152,7 @@ class Rerouter:
         return Simulated(dead_letter_id, new)
 
     async def _decide(self, caller: Principal, case: DeadLetterCase, to: Target | None) -> Decision:
-        """Who is to get it now, by the rules in force."""
+        """The receivers by the rules in force."""
         self.check_reach(caller, [case.team_id], to)
         if case.reply is not None:
             raise Conflict(
@@ -172,7 +172,7 @@ class Rerouter:
         return Decision(index.version, (chosen,), (), (), known)
 
     def check_reach(self, caller: Principal, teams: Sequence[str], to: Target | None) -> None:
-        """The receiver must be there, and for a System4 in one of these teams, the letters' own, or below."""
+        """The receiver must exist and, for a System4, be in the letters' own teams or below."""
         if to is None:
             return
         rules = self._runtime.rule_book.rules
@@ -191,7 +191,7 @@ class Rerouter:
             _nobody_new(decision)
 
     async def _facts(self, case: DeadLetterCase) -> dict[str, str]:
-        """What was known of the message when it came."""
+        """The facts known when the message arrived."""
         if case.facts is not None:
             return dict(case.facts)
         stored, kept = (
@@ -212,12 +212,12 @@ class Rerouter:
 
 
 def author(caller: Principal) -> str:
-    """Who it was, for the dead letter: the system, or the name of an operator's token."""
+    """The author, for the dead letter: the system, or the name of an operator's token."""
     return caller.system_id or caller.name
 
 
 def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> JsonObject:
-    """The parts of the rule. Raises InvalidInput for a key that the message has no value of, and for no key at all."""
+    """The parts of the rule. Raises InvalidInput if there are no keys, or the message has no value for one."""
     filters: dict[str, FilterInput] = dict(wish.filters) if isinstance(wish.filters, Mapping) else {}
     for key in () if filters else wish.filters:
         if key not in known:
@@ -241,7 +241,7 @@ def _rule_fields(wish: RuleWish, to: Target, known: Mapping[str, str]) -> JsonOb
 
 
 def _field_of_wish(field: str | None) -> str | None:
-    """What `RuleService` calls a part of the rule, in the words of the request."""
+    """The part of the rule named by a field of `RuleService`, in the words of the request."""
     if field is None:
         return None
     target, _, part = field.partition(".")
@@ -253,7 +253,7 @@ def _field_of_wish(field: str | None) -> str | None:
 def _reroute_step(
     case: DeadLetterCase, wanted: Reroute, handling: DeadLetterHandling, rule: WrittenRule | None
 ) -> TrailStep:
-    """Why there is a further decision: whose dead letter it was, who sent it on, and where to if that was said."""
+    """The reason for a further decision: whose dead letter it was, who rerouted it, and where to if that was given."""
     detail = f"dead letter {case.dead_letter_id}, by {handling.by}: {handling.resolution}"
     targets = () if wanted.to is None else (wanted.to,)
     rule_id = None if rule is None else UUID(rule.rule["rule_id"])
@@ -269,12 +269,12 @@ def _nobody_new(decision: Decision) -> NoReturn:
 
 
 def _rule_id(case: DeadLetterCase) -> UUID:
-    """The id of the rule that is made of a dead letter."""
+    """The id of the rule made from a dead letter."""
     return uuid5(case.dead_letter_id, "rule")
 
 
 def closed(shown: ShownDeadLetter, ordered: Sequence[Target] | None = None) -> str:
-    """How a dead letter was settled; of a reroute also where it was `ordered` to, if that is told."""
+    """How a dead letter was settled; for a reroute, also where it was `ordered` to, if known."""
     how = "closed" if shown.rerouted_n is None else f"rerouted (decision {shown.rerouted_n})"
     if ordered is not None:
         to = next(iter(ordered), None)

@@ -1,4 +1,4 @@
-"""Dead letters: what nobody could take is seen, sent on, or closed, one by one or many by a filter.
+"""Dead letters: shown, rerouted or closed, one by one or in bulk by a filter.
 
 HTTP and MCP call `DeadLetterService` with the caller's `Principal`. A System4 sees and does this for its own team (and
 those below without a System4), a System3 for its own and all below, an operator for all. Next: `reach.py`,
@@ -53,7 +53,7 @@ class DeadLetterService:
         self._rerouter = Rerouter(runtime, self._reach, rules)
 
     def may_handle(self, caller: Principal) -> bool:
-        """Whether there are dead letters that this caller may see: an operator, a System4 or System3."""
+        """Whether there are dead letters that this caller may see: for an operator, a System4 or System3."""
         return caller.role == "operator" or bool(self._reach.own_teams(caller))
 
     async def list(
@@ -89,11 +89,11 @@ class DeadLetterService:
         )
 
     async def reroute(self, caller: Principal, dead_letter_id: UUID, wanted: Reroute) -> Rerouted:
-        """Send the message on. Repeated, it says what was done and does nothing.
+        """Reroute the message. If repeated, it reports what was done and does nothing.
 
-        Raises NotFound; InvalidInput for a receiver that is not there, Forbidden for one out of the caller's reach or a
-        rule that the caller may not make; Conflict where nobody takes it, or where the letter was closed, sent
-        elsewhere or made another rule of. The dead letter stays as it was then.
+        Raises NotFound; InvalidInput for a receiver that does not exist, Forbidden for one out of the caller's reach or
+        a rule that the caller may not make; Conflict if nobody receives it, or if the letter was closed, rerouted
+        elsewhere or used for another rule. The dead letter is then unchanged.
         """
         try:
             done = await self._rerouter.reroute(caller, dead_letter_id, wanted)
@@ -106,16 +106,16 @@ class DeadLetterService:
         return done
 
     async def handle(self, caller: Principal, dead_letter_id: UUID, resolution: str) -> Handled:
-        """Close a dead letter: nothing more is to be done. Raises NotFound, and Conflict where it was rerouted."""
+        """Close a dead letter that needs no further action. Raises NotFound, and Conflict if it was rerouted."""
         done = await self._handle(caller, dead_letter_id, resolution)
         if not done.already:
             await self._record(caller, "dead_letter:handled", {"dead_letter_id": str(dead_letter_id)})
         return done
 
     async def bulk(self, caller: Principal, wanted: Bulk) -> BulkOutcome:
-        """Each dead letter by itself; what fails stays pending and is told. Safe to be run again.
+        """Treat each dead letter on its own; failures stay pending and are reported. Safe to repeat.
 
-        Raises Forbidden, and as `reroute` for a receiver to which none of these dead letters may go.
+        Raises Forbidden, and as `reroute` for a receiver that none of these dead letters may be sent to.
         """
         filtered = await self._reach.within(caller, wanted.wanted)
         try:
@@ -134,7 +134,7 @@ class DeadLetterService:
                 failed += [outcome] if isinstance(outcome, Failure) else []
                 would += [outcome] if isinstance(outcome, Simulated) else []
                 seen, after = seen + 1, dead_letter_id
-        finally:  # what was done before it broke off is on record too
+        finally:  # anything done before it broke off is also recorded
             if not wanted.dry_run:
                 done = {"done": seen - len(failed), "failed": len(failed)}
                 await self._record(caller, "dead_letters:bulk", {**_order_form(wanted, filtered), **done})
@@ -142,7 +142,7 @@ class DeadLetterService:
         return BulkOutcome(matched, seen - len(failed), failed, following, wanted.dry_run, would)
 
     async def _pending(self, wanted: DeadLetterFilter, after: UUID | None, limit: int) -> AsyncIterator[UUID]:
-        """The pending letters of a filter, oldest first, at most `limit`; read piece by piece."""
+        """The pending letters of a filter, oldest first, at most `limit`; read in pieces."""
         while limit > 0:
             size = min(_CHUNK, limit)
             chunk = await store.pending_ids(self._database, wanted, after=after, limit=size)
@@ -153,7 +153,7 @@ class DeadLetterService:
             limit, after = limit - size, chunk[-1]
 
     async def _one_of_many(self, caller: Principal, dead_letter_id: UUID, wanted: Bulk) -> Failure | Simulated | None:
-        """Do it for one dead letter; gives the failure, if it is one, and of a dry run what would become of it."""
+        """Do it for one dead letter; returns the failure, if any, or what a dry run would do."""
         try:
             if wanted.action == "handle":
                 if not wanted.dry_run:
@@ -186,14 +186,14 @@ class DeadLetterService:
 
 
 def _seen_payload(remains: Remains) -> JsonMapping:
-    """The envelope, its text being what came to the reader's team."""
+    """The envelope, with only the text that reached the reader's team."""
     if remains.seen is None or not remains.payload:
         return remains.payload
     return {**remains.payload, "payload": {**remains.payload["payload"], "normalized_text": remains.seen}}
 
 
 def _order_form(wanted: Bulk, filtered: DeadLetterFilter) -> JsonObject:
-    """For the audit: what was ordered, and for which of the letters that the caller may see."""
+    """For the audit: the order, and for which of the letters visible to the caller."""
     return {
         "action": wanted.action,
         "filter": {name: value for name, value in asdict(filtered).items() if value is not None},

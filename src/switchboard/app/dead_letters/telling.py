@@ -1,4 +1,4 @@
-"""Each dead letter is posted to the webhook `dead_letters.tell`, signed.
+"""Posts each dead letter to the webhook `dead_letters.tell`, signed.
 
 `app/ops/maintenance.py` has one of the workers call `DeadLetterWebhook.post_due` every few seconds. In: dead letters
 that are not posted yet; out: requests with `dead_letter.v1`, which contains nothing that a sender wrote. A request that
@@ -42,7 +42,7 @@ def destination_of(webhook: WebhookSettings) -> PostDestination:
 class DeadLetterWebhook:
     """Posts dead letters to the webhook. Raises ConfigurationError if it cannot be called from here.
 
-    `clock` counts seconds, monotonic.
+    `clock` returns monotonic seconds.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What operators see and do of the memory of butlers; each look at what people said, and each change, is audited.
+"""Operators' access to butlers' memory; every read of people's words, and every change, is audited.
 
 HTTP calls `MemoryService` with the caller's `Principal`. In: ids; out: facts and summaries. Next: `store/facts.py`.
 """
@@ -18,7 +18,7 @@ from switchboard.store.database import Database
 
 
 class FactFilter(Struct, frozen=True):
-    """Of one butler, of one author; None: of all."""
+    """Selects one butler and one author; None: all."""
 
     system_id: str | None = None
     author: str | None = None
@@ -40,7 +40,7 @@ class MemoryService:
         return page, str(page[-1].fact_id) if len(page) == limit else None
 
     async def fact(self, caller: Principal, fact_id: UUID) -> tuple[ShownFact, list[FactSource]]:
-        """A fact with what it was taken from. Raises NotFound."""
+        """A fact with its sources. Raises NotFound."""
         found = await facts.get_fact(self._database, fact_id)
         if found is None:
             raise _no_fact(fact_id)
@@ -71,7 +71,7 @@ class MemoryService:
         return page, str(page[-1].summary_id) if len(page) == limit else None
 
     async def restore(self, caller: Principal, summary_id: UUID) -> int:
-        """Give back the entries of a summary, and of those after it; how many. Raises NotFound, Conflict."""
+        """Restore the entries of a summary, and of those after it; returns how many. Raises NotFound, Conflict."""
         restored = await compaction.restore(self._database, summary_id)
         if restored is None:
             raise NotFound(f"there is no summary {summary_id}")
