@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from switchboard.core.lenient import count
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import FileIn
@@ -67,10 +68,6 @@ def text_of(message: Raw, username: str | None) -> str:
     return _spoken(message) or _described(message)
 
 
-def _size(given: object) -> int:
-    return given if isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= 2**53 else 0
-
-
 def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
     """The file of a message; Telegram sends at most one, and repeats an animation as a document."""
     found = next((kind for kind in (*_FILES, "sticker", "photo") if message.get(kind)), None)
@@ -78,7 +75,7 @@ def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
     file_id = word(about.get("file_id"))
     if found is None or file_id is None:
         return
-    size = _size(about.get("file_size"))
+    size = count(about.get("file_size"))
     attachment = Attachment(
         media_type=_media_type(found, about),
         filename=word(about.get("file_name")),

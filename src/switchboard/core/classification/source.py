@@ -23,6 +23,7 @@ from switchboard.domain.envelope import SCHEMA_VERSION, Envelope
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.message import RequestId
 from switchboard.ports.channel import CHAT_TYPES
+from switchboard.ports.raw import number
 
 ToolIdentity = Literal["user", "bot", "unknown"]
 
@@ -138,9 +139,5 @@ def given_candidates(context: Mapping[str, object]) -> tuple[Candidate, ...] | N
 
 def _word(tool_args: Mapping[str, object], name: str) -> str | None:
     value = tool_args.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
-        value = str(value)  # ids of chats and updates come as numbers
-    if not isinstance(value, str):
-        return None
-    text = value.replace("\x00", "").strip()
-    return text or None
+    text = number(value) or value  # ids of chats and updates come as numbers
+    return text.replace("\x00", "").strip() or None if isinstance(text, str) else None

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from switchboard.core.lenient import string
+
 _MAX_LINE: Final = 10_000
 _QUOTED = re.compile(r'"[^"]*"')
 _ANGLED = re.compile(r"<([^<>]*)>")
@@ -22,11 +24,11 @@ def headers(raw: object, name: str) -> list[str]:
     """
     own = _get(raw, "headers") or _get(_get(raw, "payload"), "headers")
     if isinstance(own, list):
-        return [_text(_get(pair, "value")) for pair in own if _text(_get(pair, "name")).lower() == name]
+        return [string(_get(pair, "value")) for pair in own if string(_get(pair, "name")).lower() == name]
     if not isinstance(own, Mapping):
         return []
-    found: object = next((value for key, value in own.items() if _text(key).lower() == name), [])
-    return [_text(value) for value in (found if isinstance(found, list) else [found])]
+    found: object = next((value for key, value in own.items() if string(key).lower() == name), [])
+    return [string(value) for value in (found if isinstance(found, list) else [found])]
 
 
 def header(raw: object, name: str) -> str:
@@ -37,10 +39,6 @@ def header(raw: object, name: str) -> str:
 
 def _get(raw: object, name: str) -> object:
     return raw.get(name) if isinstance(raw, Mapping) else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def address(value: str) -> str | None:
