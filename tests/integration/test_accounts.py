@@ -21,7 +21,7 @@ from switchboard.domain.shown import Connector
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
 from switchboard.store import accounts, outbox, strangers, tokens
-from switchboard.store.accounts import forget, lease_account, recent
+from switchboard.store.accounts import Holder, forget, lease_account, recent
 from switchboard.store.connectors import by_account, list_connectors
 from switchboard.store.outbox import MAX_SENDS
 from tests.hands import a_hand, at_work, settled
@@ -122,13 +122,13 @@ async def test_replies_of_a_process_that_was_killed_are_free_for_the_same_instan
         async with at_work(parts.worker()):
             await eventually(lambda: settled(parts))
         account = ("telegram", "bot:house")
-        first = await lease_account(parts.database, *account, "a")
+        first = await lease_account(parts.database, *account, Holder("a"))
         pull = PullRequest(*account)
         [reply] = await parts.replies.pull(replace(pull, account_lease=first.lease))
         begun = OutboxPart(part=0, of=2, state="intent")
         assert await outbox.record_part(parts.database, reply.outbox_id, reply.lease, begun) == "intent"
         await run_out(parts)
-        second = await lease_account(parts.database, *account, instance, restarted=True)
+        second = await lease_account(parts.database, *account, Holder(instance, restarted=True))
         late = await outbox.record_part(parts.database, reply.outbox_id, reply.lease, begun)
         again = await parts.replies.pull(replace(pull, account_lease=second.lease))
         assert late == (None if freed else "intent")
@@ -142,13 +142,13 @@ async def test_replies_that_a_session_has_not_begun_to_send_are_free_for_the_nex
             await parts.accept.accept(submission("hello", thread=f"{number}"))
         async with at_work(parts.worker()):
             await eventually(lambda: settled(parts))
-        first = await lease_account(parts.database, *account, "a")
+        first = await lease_account(parts.database, *account, Holder("a"))
         pull = PullRequest(*account, account_lease=first.lease, idempotent=True)
         unread, begun = await parts.replies.pull(replace(pull, limit=2))
         [in_doubt] = await parts.replies.pull(replace(pull, idempotent=False))
         intent = OutboxPart(part=0, of=1, state="intent")
         assert await outbox.record_part(parts.database, begun.outbox_id, begun.lease, intent) == "intent"
-        assert (await lease_account(parts.database, *account, "a", reconnected=True)).lease == first.lease
+        assert (await lease_account(parts.database, *account, Holder("a", reconnected=True))).lease == first.lease
         assert await outbox.record_part(parts.database, unread.outbox_id, unread.lease, intent) is None, "too late"
         assert [one.outbox_id for one in await parts.replies.pull(pull)] == [unread.outbox_id]
         for one in (begun, in_doubt):
@@ -163,12 +163,12 @@ async def test_a_session_that_breaks_again_and_again_uses_up_no_attempts_of_what
         await parts.accept.accept(submission("hello"))
         async with at_work(parts.worker()):
             await eventually(lambda: settled(parts))
-        lease = await lease_account(parts.database, *account, "a")
+        lease = await lease_account(parts.database, *account, Holder("a"))
         pull = PullRequest(*account, account_lease=lease.lease, idempotent=True)
         for _ in range(MAX_SENDS + 1):
             [reply] = await parts.replies.pull(pull)
             assert reply.attempts == 1
-            await lease_account(parts.database, *account, "a", reconnected=True)
+            await lease_account(parts.database, *account, Holder("a", reconnected=True))
 
 
 async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_kill_leaves_no_doubt(
@@ -178,7 +178,7 @@ async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_ki
         await parts.accept.accept(submission("hello"))
         async with at_work(parts.worker()):
             await eventually(lambda: settled(parts))
-        first = await lease_account(parts.database, "telegram", "bot:house", "a")
+        first = await lease_account(parts.database, "telegram", "bot:house", Holder("a"))
         pull = PullRequest("telegram", "bot:house", account_lease=first.lease)
         [reply] = await parts.replies.pull(pull)
 
@@ -188,7 +188,7 @@ async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_ki
 
         assert [await says(0, "intent"), await says(0, "sent"), await says(0, "later")] == ["intent", "sent", "sent"]
         assert [await says(1, "intent"), await says(1, "later"), await says(2, "later")] == ["intent", "later", "later"]
-        second = await lease_account(parts.database, "telegram", "bot:house", "a", restarted=True)
+        second = await lease_account(parts.database, "telegram", "bot:house", Holder("a", restarted=True))
         [again] = await parts.replies.pull(replace(pull, account_lease=second.lease))
         assert [(one.part, one.state) for one in again.parts] == [(0, "sent")]
         assert await says(1, "later") is None, "the lease has ended"
@@ -205,7 +205,7 @@ async def test_a_cursor_is_any_text_of_64_kib(server: Opened, size: int, status:
 async def test_of_many_instances_that_ask_at_once_one_gets_the_account(database_url: str) -> None:
     async with lab(database_url) as parts:
         for holders in (1, 2, 3):
-            asked = (lease_account(parts.database, "telegram", "bot:house", f"{holders}-{n}") for n in range(8))
+            asked = (lease_account(parts.database, "telegram", "bot:house", Holder(f"{holders}-{n}")) for n in range(8))
             outcomes = await asyncio.gather(*asked, return_exceptions=True)
             [got] = [one for one in outcomes if not isinstance(one, AccountHeld)]
             assert not isinstance(got, BaseException)
@@ -219,11 +219,11 @@ async def test_only_the_holder_of_the_account_gets_its_replies(database_url: str
         await parts.accept.accept(submission("hello"))
         async with at_work(parts.worker()):
             await eventually(lambda: settled(parts))
-        first = await lease_account(parts.database, "telegram", "bot:house", "a")
+        first = await lease_account(parts.database, "telegram", "bot:house", Holder("a"))
         with pytest.raises(AccountHeld):
             await parts.replies.pull(pull)
         await run_out(parts)
-        second = await lease_account(parts.database, "telegram", "bot:house", "b")
+        second = await lease_account(parts.database, "telegram", "bot:house", Holder("b"))
         with pytest.raises(Conflict):
             await parts.replies.pull(replace(pull, account_lease=first.lease))
         [reply] = await parts.replies.pull(replace(pull, account_lease=second.lease))

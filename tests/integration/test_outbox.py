@@ -22,7 +22,7 @@ from switchboard.lanes.notifier import CHANNEL, Notifier
 from switchboard.lanes.worker import Worker, WorkerSettings
 from switchboard.ports.channel import Receipt, SendOutcome
 from switchboard.store import outbox
-from switchboard.store.accounts import lease_account
+from switchboard.store.accounts import Holder, lease_account
 from switchboard.store.database import Database
 from switchboard.store.outbox import MAX_SENDS
 from switchboard.testing.echo import Echo
@@ -562,12 +562,12 @@ async def test_an_instance_that_lost_its_account_begins_no_part(database_url: st
     async with lab(database_url) as parts:
         await answered(parts, "long")
         account = ("telegram", "bot:house")
-        first = await lease_account(parts.database, *account, "a")
+        first = await lease_account(parts.database, *account, Holder("a"))
         [reply] = await parts.replies.pull(replace(IN_PARTS, account_lease=first.lease))
         intent, sent = OutboxPart(0, 1, "intent"), OutboxPart(0, 1, "sent", platform_message_id="7")
         assert await parts.replies.part(reply, reply.lease, intent, first.lease) == "intent"
         await parts.database.run("update connector_account set lease_until = clock_timestamp()")
-        await lease_account(parts.database, *account, "b")
+        await lease_account(parts.database, *account, Holder("b"))
         for held in (first.lease, None):
             with pytest.raises(Conflict):
                 await parts.replies.part(reply, reply.lease, intent, held)

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
+from msgspec import Struct
+
 from switchboard.core.storable import storable_text
 from switchboard.core.uuid7 import first_uuid7
 from switchboard.domain.errors import AccountHeld, Conflict
@@ -68,26 +70,27 @@ class AccountLease:
     recent: Sequence[RecentReply] = ()
 
 
-async def lease_account(
-    database: Database,
-    channel: str,
-    endpoint: str,
-    instance_id: str,
-    *,
-    restarted: bool = False,
-    reconnected: bool = False,
-) -> AccountLease:
-    """Lease the account, or renew the lease. Raises AccountHeld if another instance has it.
+class Holder(Struct, frozen=True):
+    """The process that asks for an account.
 
-    `restarted`: the last process of this instance is dead; its account and replies are free at once. `reconnected`:
-    only its last session has ended; the replies that it had not begun to send are free.
+    `restarted`: the last one with its `instance_id` is dead; its account and replies are free at once. `reconnected`:
+    only its own last session has ended; the replies that it had not begun to send are free.
     """
-    if restarted or reconnected:
+
+    instance_id: str
+    restarted: bool = False
+    reconnected: bool = False
+
+
+async def lease_account(database: Database, channel: str, endpoint: str, holder: Holder) -> AccountLease:
+    """Lease the account, or renew the lease. Raises AccountHeld if another instance has it."""
+    instance, restarted = holder.instance_id, holder.restarted
+    if restarted or holder.reconnected:
         # First, so that an intent of the dead process that is still on its way comes too late.
         pool = pull_pool(channel, endpoint)
-        if await database.changed(query("accounts.end_replies"), channel, endpoint, instance_id, pool, restarted):
+        if await database.changed(query("accounts.end_replies"), channel, endpoint, instance, pool, restarted):
             await expire_leases(database)
-    row = await database.row(query("accounts.lease"), channel, endpoint, instance_id, seconds(TTL_S), restarted)
+    row = await database.row(query("accounts.lease"), channel, endpoint, instance, seconds(TTL_S), restarted)
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago

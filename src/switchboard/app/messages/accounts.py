@@ -14,7 +14,7 @@ from msgspec import Struct
 from switchboard.app.access import Access, Principal
 from switchboard.store import accounts as store
 from switchboard.store import strangers
-from switchboard.store.accounts import AccountLease
+from switchboard.store.accounts import AccountLease, Holder
 from switchboard.store.database import Database
 
 __all__ = ["AccountId", "AccountLease", "AccountService", "Holder", "LeaseQuery"]
@@ -25,17 +25,6 @@ class AccountId(Struct, frozen=True):
 
     channel: str
     endpoint: str
-
-
-class Holder(Struct, frozen=True):
-    """The process that asks for an account.
-
-    `restarted`: the last one with its `instance_id` is dead. `reconnected`: its own last session has ended.
-    """
-
-    instance_id: str
-    restarted: bool = False
-    reconnected: bool = False
 
 
 class LeaseQuery(Struct, frozen=True):
@@ -59,9 +48,7 @@ class AccountService:
         await self._check(caller, account)
         self._look()
         place = (self._database, account.channel, account.endpoint)
-        lease = await store.lease_account(
-            *place, holder.instance_id, restarted=holder.restarted, reconnected=holder.reconnected
-        )
+        lease = await store.lease_account(*place, holder)
         if wanted.answering:
             lease = replace(lease, answering=await store.answering(*place))
         if wanted.recent_s is not None:
