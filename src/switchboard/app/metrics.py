@@ -1,7 +1,7 @@
-"""What is counted: messages in, refusals, and at each scrape the state of the ledger.
+"""Metrics: incoming messages, refusals, and at each scrape the state of the ledger.
 
-`app/messages/intake.py` counts for every interface; `GET /metrics` calls `render`. Own registry: no metrics of the
-process leak in, and two servers in one process (tests) do not conflict. Next: Prometheus.
+`app/messages/intake.py` counts for every interface; `GET /metrics` calls `render`. It has its own registry: no metrics
+of the process leak in, and two servers in one process (tests) do not conflict. Next: Prometheus.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Metrics:
         self._by_channel: dict[str, Counter] = {}
 
     def accepted_from(self, channel: str) -> Counter:
-        """The counter of a channel, kept: asking for it by its label takes as long as looking a token up."""
+        """The counter of a channel, cached: looking it up by label takes as long as looking up a token."""
         counter = self._by_channel.get(channel)
         if counter is None:
             counter = self._by_channel[channel] = self.accepted.labels(channel)
@@ -100,7 +100,7 @@ class Metrics:
         self._oldest_reply.set(max(one.oldest_s for one in waiting))
         for state in _UNSENT_STATES:
             self._unsent.labels(state).set(found.get(state, OpenReplies()).replies)
-        # What a connector last said of itself says nothing once it is silent.
+        # A connector's last report means nothing once the connector is silent.
         known = await connectors.list_connectors(database)
         states: Counts[str] = Counts(one.state if one.liveness == "online" else one.liveness for one in known)
         for state in _CONNECTOR_STATES:

@@ -1,7 +1,7 @@
 """The models of a process: one dispatcher over those of the settings, for turns, compaction and classification alike.
 
-The SDKs of providers hang on this, so `app/process_models.py` imports it when the first model is needed. What all
-processes share (spending, slots, cooldowns) is in the database. Next: `llm/dispatch.py`.
+It pulls in the providers' SDKs, so `app/process_models.py` imports it when the first model is needed. Shared state
+(spending, slots, cooldowns) is in the database. Next: `llm/dispatch.py`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StoredSpending:
         self._today = today
 
     async def reserve(self, wanted: Amount, cap: Cap, share: Share | None = None) -> Reserved | BudgetRefusal:
-        """Set `wanted` aside, or say why not. Without a limit there is nothing to keep within, and nothing waits."""
+        """Reserve `wanted`, or say why not. Without a limit it always succeeds, and nothing waits."""
         asked = Reservation(new_uuid7(), self._today(), wanted)
         if cap == _NO_CAP and share is None:
             return _reserved(asked)
@@ -57,7 +57,7 @@ class StoredSpending:
         return made if isinstance(made, BudgetRefusal) else _reserved(made)
 
     async def settle(self, reserved: Reserved, bill: Bill | None) -> None:
-        """Free what was reserved and book what it really cost, on the day when it was made."""
+        """Release the reservation and book the actual cost, on the day of the reservation."""
         await store.settle_day(self._database, _reservation(reserved), bill)
 
 
@@ -71,8 +71,9 @@ def _reservation(reserved: Reserved) -> Reservation:
 
 
 class StoredSlots:
-    """The slots of models in the database: one set for all processes. A slot that is not renewed is free after `ttl`
-    seconds; a task renews those of this process while it has any.
+    """The slots of models in the database: one set for all processes.
+
+    An unrenewed slot is free after `ttl` seconds; a task renews those of this process while it has any.
     """
 
     def __init__(self, database: Database, ttl: float, key_hashes: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -108,7 +109,7 @@ class StoredSlots:
                 log.error("a provider refuses the key of a model, which is paused", model=model, why=why, remedy=remedy)
 
     def free(self, ticket: UUID) -> None:
-        """Give it back, without waiting for it; if the database is unavailable, its time does."""
+        """Give it back without waiting; if the database is unavailable, it expires."""
         if ticket not in self._asked:
             return
         self._asked.discard(ticket)
@@ -126,7 +127,7 @@ class StoredSlots:
 
     async def pause(self, model: str, seconds: float, why: str, *, for_all: bool) -> None:
         """Record a cooldown."""
-        with suppress(Unavailable):  # an answer that is there is worth more than this note
+        with suppress(Unavailable):  # an existing answer is worth more than this note
             await model_usage.cooldown(self._database, self._process, model, seconds, why, for_all=for_all)
 
     async def _renew(self) -> None:
@@ -137,7 +138,7 @@ class StoredSlots:
 
 
 def flaw_of(model: ModelSettings) -> str | None:
-    """What is missing on this machine to ask a model, as far as is known without asking; None: nothing."""
+    """What prevents asking a model from this machine, as far as known without asking; None: nothing."""
     return flaw(model.spec)
 
 

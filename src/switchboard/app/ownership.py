@@ -1,8 +1,8 @@
-"""Which files are trusted: our own and root's, unless others may write to them. And how a file becomes our own alone.
+"""Trusted files: our own and root's, unless others may write to them. Also writes private files.
 
 Called for settings and team files (`settings.py`, `rules/seed.py`) and for the data directory (`database.py`,
-`access.py`, the command line's `client.py`): who can write any of these can run programs as the user who starts
-Switchboard, or can make a token of their own the operator's.
+`access.py`, the command line's `client.py`): anyone who can write these can run programs as the user who starts
+Switchboard, or install their own operator's token.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _CODE_OWNER: Final = Path(__file__).stat().st_uid
 
 
 def require_ours(path: Path) -> None:
-    """Raise ConfigurationError when another user owns `path`, a link at its place, or may write to it.
+    """Raise ConfigurationError if another user owns `path`, or a link in its place, or may write to it.
 
-    Raises OSError when it cannot be looked at.
+    Raises OSError if it cannot be inspected.
     """
     _check_owner(path, path.lstat())
     _check(path, path.stat())
 
 
 def read_ours(file: Path) -> str:
-    """The text of a file that `require_ours` accepts, read from the very file that was looked at."""
+    """The text of a file that `require_ours` accepts, read from the very file that was checked."""
     _check_owner(file, file.lstat())
     with file.open(encoding="utf-8") as opened:
         _check(file, os.fstat(opened.fileno()))
@@ -39,9 +39,9 @@ def read_ours(file: Path) -> str:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Put a file that only we may read in its place. Raises OSError.
+    """Replace a file by one that only we may read. Raises OSError.
 
-    Whole or not at all: a reader never sees half of it, nor is there a moment in which others may read it.
+    Atomically: readers never see half of it, and at no moment may others read it.
     """
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
@@ -75,7 +75,7 @@ def _trusted() -> set[int]:
 
 
 def _is_private_group(status: os.stat_result) -> bool:
-    """Whether the owner is alone in the file's group, as where each user has a group of the same name."""
+    """Whether the owner is the only member of the file's group, as where each user has a group of the same name."""
     try:
         group = grp.getgrgid(status.st_gid)
     except KeyError:

@@ -1,7 +1,7 @@
-"""Who may write to which endpoint: as the settings say, and the files of accounts in `channels.d`, which may change.
+"""Who may write to which endpoint, from the settings and the account files in `channels.d`, which may change.
 
 The server asks before it gives an account to a connector, and every second. In: files; out: policies by channel and
-endpoint. Next: `journey/strangers.py`, which obeys them.
+endpoint. Next: `journey/strangers.py`, which applies them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = structlog.get_logger(__name__)
 
 
 class Policies(Mapping[tuple[str, str], Policy]):
-    """By channel and endpoint; what a file says goes before the settings.
+    """Policies by channel and endpoint; account files take precedence over the settings.
 
-    A file that is wrong or gone changes nothing: its endpoint stays as closed as it was.
+    A file that is invalid or gone changes nothing: its endpoint stays as restricted as it was.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,7 +46,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
         return len(self._found)
 
     def look(self) -> None:
-        """Read the files that have changed."""
+        """Read changed files."""
         for file in self._directory.glob("*.toml"):
             seen = _version(file)
             if self._seen.get(file, ()) == seen:
@@ -58,7 +58,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
                 log.warning("account not valid", account=file.stem, why=str(error))
 
     async def follow(self) -> None:
-        """Look every second. Runs until cancelled."""
+        """Check every second. Runs until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             self.look()
@@ -71,7 +71,7 @@ class Policies(Mapping[tuple[str, str], Policy]):
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """Identifies a version of a file; None: it cannot be read."""
+    """Identifies a version of a file; None if it cannot be read."""
     try:
         status = file.stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""The models of the settings for all of a process: nothing of `llm/` is imported before the first is needed.
+"""The configured models of a process; nothing of `llm/` is imported before the first is needed.
 
-`app/wiring.py` makes one `ProcessModels` for the turns of butlers, compaction and classification, which so share
-breakers, slots and spending. Settings enter; a report per request leaves. Next: `app/models.py`.
+`app/wiring.py` makes one `ProcessModels` for turns, compaction and classification, which thus share breakers, slots and
+spending. Settings enter; a report per request leaves. Next: `app/models.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ProcessModels:
-    """As `switchboard.ports.models.Models`. Close it at the end."""
+    """Implements `switchboard.ports.models.Models`. Close it at the end."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
@@ -48,7 +48,7 @@ class ProcessModels:
         return self._known[name].context or await (await self._opened()).context(name, unknown)
 
     def flaw(self, name: str) -> str | None:
-        """What is missing here to ask it; None: nothing, as far as is known without asking."""
+        """What prevents asking it from here, as far as known without asking; None: nothing."""
         from switchboard.app.models import flaw_of
 
         return flaw_of(self._known[name])
@@ -62,7 +62,7 @@ class ProcessModels:
         return await (await self._opened()).ask(request, asking)
 
     def open(self) -> OpenModels:
-        """Open them if they are not open yet, which imports SDKs for a second. Raises ConfigurationError."""
+        """Open them if necessary, which imports SDKs for a second. Raises ConfigurationError."""
         if self._open is None:
             self._open = _imported()(self._settings, self._database)
         return self._open
@@ -86,7 +86,7 @@ def _imported() -> Callable[[Settings, Database], OpenModels]:
 
 
 def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]:
-    """The model that compacts: the wanted one, else the cheapest with an API; none if there is none."""
+    """The model for compaction: the wanted one, otherwise the cheapest with an API; None if there is none."""
     if wanted is not None:
         return [wanted]
     able = [model for model in models if model.kind in API_KINDS]
@@ -94,8 +94,10 @@ def compacting(models: Sequence[ModelSettings], wanted: str | None) -> list[str]
 
 
 def butlers_of(members: Iterable[Member], settings: Settings) -> Mapping[str, Sequence[str]]:
-    """Which butlers may ask each model of the settings. One with the engine `model` that names none may ask all of
-    those with an API; a command line must be named. One that plans asks those that play its roles.
+    """Which butlers may ask each configured model.
+
+    One with the engine `model` that names none may ask all of those with an API; a command-line program must be named.
+    One that plans asks those that play its roles.
     """
     asking = [member for member in members if member.active and member.engine in {"model", "trio"}]
     butlers: dict[str, Sequence[str]] = {model.name: () for model in settings.models}

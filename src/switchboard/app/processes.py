@@ -1,7 +1,7 @@
-"""A server shows that it runs: registered beside the workers, for as long as it lives.
+"""Keeps a running server registered, alongside the workers.
 
-`wiring.py` keeps it up in the background. It tells which releases are running; no lane depends on it.
-Next: `store/processes.py`.
+`wiring.py` runs it in the background. It shows which releases are running; no lane depends on it. Next:
+`store/processes.py`.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _LEAVE_WITHIN_S: Final = 2.0
 
 
 async def stay_registered(database: Database, every: float = _BEAT_S) -> None:
-    """Register this process as a server, and again if somebody removed it. Runs until cancelled, then removes it.
+    """Register this process as a server, again if removed. Runs until cancelled, then deregisters.
 
-    On the schema of a newer release it may not continue, and shuts down as if it had been told to.
+    With the schema of a newer release it may not continue, and shuts down as if told to.
     """
     server = NewProcess("server", tuple(KINDS), socket.gethostname(), os.getpid(), __version__, _TTL_S)
     process: int | None = None
     try:
         while True:
-            with contextlib.suppress(Unavailable):  # the next beat comes
+            with contextlib.suppress(Unavailable):  # the next beat will come
                 if process is None or not await lanes.beat(database, process):
                     process = await processes.register(database, server)
             await asyncio.sleep(every)

@@ -1,7 +1,7 @@
-"""Whose rules a caller may read: an operator everybody's, an agent those of its own team and of the teams below it.
+"""Whose rules a caller may read: an operator all, an agent those of its own team and of the teams below.
 
 HTTP and MCP make one with `reach_of` for every request; `rules/records.py`, `rules/replays.py` and `messages/views.py`
-leave out what is beyond it. Who may edit is decided in `rules/service.py`. Next: `core/routing/scope.py`.
+omit anything beyond it. Who may edit is decided in `rules/service.py`. Next: `core/routing/scope.py`.
 """
 
 from __future__ import annotations

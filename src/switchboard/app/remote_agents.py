@@ -1,7 +1,7 @@
-"""The register of remote butlers: what they say of themselves, where they are, and who is kept from work.
+"""The register of remote butlers: their announcements, their addresses, and who is quarantined.
 
 HTTP, MCP and the command line call `Registry` with the caller's `Principal`. In: heartbeats of butlers, orders of
-operators; out: how it is with a butler now. What changes is audited, a mere heartbeat is not. Next:
+operators; out: the butler's present state. Changes are audited, mere heartbeats are not. Next:
 `store/remote_agents.py`.
 """
 
@@ -50,14 +50,14 @@ class Standing:
 
 
 def shown_endpoint(member: Member, remote_agent: RemoteAgent | None) -> str | None:
-    """The URL that is called, without user, password, query and fragment: they may be secret."""
+    """The URL in use, without user, password, query and fragment, which may be secret."""
     set_for_him, own = (None, False) if remote_agent is None else (remote_agent.endpoint, remote_agent.own_endpoint)
     url = endpoint_in_use(member.options, set_for_him, own=own) if member.engine == ENGINE else None
     return None if url is None else _without_secrets(url)
 
 
 def _without_secrets(url: str) -> str | None:
-    """None: it is no URL."""
+    """None: it is not a URL."""
     try:
         return str(httpx2.URL(url).copy_with(userinfo=b"", query=None, fragment=None))
     except (httpx2.InvalidURL, UnicodeError):
@@ -74,7 +74,7 @@ class RemoteAgentService:
         self._patience = runtime.settings.liveness.patience
 
     def is_remote(self, caller: Principal) -> bool:
-        """Whether the caller may send heartbeats of a butler: the butler itself, or an operator in its name."""
+        """Whether the caller may send heartbeats of a butler: the butler itself, or an operator on its behalf."""
         return caller.role == "operator" or caller.system_id in self._runtime.rule_book.remote_agents
 
     async def beat(self, caller: Principal, system_id: str | None, said: Announcement) -> Standing:
@@ -115,7 +115,7 @@ class RemoteAgentService:
     async def _with_checked_endpoint(self, caller: Principal, known: Registered, said: Announcement) -> Announcement:
         """A butler may move only if its file allows that: its token alone must not suffice to divert messages.
 
-        The endpoint is left out where nothing is to be done: it is in use already, or an operator has set another one.
+        The endpoint is omitted if there is nothing to do: it is already in use, or an operator has set another one.
         """
         member, endpoint = known.member, said.endpoint
         by_operator = known.endpoint is not None and not known.own_endpoint
@@ -168,11 +168,11 @@ class RemoteAgentService:
             self._runtime.notifier.notify(RULES)
 
     async def quarantine(self, caller: Principal, system_id: str, reason: str) -> Standing:
-        """Give it no work, despite any heartbeats, until `release`. Raises NotFound, Conflict."""
+        """Give it no work, despite heartbeats, until `release`. Raises NotFound, Conflict."""
         return await self._order(caller, "quarantined", system_id, reason)
 
     async def release(self, caller: Principal, system_id: str, reason: str) -> Standing:
-        """Let it work again; if it is silent, silence counts as before. Raises NotFound, Conflict."""
+        """Let it work again; silence counts as before. Raises NotFound, Conflict."""
         return await self._order(caller, "released", system_id, reason)
 
     async def _order(self, caller: Principal, done: str, system_id: str, reason: str) -> Standing:
@@ -185,7 +185,7 @@ class RemoteAgentService:
         return await self._standing(known.member.system_id)
 
     async def move(self, caller: Principal, system_id: str, endpoint: str | None, reason: str) -> Standing:
-        """Call it there from now on; None: as its file says. Raises NotFound, Conflict, InvalidInput."""
+        """Call it there from now on; None: where its file says. Raises NotFound, Conflict, InvalidInput."""
         known = await self._remote(caller, "agents_edit", system_id)
         if endpoint is not None:
             await self._check_endpoint(known.member, endpoint)
@@ -221,5 +221,5 @@ def _check_length(said: Announcement) -> None:
 
 
 def _host(url: str | None) -> str | None:
-    """What the audit trail keeps of a URL."""
+    """The part of a URL kept in the audit trail."""
     return None if url is None else _without_secrets(url) or "invalid"

@@ -1,4 +1,4 @@
-"""What every use case is given: settings, database, notifier and rules, opened once per process.
+"""The resources of every use case: settings, database, notifier and rules, opened once per process.
 
 `wiring.py` opens them; the services of `app/`, and the interfaces above, take a `Runtime` or a `Switchboard`. Next:
 `journey/accept.py`.
@@ -24,7 +24,7 @@ from switchboard.transport.mail_reading import MailReader
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What interfaces and workers share. What is opened later is closed with `closing`."""
+    """The resources shared by interfaces and workers. Anything opened later is closed with `closing`."""
 
     settings: Settings
     database: Database

@@ -1,8 +1,8 @@
 """One place for all settings: `switchboard.toml`, overridden by the environment.
 
-Commands that start something call `load_settings`, those that ask the server `whereabouts.py`; `app/wiring.py` builds
-the parts from it. Environment variables are `SWITCHBOARD_` + the name in capitals, nested ones joined by `__`:
-`SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`. An empty one is not set.
+Commands that start something call `load_settings`, clients of the server `whereabouts.py`; `app/wiring.py` builds the
+parts from it. Environment variables are `SWITCHBOARD_` + the name in capitals, nested ones joined by `__`:
+`SWITCHBOARD_PORT`, `SWITCHBOARD_TURN__TIMEOUT`. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Price = Annotated[float, Field(ge=0)] | None
 
 
 class _Group(BaseModel, extra="forbid", frozen=True):
-    """Settings that belong together."""
+    """A group of related settings."""
 
 
 class AcceptSettings(_Group):
@@ -130,7 +130,7 @@ class LivenessSettings(_Group):
 
     @property
     def patience(self) -> LivenessPolicy:
-        """The same, as the rule book takes it."""
+        """The same, in the rule book's form."""
         return LivenessPolicy(self.stale_after, self.quarantine_after)
 
 
@@ -182,7 +182,7 @@ class ScheduleSettings(_Group):
         return self
 
     def named(self, name: str) -> Schedule:
-        """The same, as rules know it by this name."""
+        """The same, with the name by which rules know it."""
         try:
             zone = ZoneInfo(self.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -191,7 +191,7 @@ class ScheduleSettings(_Group):
 
 
 def _check_unique(setting: str, names: Sequence[str]) -> None:
-    """Raises ValueError."""
+    """Check that the names are unique. Raises ValueError."""
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"{setting}: two are named {twice}; names must be unique")
 
@@ -221,7 +221,7 @@ class ModelSettings(_Group):
 
     @property
     def spec(self) -> ModelSpec:
-        """The same, as the sessions take it."""
+        """The same, in the form that sessions use."""
         return ModelSpec(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
@@ -260,7 +260,7 @@ class McpServerSettings(_Group):
         return self
 
     def spec(self, user: str | None) -> ServerSpec:
-        """The same, as workers take it; run as `user` unless it names another."""
+        """The same, in the form that workers use; run as `user` unless it names another."""
         given = {name: getattr(self, name) for name in type(self).model_fields}
         tools = {tool: DeclaredTool(said.effect, said.risk, said.name, said.off) for tool, said in self.tools.items()}
         return ServerSpec(**{**given, "tools": tools, "user": self.user or user})
@@ -314,7 +314,7 @@ class TrioSettings(_Group):
 
     @property
     def named(self) -> dict[str, str]:
-        """Those that are named, by their role."""
+        """The named models, by role."""
         return {role: name for role, name in self if isinstance(name, str)}
 
 
@@ -397,7 +397,7 @@ class Settings(BaseSettings):
 
     @property
     def whereabouts(self) -> Whereabouts:
-        """Where the server is, for those who ask it."""
+        """Where the server is, for its clients."""
         return Whereabouts(self.host, self.port, self.data_dir)
 
     @property
@@ -410,7 +410,7 @@ class Settings(BaseSettings):
     def places(self) -> dict[str, int]:
         """The places of each pool of a worker.
 
-        No more classifications than models may run sessions: one that waits would keep its place from others.
+        At most as many classifications as models may run sessions, as a waiting one would block its place.
         """
         asked = [model.spec for model in self.models if model.name in self.classify.models]
         sessions = sum({spec.slot: spec.sessions for spec in asked}.values())
@@ -435,7 +435,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _models_are_known(self) -> Self:
-        """Each model has a name of its own, and those that are asked are there, once."""
+        """Each model has a unique name, and the models to ask exist, once each."""
         names = [model.name for model in self.models]
         _check_unique("models", names)
         asked = [("classify.models", name) for name in self.classify.models]
@@ -456,7 +456,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """The environment first, then what `load_settings` read from the file."""
+        """The environment first, then the values that `load_settings` read from the file."""
         return env_settings, init_settings
 
 
@@ -468,10 +468,10 @@ def _not_json(error: SettingsError) -> ConfigurationError:
 
 
 def load_settings(path: Path | None = None) -> Settings:
-    """Read `path` (by default `switchboard.toml` here, if it is there), then the environment, which wins.
+    """Read `path` (by default `switchboard.toml` here, if it exists), then the environment, which takes precedence.
 
-    Raises `ConfigurationError` that names the file, the line where it is known, and what would be right; also for a
-    file of another user, or one that others may write to.
+    Raises `ConfigurationError` that names the file, the line if known, and what would be correct; also for a file of
+    another user, or one that others may write to.
     """
     file = read_settings_file(path)
     try:
@@ -483,7 +483,7 @@ def load_settings(path: Path | None = None) -> Settings:
 
 
 def _message(problem: ErrorDetails) -> str:
-    """What is wrong, in the words of a settings file."""
+    """What is wrong, in the terms of a settings file."""
     kind, place = problem["type"], problem["loc"]
     if kind == "extra_forbidden":
         return "unknown setting" + (_meant_of_table(place) or _meant(".".join(map(str, place))))
@@ -494,7 +494,7 @@ def _message(problem: ErrorDetails) -> str:
 
 
 def _table_of(place: tuple[int | str, ...]) -> Iterable[str]:
-    """The fields of the tables in a list such as `models`, if the setting is one or is in one."""
+    """The fields of the tables in a list such as `models`, if the setting is, or is in, such a list."""
     field = Settings.model_fields.get(str(place[0]))
     inner = get_args(field.annotation)[:1] if field is not None else ()
     return _fields_of(inner[0]) if inner else ()
@@ -506,7 +506,7 @@ def _meant_of_table(place: tuple[int | str, ...]) -> str:
 
 
 def _meant(name: str) -> str:
-    """The setting that a misspelt one may be."""
+    """The setting that a misspelt name may mean."""
     known = [
         f"{name}.{inner}" for name, field in Settings.model_fields.items() for inner in _fields_of(field.annotation)
     ]

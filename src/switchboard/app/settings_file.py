@@ -1,7 +1,7 @@
-"""The file `switchboard.toml` and the variables of the environment, as text: reading them, and where a mistake stands.
+"""The file `switchboard.toml` and the variables of the environment, as text: reads them, and locates mistakes.
 
-Called by `settings.py` for all settings, and by `whereabouts.py` for the few that tell where the server is. In: the
-file; out: its values, and for what is wrong the variable or the line. Next: `settings.py`.
+Called by `settings.py` for all settings, and by `whereabouts.py` for the few that locate the server. In: the file; out:
+its values, and for mistakes the variable or the line. Next: `settings.py`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _DIRECTORIES: Final = ("teams_dir", "channels_dir", "data_dir")
 
 
 class SettingsFile(Struct, frozen=True):
-    """A file of settings, its text and its values; without a path there is none."""
+    """A file of settings, its text and its values; without a path there is no file."""
 
     path: Path | None
     text: str
     values: JsonObject
 
     def blamed(self, error: ValidationError, said: Callable[[ErrorDetails], str] = wrong) -> ConfigurationError:
-        """What is wrong with the settings, each with the variable or the line that it really comes from."""
+        """What is wrong with the settings, each with the variable or line that it comes from."""
         problems = []
         for problem in error.errors(include_url=False):
             name = path_of(problem["loc"])
@@ -58,7 +58,7 @@ class SettingsFile(Struct, frozen=True):
         return ConfigurationError("; ".join(problems))
 
     def place(self, path: tuple[int | str, ...]) -> str | None:
-        """The variable that sets it, which wins, else the line; what nobody sets lacks in a variable above."""
+        """The variable that sets it, which takes precedence, otherwise the line, or an enclosing variable."""
         path = tuple(part for part in path if part != "[key]")
         above = _variables_above(path)
         variable = next((name for name, inner in above if _sets(os.environ[name], inner)), None)
@@ -69,13 +69,13 @@ class SettingsFile(Struct, frozen=True):
 
 
 def read_settings_file(path: Path | None = None) -> SettingsFile:
-    """`path`, or `switchboard.toml` here, if it is there. Raises ConfigurationError, also for an unknown variable."""
+    """Read `path`, or `switchboard.toml` here if it exists. Raises ConfigurationError, also for an unknown variable."""
     _refuse_unknown_variables()
     file = path or (Path(FILE_NAME) if Path(FILE_NAME).is_file() else None)
     text = _read(file) if file else ""
     try:
         values = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also of endless numbers and nesting
+    except (ValueError, RecursionError) as error:  # also for infinite numbers and deep nesting
         raise ConfigurationError(f"{file}: not TOML: {error}") from error
     for name in _DIRECTORIES:
         if file and isinstance(values.get(name), str):
@@ -86,7 +86,7 @@ def read_settings_file(path: Path | None = None) -> SettingsFile:
 def source_of(setting: str) -> str:
     """`switchboard.toml, line 3: ` or `environment variable …: `, to begin a message about a setting with.
 
-    Empty where the setting stands in neither.
+    Empty if neither has the setting.
     """
     file = Path(FILE_NAME)
     place = SettingsFile(file, _read(file) if file.is_file() else "", {}).place((setting,))
@@ -94,7 +94,7 @@ def source_of(setting: str) -> str:
 
 
 def _refuse_unknown_variables() -> None:
-    """A misspelt variable would be a setting that silently does not count, one in lower case only for some of us."""
+    """A misspelt variable would be silently ignored, one in lower case by some of our readers."""
     known = {f"{PREFIX}{name.upper()}" for name in NAMES | _ELSEWHERE}
     for name in os.environ:
         if name.upper().startswith(PREFIX) and name.partition("__")[0] not in known:
@@ -102,7 +102,7 @@ def _refuse_unknown_variables() -> None:
 
 
 def unknown(name: str, known: Collection[str]) -> str:
-    """That there is no such setting, and which was meant."""
+    """The error for an unknown setting, with the one that was probably meant."""
     meant = get_close_matches(name, known, 1)
     return f"unknown setting; did you mean {meant[0]}?" if meant else "unknown setting"
 
@@ -115,13 +115,13 @@ def _read(file: Path) -> str:
 
 
 def _variables_above(path: tuple[int | str, ...]) -> list[tuple[str, tuple[int | str, ...]]]:
-    """The variables of the environment that are set and may hold this setting, and where in their values it is."""
+    """The set variables of the environment that may contain this setting, and where in their values it is."""
     above = [(f"{PREFIX}{'__'.join(map(str, path[:end])).upper()}", path[end:]) for end in range(len(path), 0, -1)]
     return [(name, inner) for name, inner in above if os.environ.get(name)]
 
 
 def _sets(value: str, inner: Sequence[int | str]) -> bool:
-    """Whether the JSON of a variable holds what this path leads to."""
+    """Whether the JSON of a variable has a value at this path."""
     if not inner:
         return True
     try:
@@ -134,7 +134,7 @@ def _sets(value: str, inner: Sequence[int | str]) -> bool:
 
 
 def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
-    """Where a setting stands; one of a table is looked for in its table, and what is missing there at its head."""
+    """The line of a setting; in a table, searched for within the table; a missing one is at its head."""
     lines = text.splitlines()
     names = [part for part in place if isinstance(part, str)]
     begin = _head(place, lines) if len(place) > 1 else 0
@@ -148,12 +148,12 @@ def _line_of(place: tuple[int | str, ...], text: str) -> int | None:
 
 
 def _written(names: Sequence[str]) -> list[str]:
-    """How a setting may stand outside of its table: `turn.attempts = 3`, or `turn = {attempts = 3}`."""
+    """How a setting may be written outside its table: `turn.attempts = 3`, or `turn = {attempts = 3}`."""
     return [".".join(names[:end]) for end in range(len(names), 0, -1)]
 
 
 def _head(place: tuple[int | str, ...], lines: list[str]) -> int:
-    """The line of `[turn]`, `[schedules."office"]`, or the right one of several `[[models]]`; 0: there is none."""
+    """The line of `[turn]`, `[schedules."office"]`, or the right one of several `[[models]]`; 0 if there is none."""
     names = [f"[\"']?{re.escape(part)}[\"']?" for part in place if isinstance(part, str)]
     which = place[1] if isinstance(place[1], int) else 0
     for end in range(len(names), 0, -1):

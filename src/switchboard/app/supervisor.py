@@ -1,7 +1,7 @@
-"""Workers and connectors beside this process: started, restarted when they end too soon, told to stop, waited for.
+"""Supervises workers and connectors in child processes: starts, restarts and stops them.
 
-Called by `cli/working.py`. A program enters; it runs until `stop` is set, and is then told by the end of its stdin,
-which it also sees when this process is killed. Next: `cli/run.py`, in the other process.
+Called by `cli/working.py`. In: a program. It runs until `stop` is set, and is then told by the end of its stdin, which
+also happens if this process is killed. Next: `cli/run.py`, in the child process.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ log = structlog.get_logger(__name__)
 
 
 class SupervisedProgram(Struct, frozen=True):
-    """What runs in the process, its name in the log, and its environment beside ours.
+    """The program to run, its name in the log, and its additional environment.
 
-    `wanted`: whether there is to be another when one has ended.
+    `wanted`: whether to start another when one has ended.
     """
 
     command: Sequence[str]
@@ -31,7 +31,7 @@ class SupervisedProgram(Struct, frozen=True):
 
 
 async def supervise(program: SupervisedProgram, stop: asyncio.Event) -> None:
-    """Keep one process running until `stop` is set; when it ends before that, start another after a growing pause."""
+    """Keep one process running until `stop` is set; if it ends before, start another after a growing pause."""
     delay = 0.1
     while not stop.is_set() and program.wanted():
         started = asyncio.get_running_loop().time()
@@ -54,12 +54,12 @@ async def _spawn(program: SupervisedProgram) -> asyncio.subprocess.Process:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
         env={**os.environ, **program.environment},
-        start_new_session=True,  # Ctrl-C is for us; we tell it
+        start_new_session=True,  # Ctrl-C is for us; we pass it on
     )
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let it drain by the end of its stdin, and wait."""
+    """Close its stdin so that it drains, and wait."""
     if process.stdin is not None:
         process.stdin.close()
     await process.wait()

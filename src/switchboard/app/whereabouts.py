@@ -1,7 +1,7 @@
-"""Where the server is, and where it keeps the operator's token: the few settings that those who ask it need.
+"""The address of the server and of the operator's token: the few settings that clients need.
 
-The command line reads them alone: to import all settings takes a third as long as everything else that a command
-does. In: `switchboard.toml` and the environment; out: `Whereabouts`. Next: `settings_file.py`.
+The command line reads only these: importing all settings takes a third as long as everything else that a command does.
+In: `switchboard.toml` and the environment; out: `Whereabouts`. Next: `settings_file.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def default_data_dir() -> Path:
 
 
 class Whereabouts(Struct, frozen=True):
-    """Host and port of the server, and its directory."""
+    """Host and port of the server, and its data directory."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class Whereabouts(Struct, frozen=True):
 
 
 def find_whereabouts() -> Whereabouts:
-    """As in the settings. Raises ConfigurationError; of the other settings only the names are checked."""
+    """Read from the settings. Raises ConfigurationError; of all other settings only the names are checked."""
     file = read_settings_file()
     if strange := next((name for name in file.values if name not in NAMES), None):
         raise ConfigurationError(f"{file.place((strange,)) or file.path}: {strange}: {unknown(strange, NAMES)}")

@@ -1,6 +1,6 @@
-"""The composition root: settings in, running parts out, one straight way; things close in reverse order.
+"""The composition root: settings in, running parts out, in one straight line; things close in reverse order.
 
-`cli/working.py` calls it. No part looks for another by itself; what only the interfaces need is put together in
+`cli/working.py` calls it. No part looks up another; the parts that only interfaces need are put together in
 `server/http/services.py`, from the `Switchboard` made here.
 """
 
@@ -73,7 +73,7 @@ async def open_runtime(settings: Settings, *, for_worker: bool = False) -> Async
 
 @asynccontextmanager
 async def runtime_on(database: Database, checked: CheckedSettings) -> AsyncIterator[Runtime]:
-    """The same on a database that is open."""
+    """The same on an open database."""
     settings, channels, seed = checked.settings, checked.channels, checked.seed
     async with AsyncExitStack() as stack:
         if checked.for_worker and seed is not None:
@@ -124,7 +124,7 @@ async def _hear_butlers(database: Database) -> None:
 
 
 def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
-    """A worker with all legs; the caller runs it."""
+    """A worker with all legs, for the caller to run."""
     settings = runtime.settings
     callbacks: Mapping[str, Callback] = callbacks_from(settings.callbacks, stored_files(settings, runtime.database))
     given = settings.turn
@@ -139,7 +139,7 @@ def make_worker(runtime: Runtime, *, concurrency: int | None = None) -> Worker:
     members = runtime.rule_book.rules.members.values()
     check_options(engines, members)
     warn_of_root(members, settings.program_user)
-    # Rules that name a butler without an engine make dead letters that say so; a model is not to choose one at all.
+    # Rules that name a butler without an engine create dead letters that say so; a model must not choose one at all.
     runtime.rule_book.avoid([member.system_id for member in members if member.engine not in engines])
     ways = ReplyWays(runtime.database, callbacks, runtime.channels, context.readers)
     turn = TurnLeg(runtime.database, runtime.notifier, runtime.rule_book, engines, ways, limits)
@@ -179,7 +179,7 @@ def _results_task(runtime: Runtime) -> MaintenanceTask:
 
 
 def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask, ...]:
-    """Nothing is compacted where no model can be asked."""
+    """Nothing is compacted if no model can be asked."""
     names = compacting(runtime.settings.models, runtime.settings.memory.compact_model)
     if not names:
         return ()
@@ -189,9 +189,9 @@ def _compaction_tasks(runtime: Runtime, models: Models) -> tuple[MaintenanceTask
 
 
 def make_classifier(runtime: Runtime, models: ProcessModels) -> Classifier | None:
-    """What asks the models of `classify.models`; None without any.
+    """The classifier for the models of `classify.models`; None without any.
 
-    They are opened at once: a worker that could not ask them does not start. Raises ConfigurationError.
+    They are opened at once, so that a worker that cannot ask them does not start. Raises ConfigurationError.
     """
     settings = runtime.settings
     if not settings.classify.models:
@@ -202,5 +202,5 @@ def make_classifier(runtime: Runtime, models: ProcessModels) -> Classifier | Non
 
 
 def _route_limits(settings: Settings) -> RouteLimits:
-    """The leg waits a little longer than the models may take: their own limit says more."""
+    """The leg waits slightly longer than the models may take, as their own error says more."""
     return RouteLimits(settings.classify.attempts, settings.classify.timeout + 30.0)

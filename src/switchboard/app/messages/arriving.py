@@ -1,4 +1,4 @@
-"""What strangers may take up who post without a token of ours: places for bodies on their way, and lines of the log.
+"""Limits for strangers who post without a token of ours: places for arriving bodies, and lines of the log.
 
 `hooks.py` has one of each. Next: `server/connections.py`, which does the same for connections.
 """
@@ -12,7 +12,7 @@ from math import inf
 
 
 class Arriving:
-    """Places for bodies, `most` at a time, each for `seconds` at most. One more takes the place of the slowest."""
+    """Places for bodies, `most` at a time, each for `seconds` at most. A newcomer displaces the slowest."""
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most, self._seconds = most, seconds
@@ -31,7 +31,7 @@ class Arriving:
             self._ends.pop(end, None)
 
     def _make_room(self) -> None:
-        """A client that means it takes a moment, so the one that has been here for longest has to go."""
+        """An honest client takes a moment, so the one that has been here longest has to go."""
         if len(self._ends) > self._most:
             oldest = next(iter(self._ends))
             del self._ends[oldest]
@@ -47,7 +47,7 @@ class Seldom:
         self._since, self._passed, self._left = -inf, 0, 0
 
     def turn(self, now: float) -> int | None:
-        """How many were held back since the last one passed; None: this one is."""
+        """How many were held back since the last one passed; None if this one is held back."""
         if now - self._since >= self._seconds:
             self._since, self._passed = now, 0
         if self._passed >= self._most:

@@ -1,4 +1,4 @@
-"""Files of messages over HTTP: taken in and given out piece by piece, never whole in memory.
+"""Files of messages over HTTP: received and sent in pieces, never whole in memory.
 
 The route calls `BlobService` with the caller's `Principal`. Next: `core/blobs.py`, `store/spool.py`, `store/blobs.py`.
 """
@@ -53,7 +53,7 @@ class Download(Struct, frozen=True):
 
 
 class BlobService:
-    """Uploads for endpoints, and downloads for those who may read a message that has the blob."""
+    """Uploads for endpoints, and downloads for callers who may read a message with the blob."""
 
     def __init__(self, database: Database, access: Access, settings: Settings) -> None:
         self._database = database
@@ -80,20 +80,20 @@ class BlobService:
 
     @asynccontextmanager
     async def _place(self, owner: tuple[str, str]) -> AsyncIterator[None]:
-        """One of the few uploads of this owner, and of all."""
+        """One of the few concurrent uploads of this owner, and of all."""
         own = self._arriving_of.setdefault(owner, asyncio.Semaphore(_ARRIVING_OF_ONE))
         async with own, self._arriving:
             yield
 
     async def room(self, caller: Principal) -> int:
-        """Bytes that the next file of this caller may have."""
+        """The maximum size in bytes of this caller's next file."""
         used = await store.used(self._database, *_owner(caller))
         rooms = [self._limits.file_bytes]
         rooms += [most - taken for most, taken, _ in self._quotas(caller, used)]
         return max(0, min(rooms))
 
     async def _store(self, caller: Principal, given: Spooled) -> Uploaded:
-        """In one transaction: what is interrupted leaves nothing, and another upload of the same bytes waits."""
+        """Store it in one transaction: interrupted uploads leave nothing, and others of the same bytes wait."""
         async with self._storing, self._database.transaction() as one:
             await self._check_quota(caller, given.size_bytes, one)
             channel, endpoint = _owner(caller)
@@ -120,7 +120,7 @@ class BlobService:
     async def download_of_reply(self, caller: Principal, outbox_id: UUID, n: int) -> tuple[Download, str]:
         """The file of a reply at this place, from 0, and its name.
 
-        Raises NotFound, also for the reply of another endpoint.
+        Raises NotFound, including for replies of other endpoints.
         """
         reply = await own_reply(self._database, self._access, caller, outbox_id)
         if not 0 <= n < len(reply.files):
@@ -130,7 +130,7 @@ class BlobService:
         return Download(file.size_bytes, file.media_type, pieces), file.filename
 
     async def download(self, caller: Principal, name: str) -> Download:
-        """The blob of this name. Raises NotFound, also for what is no message's or upload's of the caller."""
+        """The blob of this name. Raises NotFound, also if it belongs to no message or upload of the caller."""
         blob = blob_of(name)
         found = None if blob is None else await self._find(caller, blob)
         if blob is None or found is None:
@@ -138,7 +138,7 @@ class BlobService:
         return Download(found.size_bytes, found.media_type, PieceStore(self._database).read(blob))
 
     async def open_link(self, token: str) -> Download:
-        """The blob to which a link was made for a butler. Raises NotFound, also when its hour is over."""
+        """The blob for which a butler was given a link. Raises NotFound, also when its hour is over."""
         blob = await blob_of_link(self._database, token)
         found = None if blob is None else await store.find_bytes(self._database, blob)
         if blob is None or found is None:
@@ -165,7 +165,7 @@ class BlobService:
                 raise BlobQuota(why)
 
     def _quotas(self, caller: Principal, used: BlobUsage) -> list[tuple[int, int, str]]:
-        """Bytes that may be taken, those that are, and the rule; without those that do not apply."""
+        """The limits in bytes, the present usage, and the rule; without limits that do not apply."""
         day, endpoint, total = (
             self._limits.endpoint_bytes_per_day,
             self._limits.endpoint_bytes,

@@ -1,8 +1,8 @@
-"""The gateway's use cases: for whom a connection speaks, a message, its outcome, the history, the end of what runs.
+"""The gateway's use cases: for whom a connection speaks, messages, their outcomes, the history, and stopping turns.
 
-`server/ws/` calls `ChatService` with the caller's `Principal`; what is told while an answer is written comes from
-`stream.py`. A conversation is (channel, endpoint, session); on the channel `gateway` the endpoint is the caller.
-Next: `intake.py`, which takes the message as it takes any other.
+`server/ws/` calls `ChatService` with the caller's `Principal`; streams of answers come from `stream.py`. A conversation
+is (channel, endpoint, session); on the channel `gateway` the endpoint is the caller. Next: `intake.py`, which accepts
+the message like any other.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Speaker:
 
 
 class ChatInput(Struct, frozen=True):
-    """What is said in a session. `model`: which of its models the butler asks."""
+    """A message in a session. `model`: the model that the butler asks, one of its own."""
 
     session: str
     text: str
@@ -67,7 +67,7 @@ class ChatInput(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class WholeReply:
-    """A reply is whole: what was told of it by then is its text."""
+    """A reply is complete: the text streamed so far is its text."""
 
     system_id: str
     outbox_id: UUID
@@ -76,7 +76,7 @@ class WholeReply:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """What models have used for an answer, all butlers together."""
+    """The models' usage for an answer, all butlers together."""
 
     input_tokens: int
     output_tokens: int
@@ -99,7 +99,7 @@ class Outcome:
 
 
 class NoAnswer(Struct, frozen=True):
-    """Nobody could answer. `code`: `LLM_ERROR` where a model is to blame, else the category of the dead letter."""
+    """Nobody could answer. `code`: `LLM_ERROR` if a model is to blame, otherwise the category of the dead letter."""
 
     state: str
     code: str
@@ -108,7 +108,7 @@ class NoAnswer(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ChatEntry:
-    """A message and the replies to it. `key`: what it was sent with. `cut`: texts are cut, as it is too large."""
+    """A message and its replies. `key`: the key it was sent with. `cut`: texts are truncated, as it is too large."""
 
     request_id: UUID
     key: str | None
@@ -130,7 +130,7 @@ class ChatService:
         self._views = views
 
     async def speaker(self, caller: Principal, wanted: Speaker | None) -> Speaker:
-        """For whom the caller may speak: itself, an operator for others as well. Raises Forbidden, InvalidInput."""
+        """For whom the caller may speak: itself; an operator also for others. Raises Forbidden, InvalidInput."""
         await self._access.check(caller, "chat")
         if wanted is None:
             name = caller.name if caller.role == "operator" else caller.endpoint or ""
@@ -148,12 +148,12 @@ class ChatService:
         return wanted
 
     async def send(self, caller: Principal, speaker: Speaker, message: ChatInput) -> Accepted:
-        """Store a message; the same key is the same message. Raises what `Intake.message` raises."""
+        """Store a message; a repeated key means the same message. Raises the errors of `Intake.message`."""
         envelope = _envelope(speaker, message, datetime.now(UTC))
         return await self._intake.message(caller, msgspec.json.encode(envelope))
 
     async def outcome(self, request_id: UUID, replies: MessageReplies) -> Outcome | NoAnswer:
-        """What has become of a message that is settled. Raises Unavailable."""
+        """The outcome of a settled message. Raises Unavailable."""
         ends = await chats.ends(self._database, request_id)
         if replies.state not in {"answered", "declined"}:
             return await self._failure(request_id, replies.state, ends)
@@ -195,7 +195,7 @@ class ChatService:
         return page, str(page[-1].request_id) if page and more else None
 
     async def abort(self, caller: Principal, speaker: Speaker, session: str, request_id: UUID | None) -> int:
-        """End what runs in a session, or one message of it; how many turns. Raises NotFound, Unavailable."""
+        """Stop the turns of a session, or of one message in it; returns how many. Raises NotFound, Unavailable."""
         where = self._conversation(speaker, session)
         if request_id is not None:
             if (await self._views.own(caller, request_id)).conversation != where:
@@ -222,7 +222,7 @@ def _envelope(speaker: Speaker, message: ChatInput, now: datetime) -> Envelope:
 
 
 def within(most: int, page: Sequence[ChatEntry]) -> list[ChatEntry]:
-    """As many of the first as have at most so many bytes; at least one, whose texts are cut if it alone has more."""
+    """As many of the first as fit into this many bytes; at least one, with truncated texts if it alone exceeds them."""
     kept: list[ChatEntry] = []
     for exchange in page:
         size = len(msgspec.json.encode(exchange))

@@ -1,4 +1,4 @@
-"""What a connector does beside submitting: fetch replies, submit receipts, say that it lives.
+"""What a connector does besides submitting: fetch replies, submit receipts, send heartbeats.
 
 HTTP and MCP call `ConnectorService` with the caller's `Principal`. In: requests of `journey/reply.py`; out: rows of the
 outbox. Next: `journey/reply.py`.
@@ -62,7 +62,7 @@ class LeasedReply:
 
 
 class ConnectorService:
-    """Serves connectors; an operator may stand in for any of them."""
+    """Serves connectors; an operator may act for any of them."""
 
     def __init__(self, database: Database, replies: ReplyService, access: Access) -> None:
         self._database = database
@@ -70,7 +70,7 @@ class ConnectorService:
         self._access = access
 
     async def fetch(self, caller: Principal, request: PullRequest, gone: asyncio.Event) -> list[LeasedReply]:
-        """The next replies of the caller's endpoint, leased. `gone` is set when nobody waits for the answer any more.
+        """The next replies of the caller's endpoint, leased. `gone` is set when nobody waits for the answer any longer.
 
         Raises Forbidden.
         """
@@ -82,7 +82,7 @@ class ConnectorService:
         return [_leased(reply) for reply in replies]
 
     async def receive(self, caller: Principal, outbox_id: UUID, lease: int, receipt: Receipt) -> OutboxState:
-        """Record what the platform said. Raises NotFound (also for another endpoint's reply), Conflict."""
+        """Record the platform's answer. Raises NotFound (also for another endpoint's reply), Conflict."""
         await own_reply(self._database, self._access, caller, outbox_id)
         if lease <= 0:
             raise Conflict(f"the lease {lease} of reply {outbox_id} is not held")
@@ -91,7 +91,7 @@ class ConnectorService:
     async def record_part(
         self, caller: Principal, outbox_id: UUID, lease: int, part: OutboxPart, account_lease: int | None
     ) -> PartState:
-        """Record a part before and after it is sent; returns the state it is in now.
+        """Record a part before and after it is sent; returns its present state.
 
         Raises NotFound (also for another endpoint's reply), Conflict.
         """
@@ -99,7 +99,7 @@ class ConnectorService:
         return await self._replies.part(reply, lease, part, account_lease)
 
     async def resend(self, outbox_id: UUID) -> None:
-        """Send again what was not sent, or may not have been. Raises NotFound, Conflict."""
+        """Send a reply again that was not sent, or may not have been. Raises NotFound, Conflict."""
         await self._replies.resend(outbox_id)
 
     async def heartbeat(self, caller: Principal, beat: Heartbeat) -> None:
@@ -109,7 +109,7 @@ class ConnectorService:
 
 
 async def own_reply(database: Database, access: Access, caller: Principal, outbox_id: UUID) -> OutboxRow:
-    """The reply, if it is of an endpoint of the caller. Raises NotFound."""
+    """The reply, if it belongs to an endpoint of the caller. Raises NotFound."""
     reply = await outbox.get_reply(database, outbox_id)
     if not owns_endpoint(caller, reply.channel, reply.endpoint):
         raise await access.hide(caller, "outbox", f"reply {outbox_id}")

@@ -1,4 +1,4 @@
-"""Why did this message go there, and what became of it: everything on record about one message in one value.
+"""Explains one message: why it went where it went, and what became of it, from everything on record.
 
 Called by `GET /v1/messages/{id}/explain` and `switchboard explain`; `app/rules/replays.py` takes the steps from here.
 In: a request_id; out: an `Explanation`, which msgspec turns into JSON as it is, each decision with the rules of its own
@@ -249,7 +249,7 @@ async def _decisions(runtime: Runtime, message: StoredMessage) -> tuple[Explaine
 
 
 async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDecision) -> ExplainedDecision:
-    # Decisions of an earlier release did not keep their facts; most of them can be told from the bytes.
+    # Decisions of an earlier release did not keep their facts; most can be derived from the bytes.
     known = await _facts(runtime, message) if decision.facts is None else decision.facts
     trail = await _explained(runtime, decision.version, decision.trail, known)
     shown = None if known is None else shown_facts(known)
@@ -257,7 +257,7 @@ async def _decision(runtime: Runtime, message: StoredMessage, decision: ShownDec
 
 
 async def explained_trail(runtime: Runtime, decision: Decision) -> tuple[ExplainedStep, ...]:
-    """The trail of a decision, with the rules that were looked at in each team."""
+    """The trail of a decision, with the rules evaluated in each team."""
     trail = [msgspec.to_builtins(step) for step in decision.trail]
     return await _explained(runtime, decision.version, trail, decision.facts)
 
@@ -265,7 +265,7 @@ async def explained_trail(runtime: Runtime, decision: Decision) -> tuple[Explain
 async def _explained(
     runtime: Runtime, version: int, trail: Sequence[JsonMapping], known: Mapping[str, str] | None
 ) -> tuple[ExplainedStep, ...]:
-    """Each step by the rules of that version. What a rule could not serve follows it as a step of the same team."""
+    """Each step by the rules of that version. Parts that a rule could not serve follow as a step of the same team."""
     asked = list(dict.fromkeys(TeamId(step["team_id"]) for step in trail if step["reason"] in _BY_RULES))
     fired = {str(step["rule_id"]) for step in trail if step.get("rule_id")}
     surveys = None if known is None else await _surveys(runtime, _Then(version, fired), asked, known)
@@ -297,7 +297,7 @@ class _Then(Struct, frozen=True):
 
 
 class _Surveys:
-    """The rules of one team looked at: all of them, and without the catch-alls, which come after a model."""
+    """The surveyed rules of one team: all of them, and those without the catch-alls, which come after a model."""
 
     def __init__(self, known: Mapping[str, str], implies: Implies) -> None:
         self.whole = Survey(known, implies=implies)
@@ -315,7 +315,7 @@ def _members(team: Team) -> dict[SystemId, Member]:
 async def _surveys(
     runtime: Runtime, then: _Then, asked: Sequence[TeamId], known: Mapping[str, str]
 ) -> dict[str, _Surveys]:
-    """The rules of these teams looked at as they were then, without those whose butlers have all been switched off."""
+    """Survey the rules of these teams as they were then, except those whose butlers have all been switched off."""
     members = {team.team_id: _members(team) for team in runtime.rule_book.rules.teams}
     surveys: dict[str, _Surveys] = {team_id: _Surveys(known, runtime.channels.implies) for team_id in asked}
     async with open_rules_at(runtime.database, then.version, asked) as pieces:
@@ -347,7 +347,7 @@ def _looked_at(one: Considered) -> ConsideredRule:
 
 
 async def _facts(runtime: Runtime, message: StoredMessage) -> Mapping[str, str] | None:
-    """The facts the rules saw. They lie in the bytes as they arrived: the table keeps no `payload.raw`."""
+    """The facts that the rules saw, read from the original bytes: the table keeps no `payload.raw`."""
     envelope = await _whole(runtime, message)
     schedule = runtime.channels.schedule_at(message.received_at)
     return None if envelope is None else facts(envelope, runtime.channels[message.channel], schedule)

@@ -1,4 +1,4 @@
-"""Which accounts take webhooks, as their files in `channels_dir` say now.
+"""The accounts that accept webhooks, by the present files in `channels_dir`.
 
 `hooks.py` asks for every webhook. Next: `connectors/kernel/accounts.py`, which reads a file.
 """
@@ -29,7 +29,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 
 
 class HookAccount(Struct, frozen=True):
-    """An account that takes webhooks, as its files were until `fresh_until` (monotonic s)."""
+    """An account that accepts webhooks, as its files were until `fresh_until` (monotonic s)."""
 
     configured: Configured
     hook: Hook
@@ -37,17 +37,17 @@ class HookAccount(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As in its path."""
+        """The name in its path."""
         return self.configured.account.name
 
     @property
     def caller(self) -> Principal:
-        """Who submits its messages: a connector that is bound to it."""
+        """The submitter of its messages: a connector bound to it."""
         return Principal("connector", f"hook {self.name}", self.configured.manifest.channel, self.hook.endpoint)
 
 
 class HookAccounts:
-    """The accounts of a directory; a file that becomes invalid leaves the account as it was."""
+    """The accounts of a directory; if a file becomes invalid, the account stays as it was."""
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._directory = directory
@@ -56,7 +56,7 @@ class HookAccounts:
         self._unusable: dict[str, float] = {}
 
     def find(self, name: str) -> HookAccount:
-        """Raises NotFound; Unavailable: it is paused, or its file has never been valid."""
+        """The account. Raises NotFound; Unavailable if it is paused, or its file has never been valid."""
         known = self._known.get(name)
         if known is not None and self._clock() < known.fresh_until:
             return known

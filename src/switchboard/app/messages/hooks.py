@@ -1,4 +1,4 @@
-"""Webhooks that are posted to the server: before the answer they are verified, and accepted or put into quarantine.
+"""Webhooks posted to the server: verified, then accepted or quarantined, before the answer.
 
 `server/http/hooks.py` calls `HookService` with what was posted. Next: `hook_accounts.py`, and
 `connectors/webhook/manifest.py`.
@@ -48,11 +48,11 @@ _TELL_S: Final = 60.0
 
 
 class NotVerified(Unauthenticated):
-    """It is not signed by who may post it, or too long ago."""
+    """It is not signed by a permitted sender, or was signed too long ago."""
 
 
 class HookBusy(Overloaded):
-    """As those who post webhooks know it: they try again after a 5xx."""
+    """In the form that senders of webhooks know: they try again after a 5xx."""
 
     status = 503
 
@@ -70,9 +70,9 @@ class HookResult(Struct, frozen=True):
 
 
 class HookService:
-    """Takes what is posted to accounts; a message may have `message_bytes`.
+    """Receives webhooks for accounts; a message may have `message_bytes`.
 
-    `trusted`: the proxies whose word about the client counts.
+    `trusted`: the proxies whose information about the client is trusted.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class HookService:
     async def receive(
         self, name: str, headers: Mapping[str, str], body: Callable[[], Awaitable[bytes]], peer: str
     ) -> HookResult:
-        """Answered within `ANSWER_S` of the last byte; what is stored later is a duplicate when it comes again.
+        """Answer within `ANSWER_S` of the last byte; if it is stored later, a repetition is a duplicate.
 
         Raises NotFound, NotVerified, InvalidInput, TooLarge, HookBusy, Unavailable.
         """
@@ -115,7 +115,7 @@ class HookService:
         return await self._in_time(self._settle(account, plain, account.configured.handling), end)
 
     async def replay(self, caller: Principal, quarantine_id: UUID) -> None:
-        """Submit a webhook in quarantine again, and discard it; if it fails again it stays, with the new reason.
+        """Submit a quarantined webhook again, and discard it; if it fails again, it stays with the new reason.
 
         Events that a connector submits again are left to it. Raises NotFound, HookBusy, Unavailable.
         """
@@ -133,7 +133,7 @@ class HookService:
             await self._quarantine.discard(caller, quarantine_id)
 
     async def _verified(self, account: HookAccount, posted: Posted, peer: str, end: float) -> Posted:
-        """What was posted, unpacked. Nobody else waits while that is done, for anybody may post."""
+        """The posted body, decompressed without making others wait, since anybody may post."""
         plain, why = await self._unpacked(account, posted, end) if is_packed(posted) else _tried(account, posted)
         if why is not None:
             client = client_of(peer, posted.headers.get("x-forwarded-for", ""), self._trusted)
@@ -178,7 +178,7 @@ class HookService:
         return HookResult("duplicate" if accepted.duplicate else "accepted", accepted.request_id)
 
     async def _submitted(self, caller: Principal, envelope: Envelope) -> Accepted:
-        """Without the original JSON where that is too large or too deep for a message."""
+        """The submitted message, without original JSON that is too large or too deep for it."""
         whole = msgspec.json.encode(envelope)
         if len(whole) <= self._message_bytes:
             try:
@@ -221,7 +221,7 @@ async def _read(account: HookAccount, posted: Posted) -> Inbound | Unreadable:
 
 
 def _tried(account: HookAccount, posted: Posted) -> tuple[Posted, str | None]:
-    """It unpacked, and why it is not verified: some sign it as it is, some before they pack it."""
+    """The decompressed body, and why it is not verified: signatures are made before or after compression."""
     plain, now = unpacked(posted, MAX_RAW), datetime.now(UTC)
     why = account.hook.verify(account.configured.account, posted, now)
     if why is not None and plain is not posted:

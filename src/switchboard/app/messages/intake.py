@@ -45,7 +45,7 @@ _AT_A_STRETCH: Final = 0.05
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The message is stored. The triage fields are there when it is not a duplicate.
+    """The message is stored. The triage fields are present unless it is a duplicate.
 
     `pending`: not decided yet; `held`: its sender has not been approved.
     """
@@ -61,7 +61,7 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
     """A stable code, a sentence that says what would be right, and the dotted path of the field if one is at fault.
 
-    `details` is there where one field is not enough: all problems of a rule, say.
+    `details` is present where one field is not enough, as for all problems of a rule.
     """
 
     code: str
@@ -71,18 +71,18 @@ class ErrorDetail(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class IntakeRefused(msgspec.Struct, frozen=True):
-    """What every interface answers instead."""
+    """The answer of every interface to a refused message."""
 
     error: ErrorDetail
 
 
 def refused(error: SwitchboardError) -> IntakeRefused:
-    """An error as it goes over the wire."""
+    """An error in its wire format."""
     return IntakeRefused(ErrorDetail(error.code, error.message, error.field, error.details))
 
 
 class Intake:
-    """Takes messages in for a caller."""
+    """Accepts messages for a caller."""
 
     def __init__(
         self, accept: AcceptLeg, mails: MailReader, access: Access, blobs: BlobService, metrics: Metrics
@@ -94,7 +94,10 @@ class Intake:
         self._metrics = metrics
 
     async def message(self, caller: Principal, raw: bytes, key: str | None = None) -> Accepted:
-        """One `ingest.v1` envelope as it came; `key` fills `control.idempotency_key`. Raises what `accept` raises."""
+        """One `ingest.v1` envelope as received; `key` fills `control.idempotency_key`.
+
+        Raises the errors of `accept`.
+        """
         started = time.perf_counter()
         try:
             envelope = _with_key(wire.read_envelope(raw), key)
@@ -115,10 +118,10 @@ class Intake:
     async def mail(
         self, caller: Principal, raw: bytes, *, endpoint: str, provider: str, key: str | None = None
     ) -> Accepted:
-        """One mail byte for byte, received by `endpoint`. Raises InvalidInput and what `accept` raises."""
+        """One mail, byte for byte, received by `endpoint`. Raises InvalidInput and the errors of `accept`."""
         started = time.perf_counter()
         try:
-            # Who may not submit it must not cost anything either.
+            # A caller who may not submit it must not cause costs either.
             await self._access.check_endpoint(caller, "ingest", "email", endpoint.strip())
             mail = await self._mails.read(raw, endpoint=endpoint, provider=provider, now=datetime.now(UTC))
             by_operator = caller.role == "operator"
@@ -130,7 +133,7 @@ class Intake:
             raise
 
     async def _with_files(self, caller: Principal, envelope: Envelope, raw: bytes) -> Envelope:
-        """The envelope of a mail with its attachments stored, as far as there is room, and not for strangers."""
+        """The envelope of a mail with its attachments stored, if there is room and the sender is not a stranger."""
         attachments = envelope.payload.attachments
         needless = await self._accept.needs_no_files(Submission(envelope, raw, MAIL)) if attachments else "history"
         if needless == "history":
@@ -156,9 +159,10 @@ class Intake:
         return replace(attachment, media_type=stored.media_type, size_bytes=stored.size_bytes, storage_ref=ref)
 
     async def batch(self, caller: Principal, items: Sequence[bytes]) -> list[Accepted | IntakeRefused]:
-        """Many envelopes: per item, in order, its answer or its error; what is good is kept.
+        """Many envelopes: for each, in order, its answer or its error; valid ones are kept.
 
-        Raises Overloaded or Unavailable when nothing at all was taken for that reason."""
+        Raises Overloaded or Unavailable when nothing at all was taken for that reason.
+        """
         started, now = time.perf_counter(), datetime.now(UTC)
         parsed = await _parse_all(caller, items, now)
         foreign = sum(isinstance(p, SwitchboardError) and p.code == "forbidden" for p in parsed)
@@ -188,7 +192,7 @@ class Intake:
     def _count(
         self, given: Sequence[Submission | SwitchboardError], outcomes: Sequence[Acceptance | SwitchboardError]
     ) -> None:
-        """Each meter is moved once: one at a time, they took longer than the answers themselves."""
+        """Increment each meter once: one at a time, they took longer than the answers themselves."""
         accepted: Counter[str] = Counter()
         errors: Counter[str] = Counter()
         duplicates = 0
@@ -212,22 +216,23 @@ async def _once(data: bytes) -> AsyncIterator[bytes]:
 
 
 def _turned_away(outcomes: Sequence[Acceptance | SwitchboardError]) -> SwitchboardError | None:
-    """Nothing of a batch was taken, since we are busy or have no database: that must not look like success."""
+    """Nothing of a batch was accepted, since we are overloaded or have no database: that must not look like success."""
     if outcomes and all(isinstance(error, (Overloaded, Unavailable)) for error in outcomes):
         return cast(SwitchboardError, outcomes[0])
     return None
 
 
 def encode_batch(envelopes: Sequence[object]) -> list[bytes]:
-    """Envelopes that came by MCP as bytes, 1 to 200; see `encode_envelope`. Raises InvalidInput."""
+    """Envelopes received over MCP as bytes, 1 to 200; see `encode_envelope`. Raises InvalidInput."""
     wire.check_batch(envelopes)
     return [encode_envelope(envelope) for envelope in envelopes]
 
 
 def encode_envelope(envelope: object) -> bytes:
-    """An envelope that came as bytes as it is; one that came decoded as JSON without blanks.
+    """An envelope received as bytes unchanged; a decoded one as compact JSON.
 
-    What JSON cannot say stays as it was, for the validator to refuse: NaN, Infinity, a lone surrogate as an escape.
+    Values that JSON does not permit stay unchanged, for the validator to refuse: NaN, Infinity, a lone surrogate as an
+    escape.
     """
     if isinstance(envelope, bytes):
         return envelope
@@ -261,7 +266,7 @@ def _parse(caller: Principal, raw: bytes, now: datetime) -> Submission | Switchb
 
 
 def _with_key(envelope: Envelope, key: str | None) -> Envelope:
-    """The header of HTTP and the field of the envelope are the same thing; two different keys are a mistake."""
+    """The HTTP header and the envelope's field mean the same; two different keys are an error."""
     if key is None:
         return envelope
     filled = _checked_key(key)

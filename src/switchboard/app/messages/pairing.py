@@ -27,7 +27,7 @@ CODE_VALID: Final = timedelta(minutes=10)
 
 @dataclass(frozen=True, slots=True)
 class PairingCode:
-    """What its bearer sends to the endpoint to be let in; it counts only where `strangers` is `pair`."""
+    """A code whose sender is approved at the endpoint; it counts only where `strangers` is `pair`."""
 
     code: str
     expires_at: datetime

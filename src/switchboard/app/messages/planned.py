@@ -1,7 +1,7 @@
-"""Plans that butlers carry out, for operators: which there are, and how far each is.
+"""Butlers' plans and their progress, for operators.
 
-HTTP calls `PlanService`, `explain.py` calls `plans_of`. In: ids; out: `ShownPlan`s, made by the machine
-of plans from what is on record, as a worker that resumes one would. Reads only. Next: `store/plans.py`.
+HTTP calls `PlanService`, `explain.py` calls `plans_of`. In: ids; out: `ShownPlan`s, built by the plan machine from the
+records, as by a worker that resumes one. Reads only. Next: `store/plans.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from switchboard.store.plans import PlanRow, PlanStepRow
 
 
 class PlanService:
-    """Lists and shows. Whether a caller may do so is checked before."""
+    """Lists and shows. Callers are authorised before."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._database = runtime.database
@@ -42,7 +42,7 @@ class PlanService:
         return [_shown(row) for row in rows], following
 
     async def of_message(self, request_id: UUID) -> Sequence[ShownPlan]:
-        """What the butlers of a message have planned for it. Raises NotFound."""
+        """The plans of butlers for a message. Raises NotFound."""
         if await inbox.get_message(self._database, request_id) is None:
             raise NotFound(f"there is no message {request_id}")
         return await plans_of(self._database, request_id)
@@ -78,7 +78,7 @@ def _shown(row: PlanRow) -> ShownPlan:
 
 
 def _routed(row: PlanRow) -> RoutedPlan:
-    """What was decided; of what another release has decided only that it cannot be read."""
+    """The decision; if another release made it, only that it cannot be read."""
     try:
         return read_routed(row.routed)
     except msgspec.ValidationError as error:
@@ -97,7 +97,7 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
         routed = _routed(row)
         if routed.pipeline is None:
             return shown
-        # As a worker would take it up again, with the steps that reviews have added.
+        # As a worker would resume it, with the steps added by reviews.
         plan, _ = resume(routed.pipeline, start.limits, start.guard(routed.source), recorded_of(records))
     except msgspec.ValidationError as error:
         return replace(shown, notes=(_unreadable(error),))
@@ -110,7 +110,7 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
 
 
 def _state(step_id: str, records: Mapping[str, OnRecord]) -> str:
-    """How a step stands that has not ended."""
+    """The state of a step that has not ended."""
     waits = (
         one.state == "started" and (path == f"{APPROVAL}{step_id}" or path.startswith(f"{step_id}/{APPROVAL}"))
         for path, one in records.items()

@@ -1,4 +1,4 @@
-"""Events that platforms post for a connector: kept at once, and handed to it in their order.
+"""Events that platforms post for a connector: stored at once, and handed to it in order.
 
 `hooks.py` puts them here, and HTTP hands them out to the connector of their account. Next: `store/posted.py`.
 """
@@ -30,7 +30,7 @@ _AGAIN_S: Final = 30.0
 
 
 class PostedService:
-    """Connectors get the events of their endpoint. All but `put` raise Forbidden."""
+    """Connectors receive the events of their endpoint. All methods except `put` raise Forbidden."""
 
     def __init__(self, database: Database, access: Access, notifier: Notifier) -> None:
         self._database = database
@@ -38,7 +38,7 @@ class PostedService:
         self._notifier = notifier
 
     async def put(self, account: AccountId, raw: bytes) -> None:
-        """Keep an event that was verified. Raises Overloaded if too many wait."""
+        """Store a verified event. Raises Overloaded if too many wait."""
         kept = await store.put(self._database, account.channel, account.endpoint, raw, most=MOST_WAITING)
         if kept is None:
             raise Overloaded(f"{MOST_WAITING} events wait for the connector of this account", retry_after=_AGAIN_S)
@@ -61,7 +61,7 @@ class PostedService:
             return found
 
     async def settle(self, caller: Principal, account: AccountId, lease: int, upto: int) -> None:
-        """The connector has made of them what they are. Raises Conflict if its lease has ended."""
+        """The connector has processed the events. Raises Conflict if its lease has ended."""
         await self._access.check_endpoint(caller, "outbox", account.channel, account.endpoint)
         await store.settle(self._database, account.channel, account.endpoint, lease, upto)
 
@@ -72,7 +72,7 @@ class PostedService:
 
 
 async def _either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
-    """Until one of the two is set, or the seconds are over."""
+    """Wait until one of the two is set, or the time is over."""
     waiting = [asyncio.create_task(event.wait()) for event in (one, other)]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -52,7 +52,7 @@ class QuarantineService:
         self._access = access
 
     async def put(self, caller: Principal, event: BadEvent) -> Put:
-        """Keep an event, once; the oldest of the account give way to it. Raises Forbidden."""
+        """Keep an event, once; it displaces the oldest ones of the account. Raises Forbidden."""
         account = event.channel, event.endpoint
         await self._access.check_endpoint(caller, "quarantine", *account)
         put = await store.put(self._database, event)
@@ -91,7 +91,7 @@ class QuarantineService:
             raise _missing(quarantine_id)
 
     async def discard(self, caller: Principal, quarantine_id: UUID) -> None:
-        """Remove it permanently: it was replayed, or nobody wants it. Raises NotFound."""
+        """Remove it permanently, after a replay or as unwanted. Raises NotFound."""
         await self._check(caller, quarantine_id)
         event_id = await store.discard(self._database, quarantine_id)
         if event_id is None:

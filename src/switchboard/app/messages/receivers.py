@@ -1,4 +1,4 @@
-"""The named receiver of a message that is to be sent on: does it exist, and in which team?
+"""Looks up the named receiver of a message to be passed on: does it exist, and in which team?
 
 Called by `app/dead_letters/reroute.py` and `app/classification/corrections.py`. A target enters; the team that it is,
 or is in, leaves, or an InvalidInput that suggests similar names. Next: `core/routing/index.py`.
@@ -34,7 +34,7 @@ def _team_of(index: RoutingIndex, to: Target) -> TeamId | None:
 
 
 def _meant(to: Target, rules: Rules) -> Sequence[str]:
-    """The receivers that somebody may have meant who named one that is not there: `diary` is System1/diary."""
+    """The receivers that a wrong name may mean: `diary` is System1/diary."""
     butlers = [str(one.system_id) for one in rules.members.values() if one.number == 1 and one.active]
     named = to.system_id or to.team_id or ""
     same = [name for name in butlers if name.rpartition("/")[2] == named]

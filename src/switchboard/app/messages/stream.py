@@ -1,8 +1,8 @@
-"""The replies to a message while they are written, for one who reads along.
+"""The replies to a message while they are written, for one reader.
 
-`server/http/streams.py` sends what `Stream.follow` yields; any other interface can. In: a message, and the place where
-an earlier connection ended; out: events, the last of which is `done`. Nothing is kept for a reader who does not read.
-Next: `store/deltas.py`.
+`server/http/streams.py` sends what `Stream.follow` yields; any other interface can, too. In: a message, and the
+position where an earlier connection ended; out: events, the last of which is `done`. Nothing is buffered for a slow
+reader. Next: `store/deltas.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ StreamEventKind = Literal["delta", "reset", "tool", "waiting", "reply", "done", 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What a butler has told of its reply is void. `step` is the number of the request to a model that writes it.
+    """The text that a butler has streamed is void. `step` is the number of the model request that writes it.
 
     `attempt` grows from one attempt of a turn to the next.
     """
@@ -70,9 +70,9 @@ class ToolUse(Reset):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A turn waits for another attempt, because what its engine works with has failed in the way of `error_class`.
+    """A turn waits for another attempt, because something its engine needs has failed with `error_class`.
 
-    With `asked` nothing has failed: it waits until people have decided about all of that.
+    With `asked`, nothing has failed: it waits until people have decided about all of these.
     """
 
     system_id: str
@@ -82,7 +82,7 @@ class Waiting:
 
 
 class StreamEvent(Struct, frozen=True):
-    """What a reader is told. It can continue after an `id`; "": not here. `ping`: nothing has happened for a while."""
+    """An event for a reader. It can continue after an `id`; "": not here. `ping`: nothing has happened for a while."""
 
     kind: StreamEventKind
     data: Reset | Waiting | ReplyView | MessageReplies | None = None
@@ -90,7 +90,7 @@ class StreamEvent(Struct, frozen=True):
 
 
 class _Told(Struct, frozen=True):
-    """What a reader knows of one butler."""
+    """The reader's state for one butler."""
 
     position: Position = _NOWHERE
     step: int = 0
@@ -107,7 +107,7 @@ class StreamService:
 
     @contextmanager
     def place(self, caller: Principal) -> Iterator[None]:
-        """One of the streams that a token may have open. Raises Overloaded."""
+        """One of a token's concurrent streams. Raises Overloaded."""
         if self._open[caller.name] >= MOST_STREAMS:
             why = f"{MOST_STREAMS} streams of this token are open, which is the most: end one of them first"
             raise Overloaded(why, retry_after=1.0)
@@ -144,7 +144,7 @@ class Stream:
         self._asked: Mapping[str, Sequence[Asked]] = {}
 
     async def skip(self, positions: Mapping[str, Position]) -> None:
-        """The reader knows what stands up to these positions, as far as that is still there."""
+        """Mark the text up to these positions as known to the reader, as far as it still exists."""
         while known := [one for one in await self._read() if one.position <= positions.get(one.system_id, _NOWHERE)]:
             for one in known:
                 self._piece(one)
@@ -155,9 +155,9 @@ class Stream:
     async def follow(
         self, gone: asyncio.Event, wait_s: float, allowed: Callable[[], Awaitable[bool]]
     ) -> AsyncGenerator[StreamEvent]:
-        """What happens, until all is settled, `gone` is set, `wait_s` seconds are over, or it is no longer `allowed`.
+        """Yield events until all is settled, `gone` is set, `wait_s` seconds are over, or it is no longer `allowed`.
 
-        A reply comes after deltas that fold to its text, whatever was lost before.
+        A reply comes after deltas that fold to its text, even if pieces were lost before.
         """
         now = asyncio.get_running_loop().time
         end_at, look_at, ping_at, pause = now() + wait_s, 0.0, now() + _PING_EVERY_S, _LOOK_EVERY_S
@@ -180,7 +180,7 @@ class Stream:
                 await signals.wait(min(look_at, end_at) - now())
 
     async def _happened(self, *, looking: bool) -> list[StreamEvent]:
-        # How it stands is read first: what is settled by then has its replies.
+        # The state is read first, so that everything settled by then has its replies.
         progress = await store.look(self._runtime.database, self._request_id) if looking else None
         events = [event for one in await self._read() for event in self._piece(one)]
         return events if progress is None else events + await self._looked(progress)
@@ -190,7 +190,7 @@ class Stream:
         return await store.read(self._runtime.database, self._request_id, positions)
 
     def _piece(self, one: ReplyPiece) -> list[StreamEvent]:
-        """What a piece means to the reader; where some before it were lost, its text waits for the reply."""
+        """The event for a piece; if earlier ones were lost, its text waits for the reply."""
         known = self._told.get(one.system_id, _Told())
         before = known.text if one.epoch == known.position.epoch else ""
         fits = one.kept <= len(before) and not one.tool
@@ -205,7 +205,7 @@ class Stream:
         return self._marked(events)
 
     def _delta(self, system_id: str, attempt: int, step: int, offset: int, text: str) -> TextDelta:
-        """By which the text becomes `text`, of which the reader has the first `offset` characters, if that is sure."""
+        """The delta that extends the reader's first `offset` characters to `text`, if the rest is certain."""
         kept = 0 if system_id in self._unsure else offset
         self._unsure.discard(system_id)
         return TextDelta(system_id, attempt, step, kept, text[kept:])
@@ -234,12 +234,12 @@ class Stream:
         return events + self._marked([*voided, StreamEvent("done", MessageReplies(settled, state, replies))])
 
     def _voided(self, replied: set[str]) -> list[StreamEvent]:
-        """Resets for butlers that have written something and do not reply."""
+        """Resets for butlers that have written text and do not reply."""
         told = {system_id for system_id, known in self._told.items() if known.text} | self._resumed
         return [_reset(system_id, self._told[system_id]) for system_id in sorted(told - replied)]
 
     def _waits(self, waiting: Waiting) -> list[StreamEvent]:
-        """What the attempt has written is void."""
+        """The text of the attempt is void."""
         system_id = waiting.system_id
         known = self._told.get(system_id, _Told())
         self._told[system_id] = replace(known, text="")
@@ -274,7 +274,7 @@ class Stream:
 
 
 class _Signals:
-    """What the notifier has signalled: that there is more to read, or that something was settled."""
+    """Signals of the notifier: there is more to read, or something was settled."""
 
     def __init__(self) -> None:
         self._given = asyncio.Event()
@@ -293,7 +293,7 @@ class _Signals:
         return settled
 
     async def wait(self, seconds: float) -> None:
-        """Until there is one, at most so long; one since the last time counts."""
+        """Wait for a signal, at most this long; one since the last wait counts."""
         await wait_at_most(seconds, self._given)
         self._given.clear()
 
@@ -308,7 +308,7 @@ def _reset(system_id: str, known: _Told) -> StreamEvent:
 
 
 def _same(one: str, other: str) -> int:
-    """How many characters both begin with."""
+    """The length of the common prefix."""
     if other.startswith(one):
         return len(one)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

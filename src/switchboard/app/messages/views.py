@@ -1,7 +1,7 @@
-"""What every interface may show: messages, deliveries, teams, books, each as far as the token reaches.
+"""Read access for every interface: messages, deliveries, teams, books, each within the token's scope.
 
 HTTP (and later the dashboard) calls `Views` with the caller's `Principal`. Out: frozen values that msgspec turns into
-JSON; NotFound for what is out of scope, so that nothing is learnt from asking. Next: `store/`.
+JSON; NotFound for anything out of scope, so that requests reveal nothing. Next: `store/`.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ class Views:
         self._access = access
 
     async def _own_endpoint(self, caller: Principal, channel: str | None, endpoint: str | None) -> tuple[str, str]:
-        """That of the connector, where another is not named. Raises Forbidden."""
+        """The connector's own endpoint, unless another is named. Raises Forbidden."""
         channel, endpoint = channel or caller.channel or "", endpoint or caller.endpoint or ""
         await self._access.check_endpoint(caller, "messages", channel, endpoint)
         return channel, endpoint
@@ -227,7 +227,7 @@ class Views:
         return page, following
 
     async def message(self, caller: Principal, request_id: UUID) -> MessageDetail:
-        """One message with all that became of it. Raises NotFound."""
+        """One message with everything that became of it. Raises NotFound."""
         stored = await self.own(caller, request_id)
         shown = message_view(stored)
         tried = await classification.attempts(self._database, request_id) if caller.role == "operator" else ()
@@ -245,7 +245,7 @@ class Views:
     async def raw(self, caller: Principal, request_id: UUID) -> tuple[bytes, str]:
         """The original bytes, and their media type. Raises NotFound.
 
-        A butler may read what was delivered to it whole, and nothing else.
+        A butler may read only messages that were delivered to it whole.
         """
         if caller.role != "agent":
             await self.own(caller, request_id)
@@ -261,7 +261,7 @@ class Views:
     ) -> MessageReplies:
         """Replies so far; waits up to `wait_s` s until all is settled or there are more than `seen` replies.
 
-        `gone` ends the waiting: nobody wants to know any more. Raises NotFound.
+        `gone` ends the wait when nobody is interested any longer. Raises NotFound.
         """
         await self.own(caller, request_id)
         ring = asyncio.Event()
@@ -276,7 +276,7 @@ class Views:
                 await wait_at_most(min(left, _LOOK_EVERY_S), ring)
 
     async def stop(self, caller: Principal, request_id: UUID) -> Stopping:
-        """End the turns of a message with what they have. Raises NotFound."""
+        """End the turns of a message, keeping what they have written. Raises NotFound."""
         await self.own(caller, request_id)
         stopped = await stop_message(self._database, request_id)
         await announce(self._database, self._runtime.notifier, stopped)
@@ -292,7 +292,7 @@ class Views:
         return list((await self._replies(request_id)).replies)
 
     async def find(self, start: str) -> list[Found]:
-        """What has an id that begins so, with or without hyphens; at most a few of each kind. Raises InvalidInput."""
+        """Objects with ids that begin so, with or without hyphens; at most a few of each kind. Raises InvalidInput."""
         digits = start.replace("-", "").lower()
         if not _DIGITS.fullmatch(digits):
             raise InvalidInput(
@@ -343,7 +343,7 @@ class Views:
         return _team(found.teams[0], found, reach)
 
     async def agents(self, *, limit: int, cursor: str | None) -> tuple[list[AgentView], str | None]:
-        """A page of the members of all teams by id, with what became of their deliveries, and how remote ones are."""
+        """A page of all teams' members by id, with the states of their deliveries, and of remote ones."""
         [after] = key_of(cursor, tuple[CursorText]) or ("",)
         tallies = await books.tallies(self._database)
         found = await remote_agents.list_remote_agents(self._database, self._runtime.settings.liveness.patience)
@@ -378,7 +378,7 @@ class Views:
         return [{name: value for name, value in lane.items() if name != "key"} for lane in page], following
 
     async def resume(self, lane: str) -> None:
-        """Let a paused lane go on. Raises NotFound."""
+        """Let a paused lane continue. Raises NotFound."""
         if not await lanes.resume_lane(self._database, lane):
             raise NotFound(f"there is no paused lane {lane!r}; see `switchboard lanes list`")
         self._runtime.notifier.notify(WORK)
@@ -392,7 +392,7 @@ class Views:
         return page, cursor_after(page[-1].channel, page[-1].endpoint, page[-1].instance_id)
 
     async def books(self, *, now: bool) -> KeptBooks:
-        """What a worker found when it balanced the books last, or, if it is to be `now`, what we find."""
+        """The books as last balanced by a worker or, with `now`, balanced here."""
         return await (books.balance_now(self._database) if now else books.kept_books(self._database))
 
 

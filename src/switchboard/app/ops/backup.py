@@ -54,7 +54,7 @@ async def migrate_database(settings: Settings) -> tuple[Migration, ...]:
 async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
     """Write a backup to `file`, whole or not at all, readable by its owner only; returns its size in bytes.
 
-    Also while the switchboard works: it is one snapshot. Raises ConfigurationError, Conflict, Unavailable.
+    This is safe while the switchboard works: it is one snapshot. Raises ConfigurationError, Conflict, Unavailable.
     """
     async with existing_database(settings) as database:
         if (await schema_facts(database)).migration == 0:
@@ -72,7 +72,7 @@ async def back_up(settings: Settings, file: Path, progress: Progress) -> int:
 
 
 def _beside(file: Path) -> Path:
-    """An empty file beside `file` that only we may read: on the same disk, so that it can take its place at once."""
+    """An empty private file next to `file`: on the same disk, so that it can replace it at once."""
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
         os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -82,7 +82,7 @@ def _beside(file: Path) -> Path:
 
 
 def _keep(partial: Path, file: Path) -> int:
-    """Let `partial` take the place of `file` once it is on the disk; returns its size."""
+    """Replace the file by `partial` once it is on the disk; returns its size."""
     _sync(partial)
     partial.replace(file)
     _sync(file.parent)
@@ -103,11 +103,11 @@ def _require_file(file: Path) -> None:
 
 
 async def restore(settings: Settings, file: Path, progress: Progress, *, force: bool) -> tuple[Migration, ...]:
-    """Put the backup `file` in place of an empty database, with `force` of a full one; one transaction.
+    """Restore the backup `file` into an empty database or, with `force`, over a full one; one transaction.
 
-    What the full one has forgotten is noted in that transaction. It is forgotten with the migration that follows; if
-    that one fails, at the next start. Returns the migrations that the backup still needed. Raises NotFound,
-    InvalidInput for what is no backup, Conflict when the database is not empty or in use.
+    Whatever the full one has forgotten is noted in that transaction, and forgotten by the following migration or, if
+    that fails, at the next start. Returns the migrations that the backup still needed. Raises NotFound, InvalidInput
+    for a file that is not a backup, Conflict if the database is not empty or is in use.
     """
     _require_file(file)
     async with existing_database(settings, create=True) as database:
@@ -136,7 +136,10 @@ async def _require_free(database: Database, *, force: bool) -> None:
 
 
 async def _unpack(tools: _Tools, file: Path, script: Path, watch: Callable[[], None]) -> None:
-    """The backup as SQL. Whole before any of it is run: a backup cut in the middle must not be half restored."""
+    """The backup as SQL.
+
+    It is unpacked completely before any of it runs: a truncated backup must not be half restored.
+    """
     try:
         await _run(tools, "pg_restore", ["--no-owner", "--no-acl", f"--file={script}", str(file)], None, watch)
     except ConfigurationError as error:
@@ -146,7 +149,7 @@ async def _unpack(tools: _Tools, file: Path, script: Path, watch: Callable[[], N
 
 
 async def _tools(settings: Settings, server: int) -> _Tools:
-    """Programs that understand this server: of its own version if there are any, else the next newer ones."""
+    """Programs for this server: of its own version if available, otherwise the next newer ones."""
     environment = _environment(embedded=settings.database_url is None)
     found = [tools for place in await _places(settings) if (tools := await _look(place, environment))]
     fitting = [tools for tools in found if tools.major >= server]
@@ -178,7 +181,7 @@ async def _look(place: Path, environment: Mapping[str, str]) -> _Tools | None:
 
 
 async def _run(tools: _Tools, name: str, options: list[str], url: str | None, watch: Callable[[], None]) -> None:
-    """Run one program to its end. Raises ConfigurationError with its own words."""
+    """Run one program to its end. Raises ConfigurationError with its error message."""
     target, secrets = _without_password(url) if url else ("", {})
     process = await asyncio.create_subprocess_exec(
         tools.directory / name,
@@ -210,20 +213,20 @@ async def _watch(watch: Callable[[], None]) -> None:
 
 
 def _environment(*, embedded: bool) -> dict[str, str]:
-    """Ours, in English. PG* are for a database of the user's own; the way to the embedded one they could only bend."""
+    """Our environment, in English, without PG*: those are for the user's own databases, and would redirect us."""
     kept = {key: value for key, value in os.environ.items() if not (embedded and key.startswith("PG"))}
     options = f"{kept.get('PGOPTIONS', '')} {_ALL_FACTS}".strip()
     return kept | {"LC_ALL": "C", "PGOPTIONS": options}
 
 
 def _without_password(url: str) -> tuple[str, dict[str, str]]:
-    """The URL as it may stand on a command line, and the password as libpq takes it from the environment."""
+    """The URL without its password, for a command line, and the password, for libpq's environment."""
     parts = urlsplit(url)
     account, at, hosts = parts.netloc.rpartition("@")
     user, _, password = account.partition(":")
     fields = parse_qsl(parts.query, keep_blank_values=True)
     password = dict(fields).get("password", "") or unquote(password)
-    # libpq takes `+` for itself and not for a blank.
+    # To libpq, `+` is a plus sign and not a blank.
     query = urlencode([field for field in fields if field[0] != "password"], quote_via=quote)
     target = urlunsplit(parts._replace(netloc=f"{user}{at}{hosts}", query=query))
     return target, {"PGPASSWORD": password} if password else {}

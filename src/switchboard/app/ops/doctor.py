@@ -1,8 +1,8 @@
-"""What is wrong with an installation, and how to fix it.
+"""Finds what is wrong with an installation, and how to fix it.
 
-Called by `switchboard doctor`, which asks the server itself. Settings enter; findings leave, in the order of looking:
-what stands before must be fixed first. Works on the database as it is, also while no server runs, and changes nothing
-but which days of the books were checked when.
+Called by `switchboard doctor`, which asks the server itself. In: settings; out: findings, in the order in which to fix
+them. Works on the database as it is, even without a server, and changes nothing except the record of which days of the
+books were checked when.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _GONE: Final = timedelta(days=30)
 
 
 class CheckResult(Struct, frozen=True):
-    """One thing that was looked at. `remedy` says what to do about an error (or may be done about a warning)."""
+    """One check. `remedy` says what to do about an error (or may be done about a warning)."""
 
     name: str
     status: Status
@@ -108,14 +108,14 @@ def _error(name: str, detail: str, remedy: str) -> CheckResult:
 
 
 def check_machine(settings: Settings) -> list[CheckResult]:
-    """What can be seen without the database: Python, settings, models, data directory, token file."""
+    """Checks without the database: Python, settings, models, data directory, token file."""
     place = settings.data_dir
     read = [_python(), _settings(), *_team_files(settings), *_accounts(settings), *_models(settings)]
     return [*read, _data_dir(place), _token_file(place)]
 
 
 async def check_sandbox(settings: Settings) -> CheckResult:
-    """Whether the commands of butlers can be run here, found out by running one, and what keeps their limits."""
+    """Whether butlers' commands can run here, found out by running one, and what enforces their limits."""
     sandbox = Sandbox(sandbox_rules(settings))
     if lacking := await sandbox.lacking():
         remedy = "without it no model is offered execute_command and bash; see docs/tools.md#commands"
@@ -137,7 +137,7 @@ def _settings() -> CheckResult:
 
 
 def _team_files(settings: Settings) -> list[CheckResult]:
-    """As the start reads them, and would refuse to go on."""
+    """The team files, read as at a start, which would refuse to continue."""
     seed = _seed(settings)
     if isinstance(seed, str):
         problems = seed.splitlines()[:_MANY]
@@ -146,7 +146,7 @@ def _team_files(settings: Settings) -> list[CheckResult]:
 
 
 def _accounts(settings: Settings) -> list[CheckResult]:
-    """Accounts of channels: wrong files, unknown channels, secrets that cannot be read, mail nobody vouches for."""
+    """Accounts of channels: wrong files, unknown channels, unreadable secrets, mail nobody vouches for."""
     files = sorted(settings.channels_dir.glob("*.toml"))
     found = [finding for file in files if (finding := _account(file) or _mailbox(file, settings)) is not None]
     good = _ok("accounts", f"{_many(len(files), 'account')} in {settings.channels_dir}")
@@ -165,7 +165,7 @@ def _account(file: Path) -> CheckResult | None:
 
 
 def _mailbox(file: Path, settings: Settings) -> CheckResult | None:
-    """Where senders count only if a mail server vouches for them, and none is believed."""
+    """A mailbox where senders count only if a mail server vouches for them, and no server is trusted."""
     said = declared(file, read_ours)
     channel, _, address = (said.endpoint or "").partition("/")
     policy = said.strangers or settings.policies.get((channel, address), "open")
@@ -191,7 +191,7 @@ def _seed(settings: Settings) -> Seed | str | None:
 
 
 def _models(settings: Settings) -> list[CheckResult]:
-    """What each model lacks, as seen from here: no more than a hint, for workers may have another environment."""
+    """What each model lacks here: only a hint, since workers may have another environment."""
     found = [(model, flaw(model.spec)) for model in settings.models]
     asked = settings.classify.models
     remedy = "fix it where the workers run, then: switchboard models test"
@@ -240,9 +240,9 @@ def _token_file(data_dir: Path) -> CheckResult:
 
 
 async def check_database(settings: Settings, told: Told | None = None) -> list[CheckResult]:
-    """What the database says; the first finding is whether it is to be reached at all.
+    """Checks of the database; the first finding is whether it is reachable.
 
-    With `told` the books of every day are checked, and it is called after each day.
+    With `told`, the books of every day are checked, and it is called after each day.
     """
     try:
         async with existing_database(settings) as database:
@@ -315,7 +315,7 @@ async def _schema(database: Database) -> CheckResult:
 
 
 async def _partitions(database: Database, _: Settings) -> list[CheckResult]:
-    """Without the partition of its month a message is refused: fewer than one month ahead is an alarm."""
+    """Without the partition of its month, a message is refused: fewer than one month ahead is an alarm."""
     missing = await partitions.missing_partitions(database)
     if not missing:
         return [_ok("partitions", "for at least one month ahead")]
@@ -371,7 +371,7 @@ _UNHEARD: Final[Mapping[LintCode, tuple[str, str]]] = {
 
 
 def _handlers(found: Iterable[Team], settings: Settings) -> Iterator[CheckResult]:
-    """Teams whose dead letters may reach no person."""
+    """Teams whose dead letters may not reach any person."""
     unheard = list(lint_handlers(found, told=settings.dead_letters.tell is not None))
     for code, (what, remedy) in _UNHEARD.items():
         if named := [one.team_id for one in unheard if one.code == code]:
@@ -405,7 +405,7 @@ def _refused_today(stood: DayTotals) -> Iterator[CheckResult]:
 
 
 async def _maintenance(database: Database, _: Settings) -> list[CheckResult]:
-    """Tasks of workers whose last run failed; each is run again when it is due."""
+    """Workers' tasks whose last run failed; each runs again when it is due."""
     remedy = "look in the log of the workers for `maintenance failed`"
     return [
         _warning("maintenance", f"{one.name} failed at {one.at:%Y-%m-%d %H:%M} UTC: {one.error}", remedy)
@@ -414,7 +414,7 @@ async def _maintenance(database: Database, _: Settings) -> list[CheckResult]:
 
 
 async def _classifying(database: Database, settings: Settings) -> list[CheckResult]:
-    """Teams that would ask a model and cannot, caps of the day, models in cooldown."""
+    """Teams that would ask a model but cannot, daily caps, models in cooldown."""
     found = []
     async with teams.open_rules(database) as stored:
         asking = [team.team_id for team in stored.teams if team.classify]
@@ -448,7 +448,7 @@ def _cap(cap: CapView) -> CheckResult:
 
 
 async def _mcp_servers(database: Database, settings: Settings) -> list[CheckResult]:
-    """Each is started for once, here: workers may find it otherwise elsewhere."""
+    """Start each once, here; workers may find them different elsewhere."""
     looks = await asyncio.gather(*(looked_at(database, spec) for spec in settings.servers))
     found = [finding for look in looks for finding in _mcp_server(look)]
     if (size := sum(look.size for look in looks)) > MOST_SCHEMAS:
@@ -474,7 +474,7 @@ def _mcp_server(look: McpServerCheck) -> Iterator[CheckResult]:
 
 
 async def _remote(database: Database, settings: Settings) -> list[CheckResult]:
-    """Remote butlers that gave no sign of life in time, or are kept from work."""
+    """Remote butlers without a sign of life in time, or quarantined."""
     found = await remote_agents.list_remote_agents(database, settings.liveness.patience)
     return [_silent(one) for one in found if one.liveness in {"stale", "quarantined"}][:_MANY]
 
@@ -503,7 +503,7 @@ async def _connectors(database: Database, settings: Settings) -> list[CheckResul
 
 
 def _paused_endpoints(settings: Settings) -> set[str | None]:
-    """Of accounts that are silent on purpose."""
+    """The endpoints of accounts that are silent on purpose."""
     found = set()
     for file in settings.channels_dir.glob("*.toml"):
         with suppress(ConfigurationError):
@@ -518,7 +518,7 @@ def _away(one: Connector, account: str, missed: str) -> CheckResult:
 
 
 def _connector(one: Connector, waiting: WaitingReplies | None) -> CheckResult | None:
-    """What is wrong with a connector; None also for one that has been away for long, and is not missed."""
+    """What is wrong with a connector; None also for one that has been away so long that nobody misses it."""
     account, said = f"{one.channel}/{one.endpoint}", one.error_message or f"since {one.since:%Y-%m-%d %H:%M:%S %Z}"
     missed = f"; {_many_replies(waiting.replies)} waiting" if waiting else ""
     if one.liveness != "online":
@@ -549,7 +549,10 @@ async def _processes(database: Database, _: Settings) -> list[CheckResult]:
 
 
 async def _calls(database: Database, settings: Settings) -> list[CheckResult]:
-    """What a worker looks at before it starts. One that runs has found all of it, perhaps in another environment."""
+    """The checks of a worker before it starts.
+
+    A running worker has passed all of them, perhaps in another environment.
+    """
     workers = await processes.list_processes(database, "worker")
     problems = [("webhooks", problem) for problem in _webhook_problems(settings)]
     problems += [("butlers", problem) for problem in await _butler_problems(database, settings)]
@@ -576,7 +579,7 @@ async def _active_members(database: Database) -> list[Member]:
 
 
 async def _butler_problems(database: Database, settings: Settings) -> list[str]:
-    """Wrong options of active members, and secrets and programs that are not on this machine."""
+    """Wrong options of active members, and secrets and programs missing on this machine."""
     seed = _seed(settings)
     files = {} if isinstance(seed, str) or seed is None else seed.files
     engines = load_engines(engine_context(settings, database))
@@ -592,14 +595,14 @@ def _lacking(engine: object, member: Member) -> str | None:
 
 
 def _alive(registered: Sequence[RunningProcess], none: CheckResult) -> CheckResult:
-    """How many live, and their releases: during an upgrade there are several."""
+    """The number of live processes, and their releases: during an upgrade there are several."""
     alive = [process for process in registered if process.alive]
     releases = ", ".join(sorted({process.version for process in alive}))
     return _ok(none.name, f"{len(alive)} alive ({releases})") if alive else none
 
 
 async def _books(database: Database, _: Settings) -> list[CheckResult]:
-    """The last 24 hours, all that is open, and one past day in turn."""
+    """The last 24 hours, everything open, and one past day in rotation."""
     checkup = await check_books(database)
     found = await _findings(database, checkup.recent, "in 24 hours")
     if checkup.past is not None:
@@ -628,7 +631,7 @@ async def _balancing(database: Database, _: Settings) -> list[CheckResult]:
 
 
 async def _findings(database: Database, books: Books, when: str) -> list[CheckResult]:
-    # Paused lanes are told of by `_waiting`: they wait for a person, and nothing is wrong with the books.
+    # `_waiting` reports paused lanes: they wait for a person, and nothing is wrong with the books.
     paused = {str(lane["lane"]) for lane in await lanes.list_lanes(database, ("paused",))}
     problems = [p for p in books.problems if not ("paused" in p and any(key in p for key in paused))]
     found = [_balanced("messages", books.messages, when), _balanced("targets", books.targets, when)]
@@ -648,7 +651,7 @@ def _balanced(what: str, balance: Balance, when: str) -> CheckResult:
 
 
 async def _waiting(database: Database, _: Settings) -> list[CheckResult]:
-    """What waits for a person: not a fault of the installation, but it should be visible."""
+    """Work that waits for a person: not a fault of the installation, but it should be visible."""
     found = [
         _warning("paused lane", str(lane["lane"]), f"switchboard lanes resume '{lane['lane']}'")
         for lane in (await lanes.list_lanes(database, ("paused",)))[:_MANY]

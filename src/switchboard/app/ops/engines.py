@@ -1,7 +1,7 @@
-"""What a worker looks at before it starts, and doctor without starting one: engines, and options of butlers.
+"""Checks engines and options of butlers, before a worker starts and for doctor.
 
-Called by `app/wiring.py` and `doctor.py`. In: settings and members; out: engines, or what is wrong, with the fix.
-Nothing is called and nothing written. Next: the engines in `agents`.
+Called by `app/wiring.py` and `doctor.py`. In: settings and members; out: engines, or problems with their fixes. Nothing
+is called or written. Next: the engines in `agents`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def engine_context(
     models: Models | None = None,
     toolset: Toolset | None = None,
 ) -> EngineContext:
-    """`models`: those that are asked, `toolset`: what is called; None: only to look whether they could be."""
+    """`models` are asked, `toolset` is called; None: only check whether they could be."""
     readers = StoredReaders(database, channels)
     return EngineContext(
         StoredMemos(database),
@@ -66,7 +66,7 @@ def engine_context(
 
 
 def sandbox_rules(settings: Settings) -> SandboxRules:
-    """What the commands of butlers may take, and must not see."""
+    """What butlers' commands may use, and must not see."""
     limits = settings.sandbox
     return SandboxRules(limits.memory, limits.processes, limits.tmpfs, hidden=(settings.data_dir,))
 
@@ -83,7 +83,7 @@ def stored_files(settings: Settings, database: Database) -> StoredFiles:
 
 
 def load_engines(context: EngineContext) -> dict[str, Engine]:
-    """Every engine that is installed, by its entry point's name in `switchboard.engines`."""
+    """Every installed engine, by the name of its entry point in `switchboard.engines`."""
     engines: dict[str, Engine] = {}
     for entry in plug_ins(ENGINES):
         try:
@@ -95,14 +95,14 @@ def load_engines(context: EngineContext) -> dict[str, Engine]:
 
 
 def _runs_unconfined(member: Member, program_user: str | None) -> bool:
-    """Whether it runs a program outside of a sandbox, and as the user of the worker."""
+    """Whether it runs a program outside a sandbox, as the user of the worker."""
     if not member.active or member.engine != "command" or member.options.get("sandbox") is True:
         return False
     return (member.options.get("user") or program_user) is None
 
 
 def warn_of_root(members: Iterable[Member], program_user: str | None) -> None:
-    """A program that reads what strangers wrote should not have all rights."""
+    """Warn about programs that read strangers' text with all rights."""
     exposed = sorted(member.system_id for member in members if _runs_unconfined(member, program_user))
     if exposed and os.geteuid() == 0:
         log.warning(
@@ -116,7 +116,7 @@ def warn_of_root(members: Iterable[Member], program_user: str | None) -> None:
 def check_options(
     engines: Mapping[str, Engine], members: Iterable[Member], files: Mapping[SystemId, Path] | None = None
 ) -> None:
-    """Wrong options stop the start of a worker: otherwise the first message would show them, as a dead letter."""
+    """Wrong options stop the start of a worker: otherwise the first message would reveal them, as a dead letter."""
     if problems := option_problems(engines, members, files or {}):
         raise ConfigurationError("\n".join(problems))
 
@@ -124,7 +124,7 @@ def check_options(
 def option_problems(
     engines: Mapping[str, Engine], members: Iterable[Member], files: Mapping[SystemId, Path]
 ) -> list[str]:
-    """What is wrong with active members, missing secrets included; each names the member and its file."""
+    """Problems of active members, including missing secrets; each names the member and its file."""
     problems: list[str] = []
     for member in members:
         engine: object = engines.get(member.engine)
@@ -137,6 +137,6 @@ def option_problems(
 
 
 def blamed(problem: str, member: Member, files: Mapping[SystemId, Path]) -> str:
-    """The problem with the member it is about, and the file that defines it, where that is known."""
+    """The problem with the member it concerns, and, if known, the file that defines it."""
     named = problem if member.system_id in problem else f"{member.system_id}: {problem}"
     return f"{files[member.system_id]}: {named}" if member.system_id in files else named

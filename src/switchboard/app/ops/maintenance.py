@@ -93,7 +93,7 @@ def maintenance_tasks(
 
 
 def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tuple[MaintenanceTask, ...]:
-    """The tasks that remove old data; corrections, facts, and the spending per day, stay."""
+    """The tasks that remove old data; corrections, facts, and daily spending stay."""
     old = Retention(database)
     return (
         MaintenanceTask("forget_sessions", 600.0, old.sessions),
@@ -109,13 +109,13 @@ def retention_tasks(database: Database, keep_days: int, memory_days: int) -> tup
 
 
 class Retention:
-    """What is removed of routing by models, and of waiting, in bites, so that nobody waits for it."""
+    """Removes old routing and waiting data in small batches, so that nobody waits for it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def sessions(self) -> int:
-        """Sessions that expired an hour ago, what nobody settled, cooldowns that are over; returns how many rows."""
+        """Sessions that expired an hour ago, unsettled reservations, past cooldowns; returns how many rows."""
         gone = await model_usage.forget_expired(self._database)
         return gone + await _all(
             lambda: classification_log.forget_sessions(self._database, _SESSIONS_STAY, _EMPTIED_AT_ONCE)
@@ -127,22 +127,22 @@ class Retention:
         return await _all(lambda: steps.forget_events(self._database, below, _EMPTIED_AT_ONCE))
 
     async def strangers(self) -> int:
-        """What was held for 30 days, and strangers of whom nothing is held; returns how many of both."""
+        """Messages held for 30 days, and strangers without held messages; returns how many of both."""
         return await _all(lambda: strangers.forget(self._database, _HELD_STAY))
 
     async def blobs(self) -> int:
-        """Files that no message has; returns how many."""
+        """Files without a message; returns how many."""
         return await _all(lambda: blobs.forget(self._database, _BLOBS_STAY, _BLOBS_AT_ONCE))
 
     async def entries(self, keep_days: int) -> int:
-        """Entries for which a summary has stood for 30 days, histories and summaries of longer ago; how many of all."""
+        """Entries replaced by a summary for 30 days, and older histories and summaries; returns how many of all."""
         gone = await _all(lambda: compaction.erase(self._database, _EMPTIED_AT_ONCE))
         below = _first_id(timedelta(days=keep_days))
         gone += await _all(lambda: history.erase(self._database, below, _HISTORIES_AT_ONCE))
         return gone + await _all(lambda: compaction.erase_summaries(self._database, below, _EMPTIED_AT_ONCE))
 
     async def classifications(self, keep_days: int) -> int:
-        """Attempts, calls and keys of longer ago, attempts that were corrected excepted; returns how many rows."""
+        """Old attempts, calls and keys, except corrected attempts; returns how many rows."""
         age = timedelta(days=keep_days)
         gone = await _all(lambda: classification_log.forget_classifications(self._database, age, _EMPTIED_AT_ONCE))
         gone += await _all(lambda: classification_log.forget_calls(self._database, age, _EMPTIED_AT_ONCE))
@@ -152,7 +152,7 @@ class Retention:
 
 
 async def _all(bite: Callable[[], Awaitable[int]]) -> int:
-    """Until nothing is left."""
+    """Repeat until nothing is left."""
     gone = 0
     while count := await bite():
         gone += count
@@ -171,7 +171,7 @@ class DeadLetterMaintenance:
         self._channels = channels
 
     async def digest(self) -> int:
-        """Tell each System4 in a notice or two of the dead letters that wait for it; returns how many."""
+        """Notify each System4, in a notice or two, of the dead letters that wait for it; returns how many."""
         told = 0
         for handler in await dead_letters.waiting_handlers(self._database):
             count = await _all(partial(dead_letters.digest, self._database, handler))
@@ -182,11 +182,11 @@ class DeadLetterMaintenance:
         return told
 
     async def log(self) -> int:
-        """Write a warning about each new dead letter, whichever process made it; returns how many."""
+        """Log a warning for each new dead letter, whichever process made it; returns how many."""
         return await _all(lambda: dead_letters.log(self._database, _AT_ONCE, _log))
 
     async def tell_senders(self) -> int:
-        """Tell senders of the last day, once per message, that nobody could take it; returns how many were told."""
+        """Tell the last day's senders, once per message, that it was undeliverable; returns how many were told."""
         since = _first_id(_TOLD_WITHIN)
         untold = await dead_letters.untold(self._database, since, _AT_ONCE)
         return sum([await self._tell(message) for message in untold])
@@ -206,7 +206,7 @@ class DeadLetterMaintenance:
         return told
 
     async def empty(self, keep_days: int) -> int:
-        """Throw away payloads of dead letters that were handled longer ago; returns how many."""
+        """Empty the payloads of dead letters handled long ago; returns how many."""
         return await _all(lambda: dead_letters.empty(self._database, keep_days=keep_days, limit=_EMPTIED_AT_ONCE))
 
 
@@ -217,5 +217,5 @@ def _log(report: DeadLetterReport) -> None:
 
 
 def _first_id(age: timedelta) -> UUID:
-    """The lowest id of what is no older than that."""
+    """The lowest id that is not older than this."""
     return first_uuid7(datetime.now(UTC) - age)

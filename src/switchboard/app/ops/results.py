@@ -1,7 +1,7 @@
-"""Long results of tools are removed when no history needs them any more, and images when no turn does.
+"""Removes long results of tools that no history needs any more, and images that no turn needs.
 
-`wiring.py` gives the task to every worker, as the files are on its machine. In: where they are, and days; out: files
-removed. Next: `tools/results.py` and `tools/inbox.py`.
+`wiring.py` gives the task to every worker, as the files are on its machine. In: their directories, and days; out:
+removed files. Next: `tools/results.py` and `tools/inbox.py`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SURELY_STORED: Final = timedelta(hours=1)
 
 
 async def erase_results(database: Database, results: Path, keep_days: int) -> int:
-    """Remove results of turns that have ended, and are in no history, or longer ago; returns of how many turns.
+    """Remove results of ended turns that are in no history, or are too old; returns of how many turns.
 
     `results` has a directory for each butler, and in it one for all who read the same turns. Their images go with the
     turns that show them.
@@ -61,7 +61,7 @@ async def _erase(database: Database, root: Path, below: UUID, wanted: KeptFiles)
 
 def _clean(root: Path, gone: Sequence[UUID], wanted: KeptFiles, stop: StopSignal) -> int:
     removed = sum(_removed(root, turn, stop) for turn in gone)
-    with suppress(FileNotFoundError):  # another worker of this machine was faster
+    with suppress(FileNotFoundError):  # another worker on this machine was faster
         remove_images(root, wanted, stop)
     remove_if_empty(root)
     return removed
@@ -71,7 +71,7 @@ def _removed(root: Path, turn: UUID, stop: StopSignal) -> bool:
     try:
         remove_results(root, turn, stop)
     except FileNotFoundError:
-        return False  # another worker of this machine was faster
+        return False  # another worker on this machine was faster
     except OSError as error:
         log.warning("results of a turn cannot be removed", directory=str(root), turn=str(turn), reason=meaning(error))
         return False

@@ -1,8 +1,7 @@
-"""What a butler that plans would do with a message: its router is asked, and nothing of the plan runs.
+"""What a planning butler would do with a message: asks its router without running the plan.
 
-`server/http/plans.py` calls `PlanTrials`, for operators. The models are asked from the process of the server, so keys
-must be in its environment; what they cost is recorded like all else. In: a text; out: a `PlanTrial`. Next:
-`agents/trio/engine.py`.
+`server/http/plans.py` calls `PlanTrials`, for operators. The server process asks the models, so keys must be in its
+environment; their cost is recorded as usual. In: a text; out: a `PlanTrial`. Next: `agents/trio/engine.py`.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class PlanTrial:
 
 
 class PlanTrials:
-    """Close it at the end."""
+    """Tries plans. Close it at the end."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -122,7 +121,7 @@ class PlanTrials:
 
 
 def _without(question: PlanQuestion, failure: ModelFailure) -> Planned:
-    """A template, as a turn takes it if its router is unavailable."""
+    """The template that a turn uses if its router is unavailable."""
     used = failure.reply.usage
     spent = (ModelUsage(question.models[0], used.input_tokens, used.output_tokens),) if used.tokens else ()
     return Planned(SettledDecision(question.templates.best, "template", 0), spent)

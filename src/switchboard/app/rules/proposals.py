@@ -1,8 +1,8 @@
-"""From what somebody asks for to the changes of rules that it comes to, and whether they make sense in the tree.
+"""Turns requests into changes of rules, and checks whether they make sense in the tree.
 
 `app/rules/service.py` writes these changes, `app/rules/replays.py` only tries them. In: drafts, patches, rule files,
 old versions; out: `RuleChange`s against the rules of one version, or InvalidInput with every problem and what would be
-right. Reads only. Next: `store/rules.py`.
+correct. Reads only. Next: `store/rules.py`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ class ProposedRule(Struct, frozen=True):
 
 
 class Proposed(Struct, frozen=True):
-    """What makes the rules of some teams exactly those that somebody gave, if nothing was written since `version`."""
+    """Changes that make the rules of some teams exactly the given ones, if nothing was written since `version`."""
 
     version: int
     changes: Sequence[RuleChange]
 
 
 async def settled(attempt: Callable[[], Awaitable[_T]]) -> _T:
-    """Recompute it if rules were written between reading and using them. Finally raises MovedOn."""
+    """Recompute it if rules were written between reading and using them. Raises MovedOn if that keeps happening."""
     for _ in range(_ATTEMPTS - 1):
         with contextlib.suppress(MovedOn):
             return await attempt()
@@ -93,17 +93,17 @@ def _told(rule: Rule, problem: Problem) -> JsonObject:
 
 
 def edit_by(author: str) -> Edit:
-    """An edit that is made now."""
+    """An edit made now."""
     return Edit(author, datetime.now(UTC), new_uuid7)
 
 
 def new_one(team_id: TeamId, fields: JsonMapping, edit: Edit) -> RuleChange:
-    """A rule that is not there yet."""
+    """A rule that does not exist yet."""
     return RuleChange(None, new_rule(parse_draft(dict(fields)), team_id, edit))
 
 
 def patched(rule: Rule, fields: JsonMapping, edit: Edit) -> list[RuleChange]:
-    """The rule with the parts that are named changed; no change when it says so already."""
+    """The rule with the named parts changed; no change if they are already so."""
     after = apply_patch(rule, dict(fields))
     return [] if draft_of(after) == draft_of(rule) else [RuleChange(rule, edit.stamp(after))]
 
@@ -120,7 +120,10 @@ async def from_wanted(runtime: Runtime, wanted: Iterable[ProposedRule], edit: Ed
 
 
 async def from_document(runtime: Runtime, document: object, edit: Edit) -> tuple[frozenset[TeamId], Proposed]:
-    """The teams that a rule file names, and what makes their rules exactly those of the file. Raises InvalidInput."""
+    """The teams named by a rule file, and the changes that make their rules exactly those of the file.
+
+    Raises InvalidInput.
+    """
     # A file may have thousands of rules: requests are served meanwhile.
     file = await asyncio.to_thread(parse_rule_file, document)
     named = frozenset(file.teams)
@@ -130,7 +133,7 @@ async def from_document(runtime: Runtime, document: object, edit: Edit) -> tuple
 
 
 async def back_to(runtime: Runtime, version: int, team_id: TeamId | None, edit: Edit) -> Proposed:
-    """What makes the rules, or those of one team, what they were in `version`. Raises NotFound."""
+    """The changes that restore the rules, or those of one team, to `version`. Raises NotFound."""
     teams = None if team_id is None else [team_id]
     refuse_unknown_teams(runtime, teams or ())
     then = await store.rules_at(runtime.database, version, teams)
@@ -147,7 +150,7 @@ async def existing(runtime: Runtime, rule_id: UUID) -> Rule:
 
 
 def no_rule(rule_id: UUID) -> NotFound:
-    """The error for a rule that is not there, or not for this caller."""
+    """The error for a rule that does not exist, or not for this caller."""
     return NotFound(f"there is no rule {rule_id}")
 
 
@@ -159,7 +162,7 @@ def refuse_unknown_teams(runtime: Runtime, named: Iterable[TeamId]) -> None:
 
 
 def refuse_absent_team(runtime: Runtime, team_id: TeamId) -> None:
-    """Raise NotFound if somebody asks to see a team that does not exist."""
+    """Raise NotFound for a request to show a team that does not exist."""
     if problem := _unknown(runtime, team_id):
         raise NotFound(problem)
 
@@ -170,7 +173,7 @@ def _unknown(runtime: Runtime, team_id: TeamId) -> str | None:
 
 
 async def refuse_wrong(runtime: Runtime, changes: Sequence[RuleChange]) -> None:
-    """Raise RefusedRules unless every rule that is written makes sense; disabling one is always allowed."""
+    """Raise RefusedRules unless every written rule makes sense; disabling one is always permitted."""
     _refuse_twice(changes)
     teams = {team.team_id: team for team in runtime.rule_book.rules.teams}
     channels = runtime.channels
@@ -194,7 +197,7 @@ def _refuse_twice(changes: Sequence[RuleChange]) -> None:
 
 
 def _refuse_many_key_sets(runtime: Runtime, written: Iterable[Rule]) -> None:
-    """A decision looks up every distinct set of filter keys of a team: thousands of them would hold up messages."""
+    """A decision looks up every distinct set of filter keys of a team: thousands of them would delay messages."""
     sets: dict[TeamId, set[tuple[str, frozenset[str]]]] = {}
     for rule in written:
         if rule.active and not rule.catch_all:
@@ -211,6 +214,6 @@ def _refuse_many_key_sets(runtime: Runtime, written: Iterable[Rule]) -> None:
 
 
 def _disables(change: RuleChange) -> bool:
-    """A rule whose target has gone must still be possible to switch off."""
+    """It must remain possible to switch off a rule whose target no longer exists."""
     before, after = change.before, change.after
     return before is not None and after is not None and draft_of(after) == replace(draft_of(before), active=False)

@@ -1,7 +1,7 @@
-"""Rules as they are and as they were: lists, history, versions, differences, exports, and what to look at in them.
+"""Rules and their past: lists, history, versions, differences, exports, and lint.
 
-HTTP and MCP call `RuleRecords`, each time with the `Reach` of the caller: rules of teams beyond it are left out, or
-said not to exist. Out: JSON forms of rules and frozen values. Reads only. Next: `store/rules.py`,
+HTTP and MCP call `RuleRecords`, each time with the `Reach` of the caller: rules of teams beyond it are omitted, or
+treated as non-existent. Out: JSON forms of rules and frozen values. Reads only. Next: `store/rules.py`,
 `core/routing/lint.py`.
 """
 
@@ -124,9 +124,9 @@ class RuleRecords:
     async def page(
         self, reach: Reach, team_id: TeamId | None, source: str | None, *, after: UUID | None, limit: int
     ) -> RulePage:
-        """A page of the rules in force: all, those of a team, of a source. Raises NotFound if there is no such one.
+        """A page of the rules in force: all, or of a team or source. Raises NotFound if it does not exist.
 
-        What is beyond the reach is left out of its page, so that a page may be short, or empty, and not be the last.
+        Rules beyond the reach are omitted, so a page may be short or empty without being the last.
         """
         if team_id is not None:
             self._refuse_absent_team(reach, team_id)
@@ -147,7 +147,7 @@ class RuleRecords:
             raise NotFound(f"no rule has ever been registered by {source!r}{offer(source, sources)}")
 
     async def get(self, reach: Reach, rule_id: UUID) -> tuple[RuleForm, tuple[RuleEvent, ...]]:
-        """A rule and its history, newest first. One that was removed is shown as it was. Raises NotFound."""
+        """A rule and its history, newest first. A removed one is shown as it last was. Raises NotFound."""
         events = await store.history(self._database, rule_id)
         rule = events[0][1].rule if events and events[0][1].after is None else await existing(self._runtime, rule_id)
         if rule.team_id not in reach:
@@ -161,7 +161,7 @@ class RuleRecords:
         return page, cursor_after(page[-1].version) if len(page) == limit else None
 
     async def version(self, reach: Reach, number: int) -> VersionView:
-        """One version with what it changed. Raises NotFound."""
+        """One version with its changes. Raises NotFound."""
         found = await store.get_version(self._database, number)
         if found is None:
             raise NotFound(f"there is no version {number} of the rules")
@@ -170,21 +170,21 @@ class RuleRecords:
         return VersionView(f.version, f.author, f.reason, f.created_at, f.teams, changed, first_changes(changes))
 
     async def _changes(self, reach: Reach, version: RuleSetVersion) -> tuple[Sequence[RuleChange], int]:
-        """The first changes of a version within the reach, and how many there are."""
+        """The first changes of a version within the reach, and their number."""
         if reach.teams is None:
             return await store.changes_of(self._database, version.version, SHOWN_CHANGES), version.changes
         changes = _within(reach, await store.changes_of(self._database, version.version))
         return changes, len(changes)
 
     async def diff(self, reach: Reach, first: int, last: int) -> DiffView:
-        """What lies between two versions; the way back when `first` is the later one. Raises NotFound."""
+        """The differences between two versions; reversed if `first` is the later one. Raises NotFound."""
         between = await store.changes_between(self._database, first, last)
-        # What was changed and changed back differs only in who did it when.
+        # Changed and changed back, it differs only in who did it when.
         changes = await asyncio.to_thread(lambda: list(filter(changed_fields, _within(reach, between))))
         return DiffView(first, last, len(changes), first_changes(changes))
 
     async def export(self, reach: Reach, version: int | None, team_id: TeamId | None) -> RuleForm:
-        """The rule file of all teams, or of one, as they are or as they were. Raises NotFound."""
+        """The rule file of all teams, or of one, now or at a version. Raises NotFound."""
         runtime = self._runtime
         await runtime.rule_book.refresh()
         if team_id is not None:
@@ -199,7 +199,7 @@ class RuleRecords:
         return await asyncio.to_thread(lambda: render_rule_file(rule_file(version, teams, rules)))
 
     async def lint(self, reach: Reach) -> Linted:
-        """What to look at in the rules of the teams within the reach."""
+        """Findings about the rules of the teams within the reach."""
         runtime = self._runtime
         await runtime.rule_book.refresh()
         teams, channels = runtime.rule_book.rules.teams, runtime.channels
@@ -210,7 +210,7 @@ class RuleRecords:
         return Linted(version, tuple(one for one in found if one.team_id in reach))
 
     async def lint_edit(self, changes: Sequence[RuleChange], *, written: bool) -> tuple[Finding, ...] | None:
-        """What to look at because of an edit, done or not yet. None: of a team with very many rules it is not asked."""
+        """Findings due to an edit, made or proposed. None if a team has too many rules for that."""
         rules = await self._afterwards(changes, written=written)
         if rules is None:
             return None
@@ -221,7 +221,7 @@ class RuleRecords:
         return tuple(found)
 
     async def _afterwards(self, changes: Sequence[RuleChange], *, written: bool) -> list[Rule] | None:
-        """All rules of the teams concerned as they are once the edit is done; None if there are too many."""
+        """All rules of the teams concerned after the edit; None if there are too many."""
         rules: dict[UUID, Rule] = {}
         for team_id in sorted({change.rule.team_id for change in changes}):
             _, own = await store.list_rules(self._database, team_id, limit=_LINTED + 1)
@@ -235,16 +235,16 @@ class RuleRecords:
         return list(rules.values())
 
     async def _live(self) -> Collection[SystemId]:
-        """The butlers that somebody runs: every worker runs all of them."""
+        """The butlers that run: every worker runs all of them."""
         if not await processes.count_alive(self._database, "worker"):
             return frozenset()
         members = self._runtime.rule_book.rules.members.values()
         return frozenset(member.system_id for member in members if member.active and member.engine)
 
     async def sops(self, reach: Reach, *, limit: int, cursor: str | None) -> tuple[list[SopRules], str | None]:
-        """A page of the SOPs that were ever loaded, with how many rules each has, and the cursor of the next.
+        """A page of the SOPs ever loaded, with the number of rules of each, and the cursor of the next.
 
-        Those that have rules beyond the reach are left out.
+        Those with rules beyond the reach are omitted.
         """
         [after] = key_of(cursor, tuple[CursorText]) or ("",)
         page = await store.list_sops(self._database, after=after, limit=limit)

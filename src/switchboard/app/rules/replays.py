@@ -1,8 +1,8 @@
-"""Rules tried without writing any: what would a message do, do the tests pass, what would a change change.
+"""Tries rules without writing any: where a message would go, whether tests pass, what a change would affect.
 
 HTTP and MCP call `Replays`, and `app/rules/service.py` for the blast radius of each edit. In: envelopes, cases,
-proposals; out: dry runs, test results, differences. Reads only, in chunks, so that messages continue being decided in
-between. Next: `core/routing/backtest.py`, `store/replay.py`.
+proposals; out: dry runs, test results, differences. Reads only, in chunks, so that messages are decided in between.
+Next: `core/routing/backtest.py`, `store/replay.py`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MANY: Final = 2000
 
 
 class ReplayQuestion(Struct, frozen=True):
-    """What would this message do: an envelope as a connector would send it, or bare facts, and who is replied to."""
+    """A hypothetical message: an envelope as a connector would send it, or bare facts, and whom it replies to."""
 
     envelope: JsonMapping | None = None
     facts: Mapping[str, str] | None = None
@@ -76,7 +76,7 @@ class DryRun:
 
 
 class TestRun(Struct, frozen=True):
-    """How a file of cases went."""
+    """The results of a file of cases."""
 
     version: int
     passed: int
@@ -85,7 +85,7 @@ class TestRun(Struct, frozen=True):
 
 
 class ReplaySpan(Struct, frozen=True):
-    """Which stored messages: the newest `last`, those of the last `days`, or what is in both."""
+    """Selects stored messages: the newest `last`, those of the last `days`, or both conditions."""
 
     last: int | None = None
     days: float | None = None
@@ -101,14 +101,14 @@ class Proposal(Struct, frozen=True):
 
 
 class ReplayProgress(Struct, frozen=True):
-    """How far a backtest is."""
+    """The progress of a backtest."""
 
     looked_at: int
     of: int
 
 
 class FailedTests(InvalidInput):
-    """Rules that their own tests refuse; `details` has every case that failed."""
+    """Tests that fail with the changed rules; `details` has every case that failed."""
 
     code = "route_tests_failed"
 
@@ -124,7 +124,7 @@ class FailedTests(InvalidInput):
 
 
 class Replays:
-    """Tries rules on messages that exist, or might."""
+    """Tries rules on existing or hypothetical messages."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -132,7 +132,7 @@ class Replays:
         """Held for a chunk: however many replays there are, requests wait for one of them at most."""
 
     async def dry_run(self, question: ReplayQuestion, reach: Reach) -> DryRun:
-        """What the rules in force would do, and why, as far as it is within the reach. Raises InvalidInput."""
+        """The decision of the rules in force, and why, as far as within the reach. Raises InvalidInput."""
         await self._runtime.rule_book.refresh()
         known, pinned = await self._asked(question)
         decision = simulate(self._runtime.rule_book.rules.index, known, pinned)
@@ -149,13 +149,13 @@ class Replays:
         return known, question.pinned or await self._author(envelope, ask=question.ask_author)
 
     def _known(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        """Facts as a channel could give them: a misspelt one would be missed in silence."""
+        """Check that the channel has these facts: a misspelt one would go unnoticed."""
         for problem in check_facts(given, self._runtime.channels):
             raise InvalidInput(problem.message, code=problem.code, field=f"facts.{problem.field}")
         return with_derived(given, self._runtime.channels[given["channel"]])
 
     async def _author(self, envelope: Envelope, *, ask: bool) -> SystemId | None:
-        """The butler that gets it before any rule, as at ingest: the named one, or the author of what it replies to."""
+        """The butler that gets it before any rule, as at ingest: the named one, or the author replied to."""
         if envelope.control.pinned_target is not None:
             return SystemId(envelope.control.pinned_target)
         channel = self._runtime.channels[envelope.source.channel]
@@ -169,7 +169,10 @@ class Replays:
         return author
 
     async def test(self, cases: object, document: object, reach: Reach) -> TestRun:
-        """Do the cases go where they should, by the rules in force or by those of a rule file. Raises InvalidInput."""
+        """Whether the cases go where they should, by the rules in force or those of a rule file.
+
+        Raises InvalidInput.
+        """
         await self._runtime.rule_book.refresh()
         parsed = self._cases(cases)
         if document is None:
@@ -178,7 +181,7 @@ class Replays:
         return await self._run(await settled(lambda: self._of_document(document)), parsed, reach)
 
     async def _run(self, index: RoutingIndex, cases: Sequence[RouteCase], reach: Reach) -> TestRun:
-        """Piece by piece, one run at a time: requests are served meanwhile."""
+        """Run in pieces, one run at a time, so that requests are served meanwhile."""
         outcomes: list[RouteTestOutcome] = []
         async with self._one_at_a_time:
             for at in range(0, len(cases), _SLICE):
@@ -193,7 +196,7 @@ class Replays:
         return after
 
     async def require(self, cases: object, proposed: Proposed, reach: Reach) -> None:
-        """Raise FailedTests unless all cases pass once the changes are made; MovedOn if others were made before."""
+        """Raise FailedTests unless all cases pass after the changes; MovedOn if the rules have changed meanwhile."""
         parsed = self._cases(cases)
         if not parsed:
             raise InvalidInput(
@@ -210,11 +213,11 @@ class Replays:
         return parse_cases({"cases": cases}, datetime.now(UTC), self._runtime.channels)
 
     def before(self, changes: Iterable[RuleChange]) -> RoutingIndex:
-        """The rules in force at this moment, kept as they are for the teams that the changes touch."""
+        """The rules in force now, unchanged for the teams that the changes touch."""
         return self._runtime.rule_book.rules.index.copy({change.rule.team_id for change in changes})
 
     async def _tried(self, proposed: Proposed) -> tuple[RoutingIndex, RoutingIndex]:
-        """The rules that the proposal was made for, and those that it makes. Raises MovedOn when they are gone."""
+        """The rules before and after the proposal. Raises MovedOn when the former are gone."""
         book = self._runtime.rule_book
         await book.refresh()
         if book.rules.version != proposed.version:
@@ -223,7 +226,7 @@ class Replays:
         return before, await self._after(before, proposed.changes)
 
     async def _after(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> RoutingIndex:
-        """The same with the changes made. Raises ValueError when they are not changes of these rules."""
+        """The rules after the changes. Raises ValueError if they are not changes of these rules."""
         after = before.copy({change.rule.team_id for change in changes})
         if len(changes) > _MANY:
             await asyncio.to_thread(after.apply, before.version, changes)
@@ -232,7 +235,7 @@ class Replays:
         return after
 
     async def blast(self, before: RoutingIndex, changes: Sequence[RuleChange]) -> Blast | None:
-        """How many of the last day's messages go elsewhere by these changes. None: another edit came in between."""
+        """How many of the last day's messages these changes redirect. None: another edit came in between."""
         if not changes:
             return Blast(0, 0, (), complete=True)
         try:
@@ -246,9 +249,9 @@ class Replays:
         return tally.blast(complete=tally.looked_at < NEWEST)
 
     async def backtest(self, span: ReplaySpan, proposal: Proposal) -> AsyncGenerator[ReplayProgress | Blast, None]:
-        """Decide stored messages by the rules in force and by proposed ones: progress, and at last what differs.
+        """Decide stored messages by the rules in force and by proposed ones: yields progress, finally the differences.
 
-        Raises InvalidInput before the first value, if at all.
+        InvalidInput is raised only before the first value.
         """
         tally = await settled(lambda: self._tally(proposal))
         of = await count_cases(self._runtime.database, since=_since(span), last=span.last)
@@ -273,7 +276,7 @@ class Replays:
         return await from_wanted(self._runtime, proposal.changes, edit)
 
     async def _replay(self, tally: BacktestTally, span: ReplaySpan) -> AsyncIterator[int]:
-        """Fill the tally; how many were looked at, after each chunk."""
+        """Fill the tally; yields the number of processed messages after each chunk."""
         stored = cases_since(self._runtime.database, since=_since(span), last=span.last, chunk=_CHUNK)
         async for cases in stored:
             async with self._one_at_a_time:

@@ -1,8 +1,8 @@
-"""Teams from files: read, understood, checked, and entered into an empty or a grown database.
+"""Teams from files: read, parsed, checked, and written to an empty or existing database.
 
 Called at every start: `read_seed` by `app/checked.py` before anything is written, then `seed_teams` by `app/wiring.py`.
 In: a directory of `*.json` in the form of `core/routing/teamfile.py`; out: rows in the database, or a
-ConfigurationError with file, line or path, and what would be right. Next: `store/teams.py`.
+ConfigurationError with file, line or path, and what would be correct. Next: `store/teams.py`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _PATHS: Final = ("cwd", "prompt_file", "workspace")
 
 
 class SeedFile(Struct, frozen=True):
-    """A team file, and where it stands."""
+    """A team file and its path."""
 
     file: Path
     content: TeamFile
 
 
 class Seed(Struct, frozen=True):
-    """Teams of files and settings, checked, every parent before its children; `origin` says where they stand."""
+    """Teams of files and settings, checked, every parent before its children; `origin` says where each is defined."""
 
     sources: Sequence[SeedFile]
     teams: Sequence[Team]
@@ -65,7 +65,7 @@ def read_seed(
 ) -> Seed | None:
     """The teams of `teams_dir` and those `written` in the settings; None without any.
 
-    `channels` are those that rules may name. Raises ConfigurationError with every problem that was found.
+    `channels` are those that rules may name. Raises ConfigurationError with every problem found.
     """
     if teams_dir is None and not written:
         return None
@@ -77,9 +77,9 @@ def read_seed(
 
 
 async def seed_teams(database: Database, seed: Seed | None) -> bool:
-    """Enter the teams; without any, the default team once. Returns whether there is a new version.
+    """Write the teams; without any, the default team once. Returns whether there is a new version.
 
-    A team that is known already gets its members from the file and keeps the rules it has.
+    A known team gets its members from the file and keeps its rules.
     """
     if seed is not None:
         await _warn_of_other_rules(database, seed.sources)
@@ -91,7 +91,7 @@ async def seed_teams(database: Database, seed: Seed | None) -> bool:
 
 
 def read_teams(teams_dir: Path) -> list[SeedFile]:
-    """The team files of a directory by name. Raises ConfigurationError for the first that cannot be understood."""
+    """The team files of a directory by name. Raises ConfigurationError for the first invalid one."""
     try:
         files = sorted(teams_dir.glob("*.json"))
         if not teams_dir.is_dir():
@@ -124,7 +124,7 @@ def _read(file: Path) -> TeamFile:
 
 
 async def _warn_of_other_rules(database: Database, sources: Sequence[SeedFile]) -> None:
-    """Rules are seeded once. A warning says that later edits of a file change nothing."""
+    """Rules are seeded once. Warn that later edits of a file have no effect."""
     known = await team_ids(database)
     for source in sources:
         team_id = source.content.team.team_id
@@ -150,7 +150,7 @@ def _written(teams: Sequence[Mapping[str, object]]) -> list[SeedFile]:
 
 
 def _at_home(content: TeamFile, directory: Path) -> TeamFile:
-    """Paths in a team file are relative to its directory, and that is where programs run unless it says otherwise."""
+    """Paths in a team file are relative to its directory, where programs run by default."""
     members = tuple(replace(one, options=_absolute(one.options, directory)) for one in content.team.members)
     return replace(content, team=replace(content.team, members=members))
 
@@ -161,7 +161,7 @@ def _absolute(options: Mapping[str, object], directory: Path) -> Mapping[str, ob
 
 
 def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object whose keys are all different: of two the first would be ignored in silence."""
+    """A JSON object with unique keys: of two equal ones, the first would be silently ignored."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -176,7 +176,7 @@ def _rules(content: TeamFile, author: str, now: datetime) -> list[Rule]:
 
 
 def _check(sources: Sequence[SeedFile], rules: Sequence[Rule], channels: Channels) -> None:
-    """Every problem of tree and rules at once: to fix files, the whole list is needed."""
+    """All problems of tree and rules at once: to fix files, the whole list is needed."""
     teams = {source.content.team.team_id: source.content.team for source in sources}
     files = {source.content.team.team_id: source.file for source in sources}
     found = [f"{_blamed(p.field, files)}: {p.message}" for p in check_teams([s.content.team for s in sources])]
@@ -191,7 +191,7 @@ def _check(sources: Sequence[SeedFile], rules: Sequence[Rule], channels: Channel
 def _rule_problems(rules: Sequence[Rule], teams: Teams, channels: Channels) -> Iterator[str]:
     for at, rule in enumerate(rules):
         for problem in check_rule(rule, teams, channels):
-            if problem.code == "inactive_target":  # a butler that retires does not stop the start; lint tells of it
+            if problem.code == "inactive_target":  # a retired butler does not stop the start; lint reports it
                 continue
             yield f"routing_rules[{at}].{problem.field} ({rule.name}): {problem.message}"
 
@@ -205,13 +205,13 @@ def _no_engine(member: Member) -> str | None:
 
 
 def _blamed(field: str, files: Mapping[TeamId, Path]) -> str:
-    """The file whose team a problem's path (`teams.<team_id>…`) names, else the directory."""
+    """The file that defines the team in a problem's path (`teams.<team_id>…`), otherwise the directory."""
     named = [team_id for team_id in files if field == f"teams.{team_id}" or field.startswith(f"teams.{team_id}.")]
     return str(files[max(named, key=len)]) if named else str(next(iter(files.values())).parent)
 
 
 def parents_first(teams: Sequence[Team]) -> list[Team]:
-    """The teams of a tree, every parent before its children; the order is otherwise kept."""
+    """The teams of a tree, every parent before its children, otherwise in the same order."""
     placed: dict[TeamId, Team] = {}
     left = list(teams)
     while left:

@@ -52,10 +52,10 @@ _T = TypeVar("_T")
 
 
 class Order(Struct, frozen=True):
-    """How an edit is to be done. `dry_run` writes nothing and says what would happen.
+    """Options of an edit. `dry_run` writes nothing and reports what would happen.
 
-    `expected_version` is that of the whole rule set; None: whatever it is by now. Who makes rules exactly those of a
-    file, an SOP or an old version never misses an edit in between, either way.
+    `expected_version` is the version of the whole rule set; None: any. Replacing rules by those of a file, an SOP or an
+    old version never overlooks an edit in between, either way.
     """
 
     reason: str
@@ -92,7 +92,10 @@ class WrittenRule:
 
 
 class NewRule(Struct, frozen=True):
-    """A rule to make: its parts as the API names them. With an id of the caller's, asking again makes no second one."""
+    """A rule to create: its parts as the API names them.
+
+    With an id of the caller's, repeating it creates no second one.
+    """
 
     team_id: TeamId
     fields: JsonMapping
@@ -100,7 +103,7 @@ class NewRule(Struct, frozen=True):
 
 
 class Patch(Struct, frozen=True):
-    """What to change in a rule, and the version of it that the caller saw."""
+    """The changes to a rule, and its version as the caller saw it."""
 
     rule_id: UUID
     version: int
@@ -108,7 +111,7 @@ class Patch(Struct, frozen=True):
 
 
 def author_of(caller: Principal) -> str:
-    """Who goes into the history: the token's name, and an agent's system."""
+    """The author for the history: the token's name, and an agent's system."""
     return caller.name if caller.system_id is None else f"{caller.name} ({caller.system_id})"
 
 
@@ -122,7 +125,7 @@ class RuleService:
         self._replays = replays
 
     def editable_by(self, caller: Principal) -> frozenset[TeamId]:
-        """The teams whose rules this caller may edit: an operator all, a System3 its own and those below, else none."""
+        """The teams whose rules this caller may edit: all for operators, own and lower ones for a System3."""
         rules = self._runtime.rule_book.rules
         if caller.role == "operator":
             return frozenset(team.team_id for team in rules.teams)
@@ -131,10 +134,10 @@ class RuleService:
         return editable(rules.teams, rules.members, SystemId(caller.system_id))
 
     async def check_scope(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
-        """Raise Forbidden, on record, unless the caller may edit the rules of all these teams."""
+        """Raise Forbidden, recorded, unless the caller may edit the rules of all these teams."""
         allowed = self.editable_by(caller)
         outside = sorted(set(team_ids) - allowed)
-        # A team that does not exist is in nobody's scope; an operator is told so by what checks the rules.
+        # A team that does not exist is in nobody's scope; for an operator, the check of the rules reports it.
         if caller.role == "operator" or (allowed and not outside):
             return
         await self._access.refused(caller, "rules_edit", {"system_id": caller.system_id, "teams": outside[:20]})
@@ -145,7 +148,7 @@ class RuleService:
         )
 
     async def check_editor(self, caller: Principal) -> None:
-        """Raise Forbidden, on record, unless the caller may edit the rules of some team."""
+        """Raise Forbidden, recorded, unless the caller may edit the rules of some team."""
         await self._begin(caller, ())
 
     async def create(self, caller: Principal, new: NewRule, order: Order) -> WrittenRule:
@@ -165,7 +168,7 @@ class RuleService:
             raise
 
     async def _same(self, wanted: Rule) -> WrittenRule | None:
-        """What a repeated request is answered: the rule that the first one made."""
+        """The answer to a repeated request: the rule that the first one created."""
         there = await store.get_rule(self._runtime.database, wanted.rule_id)
         if there is None:
             return None
@@ -177,7 +180,10 @@ class RuleService:
         return WrittenRule(rule_json(there), self._runtime.rule_book.rules.version, (), None, fresh=False)
 
     async def update(self, caller: Principal, patch: Patch, order: Order) -> WrittenRule:
-        """Change parts of a rule. Raises Forbidden, NotFound, InvalidInput, Conflict (it is not as it was seen)."""
+        """Change parts of a rule.
+
+        Raises Forbidden, NotFound, InvalidInput, Conflict (it differs from what was seen).
+        """
         await self._begin(caller, [])
         rule = await existing(self._runtime, patch.rule_id)
         await self.check_scope(caller, [rule.team_id])
@@ -210,7 +216,7 @@ class RuleService:
             raise await self._moved_on(rule, version)
 
     async def restore(self, caller: Principal, version: int, team_id: TeamId | None, order: Order) -> WrittenRules:
-        """Make the rules, or those of one team, what they were in a version. Raises as `import_`, and NotFound."""
+        """Restore the rules, or those of one team, to a version. Raises as `import_`, and NotFound."""
         await self._begin(caller, [] if team_id is None else [team_id])
         edit = edit_by(author_of(caller))
         return await self._exactly(caller, order, lambda: back_to(self._runtime, version, team_id, edit))
@@ -218,7 +224,7 @@ class RuleService:
     async def import_(
         self, caller: Principal, document: object, cases: Sequence[object] | None, order: Order
     ) -> WrittenRules:
-        """Make the rules of the teams that a rule file names exactly those of the file, if its tests pass.
+        """Replace the rules of the teams named in a rule file by those of the file, if its tests pass.
 
         The rules of an SOP become what the file says too, until the SOP is loaded again. Raises Forbidden when one of
         the teams is out of scope (then nothing is done), InvalidInput, Conflict.
@@ -238,7 +244,7 @@ class RuleService:
         return proposed
 
     async def load_sop(self, caller: Principal, name: str, document: object, order: Order) -> WrittenRules:
-        """Register or bring up to date exactly the rules of a standing operating procedure. Raises as `import_`."""
+        """Create or update exactly the rules of a standing operating procedure. Raises as `import_`."""
         await self._begin(caller, [])
         return await self._exactly(caller, order, lambda: self._loaded(caller, name, document))
 
@@ -264,7 +270,7 @@ class RuleService:
         return Proposed(version, unload_changes(name, present, edit_by(author_of(caller))))
 
     async def _begin(self, caller: Principal, team_ids: Collection[TeamId]) -> None:
-        """By the current teams and members: a role that was lost a moment ago is lost here too."""
+        """Check by the current teams and members, so that a role just lost no longer counts."""
         await self._runtime.rule_book.refresh()
         await self.check_scope(caller, team_ids)
 
@@ -288,7 +294,7 @@ class RuleService:
         return WrittenRule(form, written.version, written.warnings, written.blast)
 
     async def _write(self, caller: Principal, changes: Sequence[RuleChange], order: Order) -> WrittenRules:
-        """The one way by which rules change."""
+        """The only way in which rules change."""
         await self.check_scope(caller, {change.rule.team_id for change in changes})
         await refuse_wrong(self._runtime, changes)
         before = self._replays.before(changes)
@@ -304,7 +310,7 @@ class RuleService:
     async def _commit(
         self, caller: Principal, changes: Sequence[RuleChange], order: Order
     ) -> tuple[int, Sequence[RuleChange]]:
-        """The version that is in force afterwards, and what was written; in other processes within a second."""
+        """The version now in force, and what was written; other processes follow within a second."""
         runtime = self._runtime
         if order.dry_run:
             await runtime.rule_book.refresh()
@@ -319,7 +325,7 @@ class RuleService:
         return done
 
     async def _afterwards(self, work: Awaitable[_T]) -> _T | None:
-        """What comes after the write must not make it look like a failure."""
+        """Errors after the write must not make it look like a failure."""
         try:
             return await work
         except Unavailable:
@@ -338,7 +344,7 @@ class RuleService:
 
 
 def _signed(change: RuleChange, edit: Edit) -> RuleChange:
-    """Whose a rule is, a file says only for an operator, who restores exports: nobody else speaks in another's name."""
+    """A file may name a rule's author only for an operator, who restores exports; others sign themselves."""
     before, after = change.before, change.after
     if after is None:
         return change
