@@ -1,4 +1,4 @@
-"""`switchboard agents`: who there is and how much each has done; and what is done about remote butlers.
+"""`switchboard agents`: all agents and how much each has done, and orders about remote butlers.
 
 Called by `main.py`.
 """

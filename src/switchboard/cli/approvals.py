@@ -1,4 +1,4 @@
-"""`switchboard approvals`: what butlers ask people, and the decisions. Called by `main.py`.
+"""`switchboard approvals`: butlers' questions to people, and the decisions. Called by `main.py`.
 
 Arguments were written by a model: they are shown whole, as JSON in which nothing is hidden (`core/turns/asking.py`).
 """

@@ -46,7 +46,7 @@ def show_entry(
     digits = entry_id.replace("-", "").lower()
     if not _BEGINNING.fullmatch(digits):
         raise typer.BadParameter(f"{entry_id!r} is not an id; see `switchboard audit list`", param_hint="ID")
-    # What has a lower id than the next one: the newest of these is it, if there is one that begins so.
+    # Entries with lower ids than the next one: the newest of these is the wanted one, if its id begins so.
     after = UUID(int=min(int(digits.ljust(32, "f"), 16) + 1, 2**128 - 1))
     entries = ask(lambda client: client.get("/v1/audit", {"limit": 2, "cursor": str(after)}))["entries"]
     found = [one for one in entries if str(one["audit_id"]).replace("-", "").startswith(digits)]

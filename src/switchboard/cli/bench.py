@@ -1,6 +1,6 @@
 """`switchboard bench`: measure it, as ratios to a baseline of the same run.
 
-Called by `main.py`. Options enter, a table (or JSON) leaves; what is measured lives in `bench/`.
+Called by `main.py`. In: options; out: a table (or JSON). The measurements are in `bench/`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def ingest(*, rounds: Rounds = 5, seconds: Seconds = 2.0) -> None:
     """Durable ingest, in batches over MCP and by single POSTs from 64 clients, beside pgbench and an empty endpoint."""
     with _extras():
         from switchboard.bench import ingest as module
-    # Its client shares the cores with what is measured.
+    # Its client shares the cores with the measured server.
     with asyncio.Runner(loop_factory=fast_loop()) as runner:
         result = runner.run(module.measure(rounds, seconds))
     pgbench, nothing = (lambda r: r.pgbench), (lambda r: r.nothing)
@@ -320,7 +320,7 @@ def grow(
 
 
 def _classified(result: Any) -> list[tuple[object, ...]]:
-    """One row for each way in which the model was asked, the bare client first."""
+    """One row for each way of asking the model, the bare client first."""
     if result.missing:
         return [(result.kind, result.missing, None, None, None, None)]
     bare = "the program, without a tool" if result.called_ms else "the official SDK, the same request"
@@ -335,7 +335,7 @@ def _classified(result: Any) -> list[tuple[object, ...]]:
 
 @contextmanager
 def _extras() -> Iterator[None]:
-    """Around the import of a benchmark. Raises ConfigurationError where a package is missing that it needs."""
+    """Wraps the import of a benchmark. Raises ConfigurationError if a package that it needs is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""`switchboard connect`: one account of a channel, in a process of its own. Called by `main.py`.
+"""`switchboard connect`: serves one account of a channel in a process of its own. Called by `main.py`.
 
-The account's file enters; nothing leaves but logs. With the operator's token at hand it makes a token that is valid for
-this account alone, and keeps it in the data directory. Next: `connectors/kernel/runner.py`.
+In: the account's file; out: only logs. With access to the operator's token, it creates a token valid for this account
+alone, and keeps it in the data directory. Next: `connectors/kernel/runner.py`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def _until_told(settings: Settings, account: Configured, while_stdin: bool
 
 
 async def connect_account(settings: Settings, account: Configured, stop: asyncio.Event) -> int:
-    """Serve the account until `stop`; the exit code. Raises ConfigurationError for what only a person can change."""
+    """Serve the account until `stop`; returns the exit code. Raises ConfigurationError if only a person can help."""
     token = AccountToken(settings, account)
     clock = asyncio.get_running_loop().time
     known = Identity(account.endpoint) if account.endpoint else token.identity()

@@ -30,7 +30,7 @@ def show_connector(
 ) -> None:
     """Show one connector with its counters."""
     listed = ask(lambda client: client.whole("/v1/connectors", "connectors"))["connectors"]
-    listed.sort(key=lambda one: (one["serving"], one["last_seen_at"]))  # of several processes the last one is shown
+    listed.sort(key=lambda one: (one["serving"], one["last_seen_at"]))  # of several processes, the last one is shown
     found = one_of([{**one, "account": _account(one)} for one in listed], "account", account, "connector for")
     times = {"since": "since", "first_seen_at": "first seen", "last_seen_at": "last seen"}
     names = ("account", "liveness", "state", "instance_id", "version", "error_message", "lag_s")

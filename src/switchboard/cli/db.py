@@ -54,7 +54,7 @@ def restore_backup(
 
 def _settings() -> Settings:
     settings = load_settings()
-    set_up_logs(settings.log_level)  # a migration says that it runs: not where the answer is read
+    set_up_logs(settings.log_level)  # log that a migration runs, but not into the answer
     return settings
 
 

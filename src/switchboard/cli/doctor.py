@@ -1,4 +1,4 @@
-"""`switchboard doctor`: the installation, one thing after the other. Called by `main.py`. Next: `app/ops/doctor.py`."""
+"""`switchboard doctor`: checks the installation step by step. Called by `main.py`. Next: `app/ops/doctor.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ids as people give them: whole, or as a beginning that only one thing has.
+"""Ids as typed by people: complete, or a unique beginning.
 
-Called by the commands that take an ID. Words enter, a UUID leaves, or an error that says what the id is instead. Next:
-`GET /v1/ids`.
+Called by the commands that take an ID. In: words; out: a UUID, or an error that says what the id belongs to. Next: `GET
+/v1/ids`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class _Words(Struct, frozen=True):
-    """How a kind is called, and which commands list and show it."""
+    """The name of a kind, and the commands that list and show it."""
 
     name: str
     listed: str
@@ -48,7 +48,7 @@ _WORDS: Final[Mapping[str, _Words]] = {
 
 
 def check_id(given: str, kind: Kind) -> str:
-    """The words again, if they can be an id or the beginning of one. Usage error if not."""
+    """The word, if it can be an id or the beginning of one. Usage error if not."""
     if not _BEGINNING.fullmatch(given):
         words = _WORDS[kind]
         raise typer.BadParameter(
@@ -60,7 +60,7 @@ def check_id(given: str, kind: Kind) -> str:
 
 
 def whole_id(kind: Literal["fact", "summary"], given: str) -> UUID:
-    """An id of what is looked up by its whole id only. Usage error for anything else."""
+    """The id of something that is looked up only by its complete id. Usage error for anything else."""
     try:
         return UUID(given)
     except ValueError:
@@ -71,7 +71,7 @@ def whole_id(kind: Literal["fact", "summary"], given: str) -> UUID:
 
 
 def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_T]]) -> _T:
-    """Run `work` with what is meant. NotFound says what the id is, if it is something else."""
+    """Run `work` with the id that is meant. NotFound says if it belongs to something else."""
     check_id(given, kind)
 
     async def run(client: Client) -> _T:
@@ -86,7 +86,7 @@ def ask_about(kind: Kind, given: str, work: Callable[[Client, UUID], Awaitable[_
 
 
 async def meant(client: Client, kind: Kind, given: str) -> UUID:
-    """The whole id. Raises NotFound, or InvalidInput where several begin so."""
+    """The complete id. Raises NotFound, or InvalidInput if several begin so."""
     try:
         return UUID(given)
     except ValueError:
@@ -107,7 +107,7 @@ async def _matches(client: Client, given: str) -> list[Json]:
 
 
 async def _refuse_others(client: Client, kind: Kind, given: str) -> None:
-    """Raise NotFound that says what this id is; do nothing if the caller may not know."""
+    """Raise NotFound that says what this id belongs to; do nothing if the caller may not know."""
     try:
         matches = await _matches(client, given)
     except SwitchboardError:
@@ -128,5 +128,5 @@ def _say_what_it_is(kind: Kind, matches: list[Json]) -> None:
 
 
 def _a(words: _Words) -> str:
-    """With its article."""
+    """The name with its article."""
     return f"{'an' if words.name[0] in 'aeio' else 'a'} {words.name}"

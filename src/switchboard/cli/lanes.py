@@ -1,4 +1,4 @@
-"""`switchboard lanes`: what waits, runs, is parked or paused, in order. Called by `main.py`."""
+"""`switchboard lanes`: waiting, running, parked and paused work, in order. Called by `main.py`."""
 
 from __future__ import annotations
 

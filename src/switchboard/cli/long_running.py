@@ -1,6 +1,6 @@
-"""The event loop and the garbage collector of what runs for long.
+"""Event loop and garbage collector settings for long-running processes.
 
-Called by `running.py` and `working.py`, and by `bench.py` for what in real life runs in a worker.
+Called by `running.py` and `working.py`, and by `bench.py` for code that normally runs in a worker.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the loop. None, where there is none for the system: Python's own serves."""
+    """The factory of the event loop; None for Python's own, if there is no fast one for this system."""
     try:
         from uvloop import new_event_loop
     except ImportError:
@@ -20,7 +20,7 @@ def fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def spare_the_collector() -> None:
-    """What is loaded now stays; searching it for garbage again and again took a tenth of the time of a message."""
+    """Exempt everything loaded now: collecting it again and again took a tenth of the time of a message."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()

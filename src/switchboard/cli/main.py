@@ -1,7 +1,7 @@
-"""The command line: which commands there are, and where each lives.
+"""The command line: the table of commands, and where each is implemented.
 
-Called by `__main__.py`. Arguments enter; an exit code leaves (`output.py` names them). Only the module
-of the command that was asked for is imported, so that `switchboard --help` costs next to nothing. Next: that module.
+Called by `__main__.py`. In: arguments; out: an exit code (see `output.py`). Only the module of the requested command is
+imported, so that `switchboard --help` costs next to nothing. Next: that module.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ _LISTENING: Final = {"up", "serve", "work", "connect"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command that `arguments` (else those of the process) name, and exit with its code."""
+    """Run the command named by `arguments` (by default those of the process), and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in given
     set_up_terminal()
@@ -113,13 +113,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(report_usage(error, as_json=as_json))
     except OSError as error:
         sys.exit(report(SwitchboardError(unwritten(error))))
-    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C at a prompt, and before the command has begun
+    except (typer.Abort, KeyboardInterrupt):  # Ctrl-C at a prompt, or before the command has begun
         sys.exit(INTERRUPTED)
     sys.exit(code or OK)
 
 
 def command_line(arguments: Sequence[str]) -> TyperGroup:
-    """The command line for these arguments, ready to run: its values have names, its errors are raised."""
+    """The command line for these arguments, ready to run: with names for values, and raising errors."""
     made = get_command(build(arguments))
     offer_json(made, but="connect")
     name_values(made)
@@ -129,7 +129,7 @@ def command_line(arguments: Sequence[str]) -> TyperGroup:
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:
-    """The command line for these arguments: the command they name in full, of the others only name and summary."""
+    """The command line for these arguments: the named command in full, the others with name and summary only."""
     app = typer.Typer(
         help="A self-hosted message switchboard for AI agents: nothing lost, nothing doubled, nothing out of order.",
         no_args_is_help=True,
@@ -149,7 +149,7 @@ def _wanted(words: Sequence[str]) -> str | None:
 
 
 def _words(arguments: Sequence[str]) -> Sequence[str]:
-    # When a shell asks for completions, the line typed so far is here, not in the arguments; for bash in COMP_WORDS.
+    # For completions, the shell passes the line typed so far here, and not in the arguments; for bash in COMP_WORDS.
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS") or ""
     return typed.split()[1:] or arguments
 
@@ -185,7 +185,7 @@ def load(place: str) -> object:
 
 
 def _only_named() -> None:
-    """Stands for a command that was not asked for, in the list of commands."""
+    """Represents other commands in the list of commands."""
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def show_server(server: Server) -> None:
 
 
 def _chosen(server: str, tools: Sequence[str]) -> list[Json]:
-    """The tools of these names, by default all, that wait. Raises BadParameter for any other."""
+    """The waiting tools with these names, by default all. Raises BadParameter for any other."""
     waiting = {one["tool"]: one for one in _tools(server)["tools"] if one["state"] in _WAITING}
     if unknown := [name for name in tools if name not in waiting]:
         there = ", ".join(map(clean, waiting)) or "none"
@@ -107,5 +107,5 @@ def _table(tools: list[Json]) -> RenderableType:
 
 
 def _words(said: Json) -> str:
-    """What a server says of a tool, as JSON: what cannot be seen is escaped."""
+    """A server's description of a tool, as JSON: invisible characters are escaped."""
     return json.dumps({"description": said["description"], "parameters": said["parameters"]})

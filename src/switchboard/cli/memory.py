@@ -1,4 +1,4 @@
-"""`switchboard memory`: what butlers have learned, and what stands for long conversations. Called by `main.py`."""
+"""`switchboard memory`: what butlers have learned, and the summaries of long conversations. Called by `main.py`."""
 
 from __future__ import annotations
 

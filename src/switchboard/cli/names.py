@@ -1,7 +1,7 @@
-"""Butlers by their names alone: `accountant` for `System1/accountant`, where nothing else is called so.
+"""Resolves short names of butlers: `accountant` for `System1/accountant`, if nothing else has that name.
 
-Called by the commands that take a butler or a target. Words enter, ids leave; the server is asked only about a word
-without a slash.
+Called by the commands that take a butler or a target. In: words; out: ids. The server is asked only about words without
+a slash.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from switchboard.domain.errors import InvalidInput
 
 
 def butler(word: str) -> str:
-    """The system_id of a butler. A name that no butler has is left as it is: the server says what is meant."""
+    """The system_id of a butler. An unknown name is returned unchanged, for the server to report."""
     return word if "/" in word else ask(_butlers).get(word, word)
 
 
 def targets(words: Sequence[str]) -> list[dict[str, str]]:
-    """What has a slash is a system, `System1/NAME`; else it is a team, or, where no team is called so, a butler."""
+    """A word with a slash is a system, `System1/NAME`; otherwise a team or, if no team has that name, a butler."""
     if all("/" in word for word in words):
         return [{"system_id": word} for word in words]
 
@@ -44,6 +44,6 @@ async def _target(client: Client, word: str) -> dict[str, str]:
 
 
 async def _butlers(client: Client) -> Mapping[str, str]:
-    """The butlers by their names."""
+    """The butlers by short name."""
     agents = [str(agent["system_id"]) for agent in (await client.whole("/v1/agents", "agents"))["agents"]]
     return {one.removeprefix("System1/"): one for one in agents if one.startswith("System1/")}

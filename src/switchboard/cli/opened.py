@@ -1,4 +1,4 @@
-"""What a process has once its database is open: `running.py` opens it, `working.py` works with it."""
+"""The resources of a process whose database is open: `running.py` opens them, `working.py` uses them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switchboard.store.database import Database
 
 
 class OpenedProcess(Struct, frozen=True):
-    """`listener`: where the server listens, if there is to be one. `stop` is set when the process shall end."""
+    """`listener`: the server's socket, if there is a server. `stop` is set when the process must end."""
 
     checked: CheckedSettings
     parts: ProcessParts

@@ -1,8 +1,8 @@
-"""What all commands write, and the exit codes.
+"""The output of all commands, and the exit codes.
 
-Called by every module of `cli/`. Values enter; with `--json` one JSON object on stdout leaves, else tables and
-sentences for people: coloured only on a terminal and without NO_COLOR, cut to its width, without control characters of
-strangers. Errors go to stderr. Imports nothing heavy: it is part of `switchboard --help`.
+Called by every module of `cli/`. In: values; out: with `--json` one JSON object on stdout, otherwise tables and
+sentences for people: coloured only on a terminal and without NO_COLOR, cut to its width, without control characters
+from strangers. Errors go to stderr. Imports nothing heavy: it is part of `switchboard --help`.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ STATE_STYLES: Final[Mapping[str, str]] = {
 
 
 class NoServer(SwitchboardError):
-    """Nobody answers at the URL."""
+    """No server answers at the URL."""
 
     status = 503
     code = "no_server"
 
 
 def exit_code(error: SwitchboardError) -> int:
-    """The exit code that an error means."""
+    """The exit code for an error."""
     match error:
         case NoServer():
             return NO_SERVER
@@ -110,7 +110,7 @@ def exit_code(error: SwitchboardError) -> int:
 
 
 def report(error: SwitchboardError, *, as_json: bool = False) -> int:
-    """Say on stderr what went wrong (with `as_json` also on stdout); returns the exit code."""
+    """Report an error on stderr (with `as_json` also on stdout); returns the exit code."""
     if as_json:
         print_json({"error": error_json(error)})
     hint = f" (try again in {error.retry_after:g} s)" if isinstance(error, Overloaded) else ""
@@ -119,7 +119,7 @@ def report(error: SwitchboardError, *, as_json: bool = False) -> int:
 
 
 def report_usage(error: typer.TyperException, *, as_json: bool) -> int:
-    """Say on stderr how the command is to be called (with `as_json` also on stdout); returns the exit code."""
+    """Report a usage error on stderr (with `as_json` also on stdout); returns the exit code."""
     _in_our_words(error)
     message = error.format_message().strip()
     if not message:  # a noun alone: its help has been shown
@@ -134,14 +134,14 @@ def report_usage(error: typer.TyperException, *, as_json: bool) -> int:
 
 
 def _in_our_words(error: typer.TyperException) -> None:
-    """What pydantic, which checks the values of the command line, finds wrong with one."""
+    """A value's error from pydantic, which checks the command line, in our words."""
     problems = getattr(error.__cause__, "errors", None)  # asking for the class would import pydantic
     if callable(problems):
         error.message = wrong(problems()[0])
 
 
 def _sentences(error: SwitchboardError) -> str:
-    """The message; where several things are wrong with rules, each in a line of its own."""
+    """The message; several problems of rules are on separate lines."""
     problems = (error.details or {}).get("problems")
     if not isinstance(problems, list) or len(problems) < 2:
         return error.message
@@ -149,18 +149,18 @@ def _sentences(error: SwitchboardError) -> str:
 
 
 def error_json(error: SwitchboardError) -> Json:
-    """The error as the server writes it."""
+    """The error in the server's format."""
     more = {"field": error.field, "details": error.details}
     return {"code": error.code, "message": error.message} | {name: value for name, value in more.items() if value}
 
 
 def out() -> Console:
-    """Where results go. Not on a terminal nothing is cut at 80 columns."""
+    """The console for results. Off a terminal, nothing is cut at 80 columns."""
     return _console(sys.stdout.isatty())
 
 
 def errors() -> Console:
-    """Where everything goes that is not the result: progress, notes, errors."""
+    """The console for everything except the result: progress, notes, errors."""
     return _console(sys.stderr.isatty(), stderr=True)
 
 
@@ -170,29 +170,29 @@ def _console(tty: bool, *, stderr: bool = False) -> Console:
 
 
 def set_json(value: bool) -> None:
-    """Whether the result is for a script: what `wants_json` says from now on."""
+    """Set whether the result is for a script, as `wants_json` reports from now on."""
     _json.set(value)
 
 
 def wants_json() -> bool:
-    """Whether the command that runs was given `--json`."""
+    """Whether the running command was given `--json`."""
     return _json.get()
 
 
 def print_json(value: Mapping[str, object]) -> None:
-    """One JSON object on one line. ASCII only: it may hold the text of strangers."""
+    """Print one JSON object on one line, in ASCII, since it may contain strangers' text."""
     sys.stdout.write(json.dumps(value, default=str) + "\n")
     sys.stdout.flush()
 
 
 def program() -> str:
-    """How to call this program here, for what people copy: by its name, or by its path where PATH has it not."""
+    """How to call this program here, for copying: by its name, or by its path if it is not on PATH."""
     called = Path(sys.argv[0])
     return quote(str(called)) if called.name == "switchboard" and not shutil.which(called.name) else "switchboard"
 
 
 def install_command(extra: str) -> str:
-    """How an extra is installed here: from the checkout that this program runs from, else from the package index."""
+    """How to install an extra here: from the checkout that this program runs from, otherwise from the package index."""
     checkout = Path(__file__).parents[3]
     if not (checkout / "pyproject.toml").is_file():
         return f"{_near(Path(sys.prefix))}/bin/pip install 'switchboard[{extra}]'"
@@ -200,14 +200,14 @@ def install_command(extra: str) -> str:
 
 
 def _near(path: Path) -> Path:
-    """The path as seen from here, where it is below."""
+    """The path relative to here, if it is below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def show(found: Json, *shown: RenderableType | Callable[[Json], object]) -> None:
-    """What a command found: with `--json` as it is, else as people read it, each part in lines of its own.
+    """Show a command's result: with `--json` as it is, otherwise each part as lines for people.
 
-    A function prints its part itself.
+    A part that is a function prints itself.
     """
     if wants_json():
         print_json(found)
@@ -220,7 +220,7 @@ def show(found: Json, *shown: RenderableType | Callable[[Json], object]) -> None
 
 
 def show_page(page: Json, shown: RenderableType | Callable[[Json], object], command: str, **asked: object) -> None:
-    """A page of a list, as `show` does, and how to get the next one: the same question, from its cursor on."""
+    """Show a page of a list, as `show` does, and the command for the next one, from its cursor on."""
     show(page, shown)
     if page["next_cursor"] and not wants_json():
         again = more(command, cursor=page["next_cursor"], **asked)
@@ -228,25 +228,25 @@ def show_page(page: Json, shown: RenderableType | Callable[[Json], object], comm
 
 
 def more(command: str, **options: object) -> str:
-    """The line that says how to see more; of the options those that are given, without a value if that is True."""
+    """The line that says how to see more, with the given options; one that is True has no value."""
     given = ((name, value) for name, value in options.items() if value is not None)
     words = (f" --{name}" if value is True else f" --{name} {shlex.quote(clean(value))}" for name, value in given)
     return f"more: switchboard {command}{''.join(words)}"
 
 
 def clean(text: object) -> str:
-    """Text without characters that steer a terminal, turn the direction of writing or cannot be seen."""
+    """The text without characters that are invisible, steer a terminal or turn the direction of writing."""
     return visible(str(text))
 
 
 def one_line(text: object, length: int = 200) -> str:
-    """Text on one line, cut to `length` characters."""
+    """The text on one line, truncated to `length` characters."""
     line = " ".join(clean(text).split())
     return line if len(line) <= length else line[: length - 1] + "…"
 
 
 def when(value: object, *, short: bool = False) -> str:
-    """A time of the wire in local time, to the second; as it is if it is none. `short` leaves out this year."""
+    """A time in local time, to the second; anything else unchanged. `short` omits the present year."""
     try:
         time = datetime.fromisoformat(str(value)).astimezone()
     except ValueError:
@@ -265,10 +265,10 @@ def table(
 ) -> RenderableType:
     """A table; cells are cleaned, and have one line, so that a stranger's name never starts a row.
 
-    Columns in `keep` (ids, states) are never cut, the last gets what room is left.
+    Columns in `keep` (ids, states) are never cut; the last gets the remaining room.
 
-    Where there is no room for all columns, the rest of them make a second line below each row; the last one also where
-    it would have less than `room` cells.
+    If there is no room for all columns, the rest form a second line below each row; so does the last one if it would
+    have less than `room` cells.
 
     `wrap`: the last column continues in the next line instead of being cut. Columns without names make a table without
     a head. Without rows it is a word that says so.
@@ -282,7 +282,7 @@ def table(
         made.add_column(
             name, no_wrap=True, overflow="ellipsis", width=natural if name in keep else min(natural, _WIDEST)
         )
-    # For Rich it wraps in any case: only columns that may wrap give way to the others when there is little room.
+    # For Rich it wraps in any case: only wrapping columns give way to the others when room is scarce.
     widths = [made.columns[at].width or 0 for at in range(len(columns) - 1)]
     widths.append(max(cell_len(columns[-1]), *(row[-1].cell_len for row in cells)))
     made.add_column(columns[-1], overflow="fold" if wrap else "ellipsis")
@@ -293,7 +293,7 @@ def table(
 
 
 class _Fitting(Struct, frozen=True):
-    """A table that continues in a second line below each row where one line cannot hold it."""
+    """A table whose rows continue on a second line if one line cannot hold them."""
 
     whole: Table
     names: Sequence[str]
@@ -316,7 +316,7 @@ class _Fitting(Struct, frozen=True):
             yield from self._lines(row, first, second)
 
     def _first(self, room: int) -> list[int]:
-        """The columns of the first line: as many as fit, in their order."""
+        """The columns of the first line: as many as fit, in order."""
         ends = list(accumulate(self.widths[:-1], lambda end, width: end + len(_GAP) + width))
         return list(range(max(1, sum(end <= room for end in ends))))
 
@@ -342,12 +342,12 @@ class _Fitting(Struct, frozen=True):
 
 
 def details(rows: Iterable[tuple[str, object]]) -> RenderableType:
-    """One thing: a line per value, without those that it has not."""
+    """One object: a line per value, without missing ones."""
     return table("", "", rows=[row for row in rows if row[1] not in (None, "")], wrap=True)
 
 
 def one_of(rows: Iterable[Json], key: str, name: str, kind: str) -> Json:
-    """The row of this name. Raises NotFound that says which there are."""
+    """The row of this name. Raises NotFound with the names that exist."""
     by_name = {str(row[key]): row for row in rows}
     if name not in by_name:
         raise NotFound(f"there is no {kind} {name!r}{_which(name, by_name)}")
@@ -355,7 +355,7 @@ def one_of(rows: Iterable[Json], key: str, name: str, kind: str) -> Json:
 
 
 def _which(name: str, known: Collection[str]) -> str:
-    """The ones that `name` may mean, going by the part after the slash; else all, if they are few."""
+    """The names that `name` may mean, compared by the part after the slash; otherwise all, if few."""
     lasts = near(_last(name), map(_last, known))
     if meant := [one for one in known if _last(one) in lasts]:
         return f"; did you mean {or_list(meant)}?"

@@ -1,4 +1,7 @@
-"""What one process shall do: `run.py` reads it from the options, `running.py` does it; and when it shall stop."""
+"""The parts that one process runs: `run.py` reads them from the options, `running.py` runs them.
+
+Also stops with stdin.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ WhileStdin = Annotated[
 
 
 class ProcessParts(Struct, frozen=True):
-    """What this process shall do."""
+    """The parts that this process runs."""
 
     server: bool = False
     worker: bool = False
@@ -30,7 +33,7 @@ class ProcessParts(Struct, frozen=True):
 
 
 def stop_with_stdin(stop: asyncio.Event) -> None:
-    """A supervised process holds the other end of a pipe: it ends with its supervisor, however that ended."""
+    """A supervised process holds the other end of a pipe, so it ends with its supervisor, however that ended."""
     descriptor = sys.stdin.fileno()
     os.set_blocking(descriptor, False)
     loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""`switchboard plans`: what butlers with the engine `trio` plan, and how far it is. Called by `main.py`.
+"""`switchboard plans`: plans of butlers with the engine `trio`, and their progress. Called by `main.py`.
 
-`try` plans without running: its text is shown as a model wrote it, cleaned. Next: `app/plans/trying.py`.
+`try` plans without running: it shows the model's text, cleaned. Next: `app/plans/trying.py`.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _plans(request_id: str) -> Json:
 
 
 def _followed(found: Json, request_id: str) -> Json:
-    """What there is at the end; until then a line for each change of a step."""
+    """The final state; until then, a line for each change of a step."""
     told: dict[tuple[str, str], str] = {}
     while True:
         for plan in found["plans"]:
@@ -131,7 +131,7 @@ def _plan(plan: Json) -> Iterator[RenderableType]:
 
 
 def _came_of(step: Json) -> str:
-    """How long its result is, and what models have generated for it, whatever came of it."""
+    """The length of its result, and the tokens generated for it, whatever the outcome."""
     size = f"{step['size']:,} characters" if step["state"] == "done" else ""
     return ", ".join(filter(None, (size, f"{step['tokens']} tokens" if step["tokens"] else "")))
 
@@ -178,7 +178,7 @@ def _print(found: Json) -> None:
 
 
 def _decision(found: Json) -> Text:
-    """What it would do, where that is from, and what it cost."""
+    """The decision, its source, and its cost."""
     said = f"{found['action']} {found['target']}".strip()
     question = found["args"].get("question", "") if found["action"] == "ask_user" else ""
     label = Text(f"{clean(found['butler'])}: ", style="bold").append(clean(said), style="cyan")
@@ -193,7 +193,7 @@ def _decision(found: Json) -> Text:
 
 
 def _input(step: Json) -> str:
-    """The task of a writer in words, the arguments of a tool as JSON."""
+    """A writer's task in words, a tool's arguments as JSON."""
     args = step["args"]
     task = args.get("task")
     return one_line(task if isinstance(task, str) and len(args) == 1 else json.dumps(args, ensure_ascii=False), 400)
@@ -211,7 +211,7 @@ def _depths(steps: Sequence[Json]) -> Mapping[str, int]:
 
 
 def levels(steps: Sequence[Json]) -> Iterator[str]:
-    """The graph of a plan in a line: what may run in parallel, then what comes after it."""
+    """The graph of a plan on one line: steps that may run in parallel, then those after them."""
     depth = _depths(steps)
     for level in range(1, max(depth.values(), default=0) + 1):
         yield " ∥ ".join(name for name, at in depth.items() if at == level)

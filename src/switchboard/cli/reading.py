@@ -1,9 +1,9 @@
-"""Documents that people write: rules, route tests, SOPs, envelopes, as JSON or YAML.
+"""Reads documents that people write: rules, route tests, SOPs, envelopes, as JSON or YAML.
 
-Called by the commands that take a FILE. A path enters (`-` is stdin); what JSON could hold leaves, or InvalidInput with
-file and place. Of YAML only what JSON can say is read: ids, times and telephone numbers stay as they are written, a key
-stands once, and nothing is built or expanded. The other way `write_document` writes either by suffix. Next: the server,
-which says what a document means.
+Called by the commands that take a FILE. In: a path (`-` is stdin); out: a JSON value, or InvalidInput with file and
+place. Only the JSON subset of YAML is read: ids, times and telephone numbers stay as written, keys are unique, and
+nothing is constructed or expanded. Conversely, `write_document` writes either, by suffix. Next: the server, which
+interprets the document.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TAG: Final = "tag:yaml.org,2002:"
 
 
 def read_document(path: Path) -> object:
-    """The content of a JSON or YAML file. Raises NotFound, or InvalidInput saying where it cannot be understood."""
+    """The content of a JSON or YAML file. Raises NotFound, or InvalidInput with the place of the error."""
     text = _text(path)
     if path.suffix.lower() in _YAML or (path.suffix.lower() != ".json" and not text.lstrip().startswith(("{", "["))):
         return _from_yaml(text, path)
@@ -36,7 +36,7 @@ def read_document(path: Path) -> object:
 
 
 def read_object(path: Path) -> Mapping[str, object]:
-    """The same for a document that must be one object: key and value."""
+    """The same for a document that must be an object."""
     document = read_document(path)
     if not isinstance(document, dict):
         raise InvalidInput(f"{path} must contain one object (key: value), it contains {_kind(document)}")
@@ -44,7 +44,7 @@ def read_object(path: Path) -> Mapping[str, object]:
 
 
 def write_document(path: Path, document: Mapping[str, object]) -> None:
-    """Write as YAML where the suffix says so, else as JSON; whole or not at all."""
+    """Write YAML if the suffix says so, otherwise JSON; atomically."""
     aside = path.with_name(f".{path.name}.part")
     try:
         aside.write_text(rendered(document, as_yaml=path.suffix.lower() in _YAML), encoding="utf-8")
@@ -54,14 +54,14 @@ def write_document(path: Path, document: Mapping[str, object]) -> None:
 
 
 def rendered(document: Mapping[str, object], *, as_yaml: bool = False) -> str:
-    """The document as text that people read and edit; `read_document` gives the same again."""
+    """The document as text for reading and editing; `read_document` restores it."""
     if as_yaml:
         return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file as it is. Raises NotFound, InvalidInput."""
+    """The raw content of a file. Raises NotFound, InvalidInput."""
     try:
         if path == STDIN:
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -95,7 +95,7 @@ def _from_json(text: str, path: Path) -> object:
 
 
 def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """An object whose keys are all different: of two the first would be ignored in silence."""
+    """An object with unique keys: of two equal ones, the first would be silently ignored."""
     seen: dict[str, object] = {}
     for name, value in pairs:
         if name in seen:
@@ -125,10 +125,10 @@ def _from_yaml(text: str, path: Path) -> object:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what is not printable: YAML takes some of it for line ends."""
+    """Quotes unprintable characters: YAML takes some of them for line ends."""
 
     def text(self, value: str) -> yaml.Node:
-        """A string, in quotes where it must be."""
+        """A string, quoted where necessary."""
         return self.represent_scalar(f"{_TAG}str", value, style=None if value.isprintable() else '"')
 
 
@@ -138,8 +138,8 @@ _Dumper.add_representer(str, _Dumper.text)
 class _Loader(yaml.SafeLoader):
     """YAML as far as JSON goes.
 
-    Other YAML readers turn 0123 into 83, 12:30 into 750, `no` into false and a date into an object: here these stay the
-    texts that were written.
+    Other YAML readers turn 0123 into 83, 12:30 into 750, `no` into false and a date into an object; here they stay
+    text.
     """
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as in the base
@@ -149,7 +149,7 @@ class _Loader(yaml.SafeLoader):
     }
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Refuse aliases: some lines of them make gigabytes."""
+        """Refuse aliases: a few lines of them can expand to gigabytes."""
         if self.check_event(yaml.AliasEvent):
             mark = self.current_event.start_mark
             raise yaml.composer.ComposerError(None, None, "aliases are not supported here; write it out", mark)

@@ -1,8 +1,8 @@
 """`switchboard up`, `serve` and `work`: the commands that keep running.
 
-Called by `main.py`. Settings enter; nothing leaves but logs, and on stdout where it listens. This module is light, for
-the sake of `--help`: it reads options and settings, then imports `running.py`, which does the work. SIGINT or SIGTERM
-shuts down cleanly, a second one at once.
+Called by `main.py`. In: settings; out: logs, and on stdout the server's address. This module imports little, to keep
+`--help` fast: it reads options and settings, then imports `running.py`, which does the work. SIGINT or SIGTERM shuts
+down cleanly, a second one at once.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def work(
 
 
 def run(settings: Settings, parts: ProcessParts) -> None:
-    """Work until a signal comes. Raises SwitchboardError when the start or a part fails."""
+    """Work until a signal comes. Raises SwitchboardError if the start or a part fails."""
     _close_to_other_programs()
-    # Almost all that is loaded now stays; to look for garbage in it took a fifth of the start. `running` turns it on.
+    # Almost everything loaded now stays, and collecting it took a fifth of the start. `running` enables it again.
     gc.disable()
     try:
         from switchboard.cli import running
@@ -72,9 +72,9 @@ def run(settings: Settings, parts: ProcessParts) -> None:
 
 
 def _close_to_other_programs() -> None:
-    """Close our memory, environment and descriptors to the programs of butlers that run as the same user.
+    """Close our memory, environment and descriptors to butlers' programs that run as the same user.
 
-    The kernel opens them again in what we start, with exec, until that comes here too. Root can always look.
+    After exec, the kernel opens them again in our child processes, until those get here too. Root can always look.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
@@ -83,5 +83,5 @@ def _close_to_other_programs() -> None:
 def _settings(host: str | None, port: int | None) -> Settings:
     given: JsonObject = {"host": host, "port": port}
     chosen = {key: value for key, value in given.items() if value is not None}
-    # What was typed goes before the environment, which goes before the file.
+    # Options take precedence over the environment, which takes precedence over the file.
     return load_settings().model_copy(update=chosen)

@@ -1,8 +1,8 @@
-"""A process that keeps running: how it starts, and what ends it.
+"""A long-running process: its start, and its end.
 
-Called by `run.py`. Settings and the parts wanted enter; the process works until a signal or a failed part ends it. This
-module is light: the database is started as early as can be, and most of what works with it is imported meanwhile. Next:
-`app/checked.py`, then `working.py`.
+Called by `run.py`. In: settings and the wanted parts. The process works until a signal or a failed part ends it. This
+module imports little: the database is started as early as possible, and most modules that use it are imported
+meanwhile. Next: `app/checked.py`, then `working.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ENDING: Final = (signal.SIGTERM, *UNLESS_IGNORED)
 
 
 def run(settings: Settings, parts: ProcessParts) -> None:
-    """Work until a signal comes or a part fails. Raises SwitchboardError when the start or a part fails."""
+    """Work until a signal comes or a part fails. Raises SwitchboardError if the start or a part fails."""
     set_up_logs(settings.log_level)
     if parts.name:
         structlog.contextvars.bind_contextvars(worker_name=parts.name)
@@ -48,7 +48,7 @@ def run(settings: Settings, parts: ProcessParts) -> None:
 
 
 async def _until_told_twice(settings: Settings, parts: ProcessParts) -> int:
-    """The exit code: 0, or that of the signal which broke off the start of the database."""
+    """The exit code: 0, or that of the signal that interrupted the start of the database."""
     stop, second = asyncio.Event(), asyncio.get_running_loop().create_future()
     work = asyncio.create_task(_run(settings, parts, stop))
     _listen_for_signals(stop, second)
@@ -66,7 +66,7 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
             stop_with_stdin(stop)
         listener = stack.enter_context(bind(settings.host, settings.port)) if parts.server else None
         checked = check_settings(_at(settings, listener), for_worker=parts.worker)
-        # The database starts in processes of its own: meanwhile this one imports what works with it.
+        # The database starts in its own processes; meanwhile, this one imports the modules that use it.
         work = asyncio.create_task(asyncio.to_thread(_import_work, parts))
         run_server = asyncio.create_task(_import_server_after(work)) if parts.server else None
         database = await stack.enter_async_context(open_database(checked.settings))
@@ -74,7 +74,7 @@ async def _run(settings: Settings, parts: ProcessParts, stop: asyncio.Event) -> 
 
 
 def _at(settings: Settings, listener: socket.socket | None) -> Settings:
-    """With the port that was really taken: command lines of models are told where our MCP server is."""
+    """Add the actual port, as command-line programs are told the address of our MCP server."""
     if listener is None or settings.port:
         return settings
     return settings.model_copy(update={"port": listener.getsockname()[1]})
@@ -89,7 +89,7 @@ def _import_work(parts: ProcessParts) -> Work:
 
 
 async def _import_server_after(work: asyncio.Task[Work]) -> RunServer:
-    """One import after the other: two threads would wait for each other's modules."""
+    """Import one after the other: two threads would wait for each other's modules."""
     await work
     return await asyncio.to_thread(_import_server)
 
@@ -102,7 +102,7 @@ def _import_server() -> RunServer:
 
 
 def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> None:
-    """The first sets `stop`. At the second we are gone; but no database of ours runs on that nobody uses."""
+    """The first signal sets `stop`. The second ends us at once, but leaves no database of ours running unused."""
 
     def heard(number: int) -> None:
         if second.done():
@@ -119,7 +119,7 @@ def _listen_for_signals(stop: asyncio.Event, second: asyncio.Future[int]) -> Non
 
     loop = asyncio.get_running_loop()
     for number in ENDING:
-        # Who starts us with nohup, or in the background of a script, keeps the terminal's signals from us. SIGTERM is
-        # no terminal's: without it we could only be killed.
+        # A parent that uses nohup, or a script's background job, withholds the terminal's signals from us. SIGTERM does
+        # not come from the terminal, and ignoring it would mean that we could only be killed.
         if number not in UNLESS_IGNORED or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, heard, number)

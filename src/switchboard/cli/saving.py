@@ -1,4 +1,4 @@
-"""Files from the server, saved under names that others chose.
+"""Saves files from the server under names that others chose.
 
 Called by the commands that save files of messages and of replies. Next: `cli/client.py`.
 """
@@ -15,9 +15,9 @@ from switchboard.domain.errors import ConfigurationError
 
 
 async def saved(pieces: AsyncIterator[bytes], to: Path, name: str) -> Path:
-    """The whole file under a name that was free; nothing of it if it does not come to its end.
+    """Save the whole file under a free name; nothing of it if it is interrupted.
 
-    The directory is made if there is none. Raises ConfigurationError if nothing can be written there.
+    The directory is created if missing. Raises ConfigurationError if nothing can be written there.
     """
     try:
         return await _written(pieces, to, name)

@@ -1,4 +1,4 @@
-"""What all commands have in common: the option `--json`, and in their help a name in capitals for every value.
+"""Common features of all commands: the option `--json`, and help with a name in capitals for every value.
 
 Called by `main.py` with the finished command line. Typer shows types (`<str>`, `<UUID>`), which mean nothing to people.
 """
@@ -26,11 +26,11 @@ _JSON: Final = typer.Option(
 
 @_WITH_JSON.command()
 def _with_json(*, wanted: Annotated[bool, _JSON] = False) -> None:
-    """Has the option that all commands take."""
+    """Adds the common option of all commands."""
 
 
 class _Argument(TyperArgument):
-    """An argument that is known by its name alone."""
+    """An argument shown by its name alone."""
 
     def display_type_rich(self, ctx: object) -> str | None:  # noqa: ARG002 - Typer's
         return None
@@ -41,7 +41,7 @@ class _Argument(TyperArgument):
 
 
 def offer_json(command: object, *, but: str) -> None:
-    """Let all commands except `but` take `--json` as their last option; `wants_json` tells whether it was given."""
+    """Let all commands except `but` accept `--json`; `wants_json` tells whether it was given."""
     (option,) = get_command(_WITH_JSON).params
     for one in _all(command):
         if one.name != but and (not isinstance(one, TyperGroup) or one.invoke_without_command):
@@ -62,7 +62,7 @@ def name_values(command: object) -> None:
 
 
 def _name(option: TyperOption) -> str:
-    """Nothing for a flag; `api|cli` for a choice."""
+    """The name of a value: empty for a flag; `api|cli` for a choice."""
     if option.is_flag:
         return ""
     described = option.type_descriptor

@@ -1,4 +1,4 @@
-"""`switchboard teams`: who there is and who gets what. Called by `main.py`."""
+"""`switchboard teams`: the teams, their members and their rules. Called by `main.py`."""
 
 from __future__ import annotations
 

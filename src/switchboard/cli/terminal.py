@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr, whatever they are: closed, full, or a terminal that cannot show every character.
+"""Prepares stdin, stdout and stderr, which may be closed, full, or a terminal that cannot show every character.
 
 Called by `main.py` before and after the command, so that no command has to think of it. Next: `output.py`.
 """
@@ -16,7 +16,7 @@ _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBA
 
 
 def set_up_terminal() -> None:
-    """What cannot be shown is escaped; what is closed is empty; a width of 0, as of some consoles, is none."""
+    """Escape unshowable characters; treat closed streams as empty, and a width of 0 (some consoles) as none."""
     nothing = Path(os.devnull)
     sys.stdin = sys.stdin or nothing.open(encoding="utf-8")
     sys.stdout = sys.stdout or nothing.open("w", encoding="utf-8")
@@ -28,7 +28,7 @@ def set_up_terminal() -> None:
 
 
 def unwritten(error: OSError) -> str:
-    """Why what was printed got nowhere; nothing more is written there. Raises any other error."""
+    """Why printed output could not be written; nothing more is written there. Raises any other error."""
     if error.filename is not None or error.errno not in _UNWRITABLE:
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`switchboard tokens`: who may come in, and how far. Called by `main.py`."""
+"""`switchboard tokens`: access tokens and their scopes. Called by `main.py`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def create(
 
 
 async def _unknown(client: Client, *, channel: str | None, system: str | None) -> str | None:
-    """A warning where the token is for something that is not there (yet)."""
+    """A warning if the token is for something that does not exist (yet)."""
     if channel is not None:
         try:
             await client.get("/v1/messages", {"channel": channel, "limit": 1})
@@ -86,7 +86,7 @@ async def _unknown(client: Client, *, channel: str | None, system: str | None) -
 
 
 def _check_bound(role: Role, given: Mapping[str, str | None]) -> None:
-    """What a token is bound to: nothing else, nothing less."""
+    """Check that a token has exactly the bindings of its role."""
     for option, value in given.items():
         if option in _BOUND[role] and not value:
             raise typer.BadParameter(f"a token with the role {role} needs it", param_hint=option)

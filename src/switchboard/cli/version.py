@@ -1,4 +1,4 @@
-"""`switchboard version`. Called by `main.py`; prints, and knows nothing else."""
+"""`switchboard version`. Called by `main.py`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The parts that run together in one process, and end together.
 
-Called by `running.py`, which imports it while the database starts. What is opened enters; the parts work until a signal
-or a failed part ends them. All is closed in reverse order. Next: `app/wiring.py`, which makes the parts, and
-`server/serve.py`, the server.
+Called by `running.py`, which imports it while the database starts. In: the opened resources. The parts work until a
+signal or a failed part ends them. Everything is closed in reverse order. Next: `app/wiring.py`, which makes the parts,
+and `server/serve.py`, the server.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ _MODULE: Final = "switchboard.cli.main"
 
 
 async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -> None:
-    """Work until a signal comes or a part fails, which is raised. `run_server` is awaited when all else is ready."""
+    """Work until a signal comes or a part fails; raises its error.
+
+    `run_server` is awaited last, when all else is ready.
+    """
     parts, listener, stop = opened.parts, opened.listener, opened.stop
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(runtime_on(opened.database, opened.checked))
-        # Before anything is set to work: a wrong option or a missing secret ends the start here.
+        # Before any work starts: a wrong option or a missing secret ends the start here.
         worker = make_worker(runtime, concurrency=parts.concurrency) if parts.worker else None
         all_work: list[Coroutine[object, object, None]] = []
         if run_server is not None and listener is not None:
@@ -58,12 +61,12 @@ async def work(opened: OpenedProcess, run_server: Awaitable[RunServer] | None) -
         all_work += [supervise(_worker_program(n, parts), stop) for n in range(1, parts.extra_workers + 1)]
         if listener is not None and parts.worker:
             all_work.append(_connectors(runtime.settings, listener, stop))
-        spare_the_collector()  # the rules are there now
+        spare_the_collector()  # the rules exist now
         await _together(all_work, stop)
 
 
 async def _together(work: Sequence[Coroutine[object, object, None]], stop: asyncio.Event) -> None:
-    """All parts until the first ends; the others are told to end as well. The first error is raised."""
+    """Run all parts until the first ends, then tell the others to end. Raises the first error."""
     tasks = [asyncio.create_task(part) for part in work]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     stop.set()
@@ -116,7 +119,7 @@ def _announce_server(settings: Settings, url: str) -> None:
     console = out()
     console.print(f"Switchboard {__version__} listens on {url} (API: {url}/docs)", soft_wrap=True)
     console.print(f"Operator's token: {token_file}", soft_wrap=True)
-    # Where the settings file counts, commands find the token only beside it.
+    # If the settings file is used, commands find the token only next to it.
     into = f"cd {quote(str(Path.cwd()))} && " if Path(FILE_NAME).exists() else ""
     console.print(f"Try it: {into}{other}{program()} chat", soft_wrap=True)
     sys.stdout.flush()
@@ -130,7 +133,7 @@ def _worker_program(number: int, parts: ProcessParts) -> SupervisedProgram:
 
 
 async def _connectors(settings: Settings, listener: socket.socket, stop: asyncio.Event) -> None:
-    """A process for each account; they are told where the server really listens."""
+    """A process for each account, told the server's actual address."""
     directory, place = settings.channels_dir, {"SWITCHBOARD_URL": url_of(settings.host, listener.getsockname()[1])}
     command = [sys.executable, "-m", _MODULE, "connect", "--while-stdin", "--"]  # a name may begin with a dash
 

@@ -1,7 +1,7 @@
-"""What `switchboard channels add` needs: settings and secrets as typed, the sign-in, and the files of the account.
+"""Implements `switchboard channels add`: reading settings and secrets, signing in, writing the account's files.
 
-`commands.py` calls it. Typed values enter; an account that has signed in leaves, and its files. Nothing is written
-before the platform has accepted the secret. Next: `connectors/kernel/accounts.py`, which reads the file.
+`commands.py` calls it. In: typed values; out: an account that has signed in, and its files. Nothing is written before
+the platform has accepted the secret. Next: `connectors/kernel/accounts.py`, which reads the file.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SIGN_IN_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class KeptSecret:
-    """A secret, and where it is kept: in the environment variable `env`, else in a file of its own."""
+    """A secret, and where it is kept: in the environment variable `env`, otherwise in a file of its own."""
 
     value: str = field(repr=False)
     env: str | None = None
 
 
 def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseModel:
-    """The settings of `NAME=VALUE` each, those that are missing known or asked for. Raises BadParameter."""
+    """The settings given as `NAME=VALUE`; missing ones are derived or asked for. Raises BadParameter."""
     values: JsonObject = {}
     for one in given:
         name, is_set, value = one.partition("=")
@@ -56,14 +56,14 @@ def settings_of(manifest: Manifest, given: Sequence[str], *, ask: bool) -> BaseM
     try:
         return manifest.settings.model_validate(values)
     except ValidationError as error:
-        # `from None`: what pydantic says would otherwise replace this sentence, which names the setting.
+        # `from None`: pydantic's message would otherwise replace this sentence, which names the setting.
         raise typer.BadParameter(wrong_setting(error, manifest.settings), param_hint="--set") from None
 
 
 def secrets_of(
     manifest: Manifest, files: Sequence[str], variables: Sequence[str], *, ask: bool
 ) -> Mapping[str, KeptSecret]:
-    """The secrets by name, those that are missing asked for without echo. Raises BadParameter."""
+    """The secrets by name; missing ones are asked for without echo. Raises BadParameter."""
     found = {name: KeptSecret(_read(path)) for name, path in _named(manifest, files, "--secret-file")}
     found |= {name: KeptSecret(_variable(env), env) for name, env in _named(manifest, variables, "--secret-env")}
     for secret in manifest.secrets:
@@ -77,9 +77,9 @@ def secrets_of(
 
 
 async def signed_in(manifest: Manifest, account: Account) -> Identity:
-    """Who the secret belongs to, as the platform says, if it also opens what replies are sent with.
+    """The identity of the secret's owner at the platform, if the secret also opens the server for replies.
 
-    An account that nothing connects is asked itself.
+    Accounts without a connector check themselves.
 
     Raises SignInRefused, Unavailable, ConfigurationError.
     """
@@ -100,7 +100,7 @@ async def signed_in(manifest: Manifest, account: Account) -> Identity:
 
 
 def require_single(others: Mapping[str, Declared], endpoint: str) -> None:
-    """No other account has this endpoint, as in `telegram/bot:123456`. Raises Conflict."""
+    """Check that no other account has this endpoint, as in `telegram/bot:123456`. Raises Conflict."""
     if twin := next((name for name, one in others.items() if one.endpoint == endpoint), None):
         raise Conflict(f"{endpoint} is connected by the account {twin} already: `switchboard channels show {twin}`")
 
@@ -108,7 +108,7 @@ def require_single(others: Mapping[str, Declared], endpoint: str) -> None:
 def write_account(
     file: Path, account: Configured, secrets: Mapping[str, KeptSecret], strangers: Policy
 ) -> tuple[Path, ...]:
-    """The files of an account that has signed in, the secrets first: as soon as its own file is there it is connected.
+    """Write the files of an account that has signed in, secrets first: its own file connects it at once.
 
     Raises ConfigurationError.
     """
@@ -163,7 +163,7 @@ def _has(values: object, path: Sequence[str]) -> bool:
 
 
 def _value(typed: str) -> object:
-    """Lists and tables are written as JSON; what else there is stays text, which the settings understand."""
+    """Lists and tables are written as JSON; everything else stays text, which the settings parse."""
     if typed.startswith(("[", "{")):
         try:
             return json.loads(typed)
@@ -173,13 +173,13 @@ def _value(typed: str) -> object:
 
 
 def _with_usual(manifest: Manifest, values: JsonObject) -> JsonObject:
-    """What goes with the values that are there, none of which changes."""
+    """Add the usual values that belong to the given ones, changing none of these."""
     usual = manifest.usual(values) if manifest.usual else {}
     return {**usual, **values}
 
 
 def _asked_setting(path: Sequence[str], setting: FieldInfo) -> object:
-    """What is typed, asked for until it can be one."""
+    """Ask until the typed value is valid."""
     right = create_model("Typed", value=(setting.annotation or str, setting))
     hint = hint_of(setting)
     question = f"{'.'.join(path)} ({hint})" if hint else ".".join(path)
@@ -207,7 +207,7 @@ def _required(settings: type[BaseModel], above: tuple[str, ...] = ()) -> Iterato
 
 
 def _named(manifest: Manifest, given: Sequence[str], option: str) -> Iterator[tuple[str, str]]:
-    """Secret and place of each; the only one that a channel has, or needs, may be without its name."""
+    """Name and place of each secret; the name may be omitted if the channel has, or needs, only one."""
     known = [secret.name for secret in manifest.secrets]
     needed = [secret.name for secret in manifest.secrets if not secret.optional or len(known) == 1]
     for one in given:

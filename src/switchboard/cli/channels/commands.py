@@ -174,7 +174,7 @@ def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
     file = _file(settings, name)
     if not yes:
         _confirm(name)
-    with _paused(file):  # the end of its process is no accident then, and no process takes a new token
+    with _paused(file):  # then the end of its process is no accident, and no process takes a new token
         ask(lambda client: _revoke(client, settings, name))
     for one in _files_of(settings, file):
         one.unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def remove(name: Name, *, yes: Annotated[bool, typer.Option("--yes", "-y", help=
 
 @contextmanager
 def _paused(file: Path) -> Iterator[None]:
-    """It stays paused, unless what is done meanwhile fails."""
+    """Pause the account, and keep it paused unless the block fails."""
     before = pause_file(file).exists()
     _pause(file)
     try:
@@ -211,14 +211,14 @@ def _confirm(name: str) -> None:
 
 
 async def _revoke(client: Client, settings: Settings, name: str) -> None:
-    """Also the token that a process of the account makes just now."""
+    """Also revoke the token that a process of the account may be creating just now."""
     async with alone(token_file(settings, name)):
         if name in served_accounts(await client.whole("/v1/tokens", "tokens")):
             await client.delete(f"/v1/tokens/{part(PREFIX + name)}")
 
 
 def _files_of(settings: Settings, file: Path) -> list[Path]:
-    """Those that `add` wrote, the account's own first; a secret elsewhere is not ours to remove."""
+    """The files written by `add`, the account's own first; a secret elsewhere is not ours to remove."""
     try:
         secrets = [one for one in declared(file, read_ours).secret_files if one.parent == file.parent]
     except ConfigurationError:

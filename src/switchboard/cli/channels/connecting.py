@@ -28,7 +28,7 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 class ConnectOptions(Struct, frozen=True):
-    """What was typed; with `asking`, what is missing is asked for. `name` None: called as its channel."""
+    """The typed options; with `asking`, missing ones are asked for. `name` None: the channel's name."""
 
     channel: str
     name: str | None
@@ -40,7 +40,7 @@ class ConnectOptions(Struct, frozen=True):
 
 
 def connect_new(settings: Settings, wanted: ConnectOptions) -> Json:
-    """Sign in, and write the files of the account; what was added, for `print_next`.
+    """Sign in and write the files of the account; returns what was added, for `print_next`.
 
     Raises BadParameter, ConfigurationError, Conflict, SignInRefused, Unavailable; then nothing was written.
     """
@@ -86,7 +86,7 @@ def _new_file(settings: Settings, name: str) -> Path:
 
 
 def _require_public(manifest: Manifest, account: Account) -> None:
-    """Raises ConfigurationError if the platform is to post to a server that it cannot reach."""
+    """Raise ConfigurationError if the platform would have to post to a server that it cannot reach."""
     if manifest.connects and manifest.hook and manifest.hook(account) and account.hook_url is None:
         raise ConfigurationError(
             f"{manifest.name} can only post to a public address: set public_url in the settings to the one at which "
@@ -100,7 +100,7 @@ def _print_steps(manifest: Manifest) -> None:
 
 
 def _require_free(settings: Settings, name: str, manifest: Manifest, identity: Identity) -> None:
-    """Nobody else connects it, as far as files and the server, if it runs, can tell. Raises Conflict, SignInRefused."""
+    """Check with the files and, if it runs, the server that nobody else connects it. Raises Conflict, SignInRefused."""
     require_single(known_accounts(settings), f"{manifest.channel}/{identity.endpoint}")
     bound = {"channel": manifest.channel, "endpoint": identity.endpoint}
 
@@ -112,7 +112,7 @@ def _require_free(settings: Settings, name: str, manifest: Manifest, identity: I
 
 
 def _code(manifest: Manifest, identity: Identity) -> Json | None:
-    """A code for the owner; None while no server runs."""
+    """A code for the owner; None if no server runs."""
     body = {"channel": manifest.channel, "endpoint": identity.endpoint}
     try:
         return ask(lambda client: client.post("/v1/pairing/codes", body))

@@ -1,7 +1,7 @@
-"""Who a connector is to the server: the same instance as the process before it, once that is certainly dead.
+"""The identity of a connector at the server: the same instance as its previous process, once that is dead.
 
 `connect.py` holds it while it serves an account. A lock of the file dies with its process, however that ends; so the
-process that gets the lock need not wait until the lease of the one before runs out. Next: `store/accounts.py`.
+process that gets the lock need not wait until its predecessor's lease expires. Next: `store/accounts.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 
 
 class Instance(Struct, frozen=True):
-    """An id that no other running process has; `restarted`: one had it before, and is dead."""
+    """An id that no other running process has; `restarted`: its previous owner is dead."""
 
     instance_id: str
     restarted: bool = False
@@ -26,7 +26,7 @@ class Instance(Struct, frozen=True):
 
 @contextmanager
 def instance_of(file: Path) -> Iterator[Instance]:
-    """That of the file, or another if a running process has it. Raises OSError."""
+    """The id in the file, or a new one if a running process has it. Raises OSError."""
     file.parent.mkdir(mode=0o700, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -43,7 +43,7 @@ def _locked(descriptor: int) -> bool:
 
 
 def _kept(descriptor: int) -> Instance:
-    """Only of this machine: locks of a file system that several share may be unknown to the others."""
+    """Only for this machine: locks of a shared file system may be invisible to other machines."""
     instance_id, _, machine = os.pread(descriptor, 1000, 0).decode(errors="replace").strip().partition(" ")
     if instance_id and machine == platform.node():
         return Instance(instance_id, restarted=True)

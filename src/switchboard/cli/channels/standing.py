@@ -1,4 +1,4 @@
-"""How the accounts of `channels.d` are, from their files and what the server knows; and what to do after adding one.
+"""The state of the accounts in `channels.d`, from their files and the server; and what to do after adding one.
 
 `commands.py` calls it. Settings enter; JSON, or sentences on stdout, leave.
 """
@@ -37,7 +37,7 @@ def known_accounts(settings: Settings) -> Mapping[str, Declared]:
 
 
 def standing(settings: Settings) -> Json:
-    """All accounts, each with its state, what waits there, and what its connector last said."""
+    """All accounts, each with its state, the waiting work, and its connector's last report."""
     try:
         known = ask(_known)
     except NoServer as error:
@@ -54,7 +54,7 @@ async def _known(client: Client) -> Json:
     served = served_accounts(await client.whole("/v1/tokens", "tokens"))
     return {
         "served": {name: _key(one) for name, one in served.items()},
-        # The process that serves the account, else the one that was last heard of, comes last.
+        # The process that serves the account, otherwise the one last heard from, comes last.
         "connectors": {_key(one): one for one in sorted(connectors, key=_serves)},
         "standing_by": _sum((_key(one), 1) for one in connectors if one["state"] == "standby" and _is_online(one)),
         "held": _sum((_key(one), int(one["held"])) for one in contacts),
@@ -82,7 +82,7 @@ def _account(settings: Settings, name: str, known: Json | None) -> Json:
 
 
 def _configured(settings: Settings, file: Path, served: str | None) -> tuple[str, str | None, str | None]:
-    """Channel and account of a file, and what is wrong with it. `served`: the account that its token is for."""
+    """Channel and account of a file, and what is wrong with it. `served`: the account of its token."""
     channel, account = (served or "").partition("/")[0], served
     try:
         said = declared(file, read_ours)
@@ -98,7 +98,7 @@ def _runs_on(beat: Json | None) -> str:
 
 
 def _kept(settings: Settings, name: str, channel: str) -> str | None:
-    """The endpoint that the account was connected with, for a file that names none."""
+    """The endpoint with which the account was last connected, for a file that names none."""
     try:
         endpoint = read_ours(token_file(settings, name)).splitlines()[1:2]
     except (OSError, ConfigurationError):
@@ -125,7 +125,7 @@ def _serves(beat: Json) -> tuple[bool, str]:
 
 
 def behind(seconds: float | None) -> str:
-    """How far an account is behind its platform, in words; nothing if it is not."""
+    """How far an account is behind its platform, in words; empty if it is not."""
     return "" if seconds is None else str(timedelta(seconds=round(seconds)))
 
 
@@ -141,7 +141,7 @@ def _sum(rows: Iterable[tuple[str, int]]) -> Counter[str | None]:
 
 
 def print_next(added: Json) -> None:
-    """What was added, and what its owner does now."""
+    """Print what was added, and the owner's next steps."""
     console, account = out(), clean(f"{added['channel']}/{added['endpoint']}")
     who = clean(added["display_name"] or added["endpoint"])
     console.print(f"{added['name']}: added as {who} ({account})", style="green", soft_wrap=True)
@@ -163,7 +163,7 @@ def print_next(added: Json) -> None:
 
 
 def _print_trust(added: Json) -> None:
-    """The list alone lets nobody in by mail: all mail is held that no trusted server vouches for."""
+    """A list of senders alone admits no mail: all mail without a trusted server's confirmation is held."""
     console, endpoint = out(), json.dumps(added["endpoint"])
     console.print("Senders can be forged. Name the mail server that checks them, as the header field")
     console.print("Authentication-Results of your mails begins with it, in the settings file (switchboard.toml):")

@@ -1,4 +1,4 @@
-"""The token with which a connector opens the server: valid for one account, made once, kept in the data directory.
+"""A connector's token for the server: valid for one account, created once, kept in the data directory.
 
 `connect.py` calls it with the account of a file and its identity on the platform; a client of the server leaves. The
 server's list of tokens says which account serves which endpoint: no endpoint has two accounts, and no account two.
@@ -40,7 +40,7 @@ class AccountToken:
         self._used = ""
 
     def identity(self) -> Identity | None:
-        """Whom the kept token is for; None: there is none."""
+        """The identity that the kept token is for; None if there is none."""
         _, endpoint = self._read()
         return Identity(endpoint) if endpoint else None
 
@@ -58,7 +58,7 @@ class AccountToken:
         return http_client(ServerPlace(place.url, self._used, place.hint))
 
     async def forget(self) -> None:
-        """The server has refused the token: the next process gets a new one, unless another has one already."""
+        """After the server refused the token, remove it, unless another process already has a new one."""
         if not self._used:
             return
         async with alone(self.file):
@@ -67,7 +67,7 @@ class AccountToken:
                 write_private(self.file, f"\n{endpoint}\n")
 
     def _read(self) -> tuple[str, str]:
-        """Token and endpoint, each may be empty."""
+        """Token and endpoint, either of which may be empty."""
         try:
             token, _, endpoint = read_ours(self.file).partition("\n")
         except FileNotFoundError:
@@ -75,13 +75,13 @@ class AccountToken:
         return token.strip(), endpoint.strip()
 
     def _require_wanted(self) -> None:
-        """To sign in takes seconds, in which the account may have been paused, or removed with its token."""
+        """Check that the account is still wanted: during sign-in it may have been paused or removed."""
         name = self._account.account.name
         if not is_there(self._settings.channels_dir / f"{name}.toml"):
             raise ConfigurationError(f"the account {name!r} has been paused or removed")
 
     async def _issued(self, identity: Identity) -> str:
-        """A new token, in place of one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""
+        """A new token, replacing one of the same name whose secret is lost. Raises Unreachable, SignInRefused."""
         bound = {"channel": self._account.manifest.channel, "endpoint": identity.endpoint}
         name = self._account.account.name
         try:
@@ -96,7 +96,7 @@ class AccountToken:
 
 @asynccontextmanager
 async def alone(file: Path) -> AsyncIterator[None]:
-    """No other process makes or revokes the token of this file meanwhile: the newer one would revoke the other's."""
+    """Keep other processes from creating or revoking this file's token: the newer one would revoke the other's."""
     if not file.parent.parent.is_dir():  # without a data directory, no process on this machine makes tokens
         yield
         return
@@ -115,14 +115,14 @@ def token_file(settings: Settings, account: str) -> Path:
 
 
 async def _has_token(client: Client, name: str, bound: Json) -> bool:
-    """Whether the account has one already. Raises SignInRefused: it or this endpoint belongs to another."""
+    """Whether the account already has one. Raises SignInRefused if it or this endpoint belongs to another."""
     served = served_accounts(await client.whole("/v1/tokens", "tokens"))
     require_free(served, name, bound)
     return name in served
 
 
 def served_accounts(listed: Json) -> dict[str, Json]:
-    """Channel and endpoint of each account that has a token, from the list of all tokens."""
+    """Channel and endpoint of each account with a token, from the list of all tokens."""
     return {
         str(token["name"]).removeprefix(PREFIX): {"channel": token["channel"], "endpoint": token["endpoint"]}
         for token in listed["tokens"]

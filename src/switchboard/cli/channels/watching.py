@@ -1,8 +1,7 @@
-"""The accounts of `channels.d`, which come, change and go while `switchboard up` runs.
+"""Watches the accounts of `channels.d`, which may change while `switchboard up` runs.
 
-`working.py` calls it. A directory enters; one supervised process per account runs, and is ended and started again when
-the account's file or a file of its secrets changes. A file that is wrong changes nothing, and the log says why. Next:
-`app/supervisor.py`.
+`working.py` calls it. In: a directory. One supervised process per account runs, and is restarted when the account's
+file or a file of its secrets changes. An invalid file changes nothing, and the log says why. Next: `app/supervisor.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ async def supervise_accounts(directory: Path, start: Start, stop: asyncio.Event)
 
 
 class _Served:
-    """One account; a process is started when the one before has ended."""
+    """One account; a process is started after its predecessor has ended."""
 
     def __init__(self, name: str, start: Start) -> None:
         self._name, self._start = name, start
@@ -53,7 +52,7 @@ class _Served:
         self._seen: _Seen = ()
 
     def look(self, file: Path) -> None:
-        """Serve it as the file says, unless that is what is done already."""
+        """Serve it as the file says, unless that is already the case."""
         seen = _versions((file, *self._files))
         if seen == self._seen and not self._broken():
             return
@@ -89,7 +88,7 @@ class _Served:
             await self._task
 
     def _broken(self) -> bool:
-        """Its supervisor ended on its own, as when there is no memory for a process."""
+        """Its supervisor ended on its own, as when memory ran out."""
         return self._task is not None and self._task.done() and not self._stop.is_set()
 
     def _runs(self) -> bool:
@@ -103,7 +102,7 @@ class _Served:
 
 
 def is_there(file: Path) -> bool:
-    """Whether there is an account in the file, and it is not paused."""
+    """Whether the file contains an account that is not paused."""
     return file.exists() and not pause_file(file).exists()
 
 

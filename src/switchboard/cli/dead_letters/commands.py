@@ -1,6 +1,6 @@
-"""`switchboard dlq`: dead letters, why they are dead, and what is done with them.
+"""`switchboard dlq`: dead letters, their reasons, and their handling.
 
-Called by `cli/main.py`. Options enter, requests leave; `views.py` shows what came of them. Next: the server's
+Called by `cli/main.py`. In: options; out: requests. `views.py` shows the results. Next: the server's
 `DeadLetterService`.
 """
 
@@ -170,7 +170,7 @@ def _settle(given: str, action: str, said: JsonMapping) -> Json:
 
 
 def _wanted(ids: Sequence[str] | None, everything: bool, **filters: str | None) -> Json:
-    """Which letters are meant: those named, or with --all those of the filters."""
+    """The selected letters: the named ones or, with --all, those that match the filters."""
     given = _given(filters)
     if ids and (everything or given):
         raise typer.BadParameter("name dead letters, or use --all with filters, not both", param_hint="ID")
@@ -208,7 +208,7 @@ def _check_one_for_rule(ids: Sequence[str] | None, *, dry_run: bool) -> None:
 
 
 def _rule_wish(name: str | None, filters: Sequence[str], priority: int | None) -> Json:
-    """`{"rule": …}` if one is wished for. Usage error for options of a rule that is not, and for a rule for all."""
+    """`{"rule": …}` if a rule is wanted. Usage error for rule options without a rule, and for a rule with --all."""
     if name is None:
         if filters or priority is not None:
             option = "--filter" if filters else "--priority"
@@ -224,7 +224,7 @@ def _rule_wish(name: str | None, filters: Sequence[str], priority: int | None) -
 
 
 def _filters(words: Sequence[str]) -> list[str] | dict[str, str | list[str]]:
-    """Keys alone, or keys with values; not both, for then it is not clear what was meant."""
+    """Keys alone, or keys with values; a mixture would be ambiguous."""
     with_value = ["=" in word for word in words]
     if all(with_value):
         return pairs(words)
@@ -234,7 +234,7 @@ def _filters(words: Sequence[str]) -> list[str] | dict[str, str | list[str]]:
 
 
 class _Many(Struct, frozen=True):
-    """One body for many dead letters, and what it is called."""
+    """The body of a bulk request, and the name of the operation."""
 
     body: JsonMapping
     verb: str
@@ -244,7 +244,7 @@ class _Many(Struct, frozen=True):
 
 
 def _many(work: _Many) -> None:
-    """Do it page by page; letters that fail are told and stay pending."""
+    """Process page by page; letters that fail are reported and stay pending."""
     if not work.dry_run and not work.yes:
         _confirm(work)
     outcome = ask(lambda client: _all_pages(client, {**work.body, "dry_run": work.dry_run, "limit": _AT_ONCE}))
@@ -262,7 +262,7 @@ def _confirm(work: _Many) -> None:
 
 
 async def _all_pages(client: Client, body: JsonMapping) -> Json:
-    """All pages as one answer."""
+    """Merge all pages into one answer."""
     page = await client.post("/v1/dead-letters/bulk", body, timeout=300)
     whole = dict(page)
     while page["next_cursor"] is not None:

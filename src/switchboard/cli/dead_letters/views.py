@@ -1,7 +1,6 @@
-"""Dead letters as lines for people: lists of them, one whole, and what was done with one or with many.
+"""Renders dead letters for people: lists, single letters, and the results of operations.
 
-Called by `commands.py`. What the API says of letters enters as JSON; tables and sentences for `rich` leave, cleaned
-of whatever strangers wrote in them.
+Called by `commands.py`. In: the API's JSON; out: tables and sentences for `rich`, with strangers' text cleaned.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def dead_letter_table(dead_letters: Sequence[Json]) -> RenderableType:
 
 
 def print_dead_letter(dead_letter: Json) -> None:
-    """One dead letter with its message and what became of it."""
+    """One dead letter with its message and its handling."""
     names = ("dead_letter_id", "request_id", "status", "team_id", "category", "reason", "system_id", "handler")
     rows: list[tuple[object, object]] = [(name, dead_letter.get(name)) for name in names]
     rows += [("created_at", when(dead_letter.get("created_at")))]
@@ -56,7 +55,7 @@ def print_dead_letter(dead_letter: Json) -> None:
 
 
 def _message_rows(dead_letter: Json) -> list[tuple[object, object]]:
-    """Who sent it, from where, and what came with it; of a dead letter that was emptied only that it was."""
+    """Sender, origin and attachments; for an emptied dead letter, only the fact that it was emptied."""
     rows: list[tuple[object, object]] = [("channel", dead_letter["channel"])]
     if dead_letter["emptied_at"]:
         return [*rows, ("emptied", f"{when(dead_letter['emptied_at'])}: its message has been erased")]
@@ -75,7 +74,7 @@ def _attachment(one: JsonMapping) -> str:
 
 
 def print_rerouted(answer: Json) -> None:
-    """Where a dead letter went; and for a rule made from it, the same report as for any edit."""
+    """Where a dead letter went and, for a rule made from it, the same report as for any edit."""
     to = ", ".join(delivery["system_id"] for delivery in answer["deliveries"])
     dead_letter = answer["dead_letter"]
     was = "was already rerouted" if answer["already"] else "rerouted"
@@ -88,7 +87,7 @@ def print_rerouted(answer: Json) -> None:
 
 
 def print_outcome(outcome: Json, done: str) -> None:
-    """How many were done; those that were not, by name. `done` says what was to be done, as `rerouted`."""
+    """The number of processed letters, and the failed ones by name. `done` is the operation, such as `rerouted`."""
     failed = outcome["failed"]
     would = "would be " if outcome["dry_run"] else ""
     rest = f"; {len(failed):,} {'stays' if len(failed) == 1 else 'stay'} pending" if failed else ""

@@ -1,7 +1,7 @@
 """`switchboard demo`: everything at once, on real input.
 
-Called by `cli/main.py`. With --json what happens is told on stderr, because stdout is for machines. Next:
-`demonstration.py`, which does it.
+Called by `cli/main.py`. With --json, progress goes to stderr, because stdout is for machines. Next: `demonstration.py`,
+which does it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The demo: the whole product on real input, with a worker killed in the middle.
 
-Called by `commands.py`. In: a directory; out: what happens, on the terminal, and an exit code. Every part is the real
-one, in a process of its own: server, two workers, `switchboard import`, `switchboard send`; this process plays the
-connectors of Telegram and mail, which fetch replies and submit receipts. Next: `model.py`, for what no rule decides.
+Called by `commands.py`. In: a directory; out: a report on the terminal, and an exit code. Every part is the real one,
+in a process of its own: server, two workers, `switchboard import`, `switchboard send`; this process plays the
+connectors of Telegram and mail, which fetch replies and submit receipts. Next: `model.py`, for messages that no rule
+decides.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _EXPECTED: Final = {"new": 21, "duplicates": 1, "refused": 1}
 
 @dataclass(slots=True)
 class Show:
-    """What is told on the way; on a terminal the table is redrawn continually."""
+    """The progress report; on a terminal the table is redrawn continually."""
 
     console: Console
     started: float = field(default_factory=monotonic)
@@ -65,28 +66,28 @@ class Show:
         return self.console.is_terminal
 
     def tell(self, line: str) -> None:
-        """Say what happens now."""
+        """Report what happens now."""
         text = f"{monotonic() - self.started:5.1f} s  {line}"
         self.lines.append(text)
         if not self.live:
             self.console.print(text, soft_wrap=True)
 
     def __rich__(self) -> Group:
-        # While it runs, what fits on the screen; when it has ended, all of it.
+        # While it runs, as much as fits on the screen; after its end, everything.
         newest = self.messages if self.ended else self.messages[: max(3, self.console.height - 14)]
         rows = [
             (m["channel"], one_line(m["sender"], 34), state(m["state"]), one_line(m["text"], 60))
             for m in reversed(newest)
         ]
         lines = self.lines if self.ended else self.lines[-10:]
-        # What stays is read in full; while it goes on only the first line is, for the others come and go.
+        # The final table is shown in full; while it runs only first lines are, since the rest changes too fast.
         whole = [self.ended or line is self.lines[0] for line in lines]
         told = [Text(line, no_wrap=not all_, overflow="ellipsis") for line, all_ in zip(lines, whole, strict=True)]
         return Group(table("channel", "from", "state", "text", rows=rows), Text(), *told) if rows else Group(*told)
 
 
 class DemoOutcome(Struct, frozen=True):
-    """What is there in the end; `certain`: it is known beforehand how many messages nobody takes."""
+    """The final state; `certain`: the number of undeliverable messages is known beforehand."""
 
     took: Json
     explained: Mapping[str, Json]
@@ -98,24 +99,24 @@ class DemoOutcome(Struct, frozen=True):
 
     @property
     def counted(self) -> Json:
-        """What the import found."""
+        """The counts of the import."""
         return {name: self.took[name] for name in _EXPECTED}
 
     @property
     def good(self) -> bool:
-        """Whether it is as it should be."""
+        """Whether everything is as it should be."""
         balanced = self.books["balanced"] and not self.books["problems"]
         return bool(balanced and self.counted == _EXPECTED and (len(self.dead_letters) == 1 or not self.certain))
 
 
 def examples() -> Path:
-    """Where the example inbox lies: inside an installed package, or beside the sources."""
+    """Where the example inbox is: inside an installed package, or next to the sources."""
     inside = Path(str(files("switchboard"))) / "examples"
     return inside if inside.is_dir() else Path(str(files("switchboard"))).parents[1] / "examples"
 
 
 def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: bool = False) -> int:
-    """Run it in `directory` (kept), else in a temporary one (removed, unless `keep`). 0: all as it should be.
+    """Run it in `directory` (kept), otherwise in a temporary one (removed, unless `keep`). 0: success.
 
     `scripted`: with the scripted model, even where the settings name another.
 
@@ -142,7 +143,7 @@ def run_demo(directory: Path | None, *, keep: bool, console: Console, scripted: 
 
 
 def _home(directory: Path | None) -> Path:
-    """Where the demo keeps everything: `directory`, made if it is not there, or a temporary one."""
+    """The directory for all files: `directory`, created if missing, or a temporary one."""
     if directory is not None:
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -151,18 +152,18 @@ def _home(directory: Path | None) -> Path:
         return directory.absolute()
     home = Path(tempfile.mkdtemp(prefix="switchboard-demo-"))
     if os.geteuid() == 0:
-        home.chmod(0o711)  # the database runs as a plain user, who must get through to its own directory
+        home.chmod(0o711)  # the database runs as a plain user, who needs access to its own directory
     return home
 
 
 async def _with_pages(listening: socket.socket, pages: Pages, demo: Coroutine[Any, Any, int]) -> int:
-    """The demo, and what it fetches beside it."""
+    """The demo, together with the pages that it fetches."""
     async with pages.served(listening):
         return await demo
 
 
 async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
-    """A closed terminal or a TERM ends the demo as Ctrl-C does: with everything that it has started."""
+    """On a closed terminal or SIGTERM, end the demo as Ctrl-C does, with everything that it has started."""
     task = asyncio.create_task(demo)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
@@ -175,7 +176,7 @@ async def _until_told_to_end(demo: Coroutine[Any, Any, int]) -> int:
 
 
 def environment_of(settings: Settings, home: Path) -> dict[str, str]:
-    """Of all parts: ours without anything of Switchboard, but which PostgreSQL is run, if that is said."""
+    """The environment of all parts: ours without Switchboard's settings, except which PostgreSQL to run."""
     others = {k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")}
     ours = {"DATA_DIR": str(home), "PORT": "0", "LOG_LEVEL": "warning"}
     if settings.postgres_binaries is not None:
@@ -184,7 +185,7 @@ def environment_of(settings: Settings, home: Path) -> dict[str, str]:
 
 
 class _Stage(Struct, frozen=True):
-    """Where the parts run, what they are given, and who hears of it."""
+    """The directory and environment of the parts, and the report."""
 
     home: Path
     environment: dict[str, str]
@@ -216,7 +217,7 @@ async def _demo(stage: _Stage, model: DemoModel, pages: Pages) -> int:
 
 
 async def _scripted(stage: _Stage, model: DemoModel, stack: AsyncExitStack) -> Mapping[str, str]:
-    """Start the scripted model, where it is one; what the parts that come after it are to know."""
+    """Start the scripted model, if there is one; returns the environment for later parts."""
     if model.script is None:
         return {}
     words = ("--script", str(model.script), "--while-stdin")
@@ -232,7 +233,7 @@ async def _act(
     *,
     pages: Pages | None,
 ) -> Json:
-    """Send everything, kill a worker while it is busy, wait until all is settled and sent."""
+    """Send everything, kill a busy worker, and wait until all is settled and sent."""
     server, (victim, number) = parts
     show = stage.show
     watching = asyncio.create_task(_watch(client, show))
@@ -284,7 +285,7 @@ def _epilogue(show: Show, outcome: DemoOutcome) -> int:
 
 @asynccontextmanager
 async def _process(stage: _Stage, *arguments: str, module: str = _MAIN) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A Switchboard command in a separate process; shut down cleanly, or at once if it does not.
+    """A Switchboard command in a separate process; shut down cleanly or, if that fails, at once.
 
     It runs in the demo's home: a `switchboard.toml` where the demo was started may name a real database.
     """
@@ -293,7 +294,7 @@ async def _process(stage: _Stage, *arguments: str, module: str = _MAIN) -> Async
             *(sys.executable, "-m", module, *arguments),
             env=stage.environment,
             cwd=stage.home,
-            stdin=asyncio.subprocess.PIPE,  # what stays runs only `--while-stdin`: not longer than we do
+            stdin=asyncio.subprocess.PIPE,  # with `--while-stdin`, it runs no longer than we do
             stdout=asyncio.subprocess.PIPE,
             stderr=log,
             start_new_session=True,
@@ -311,7 +312,7 @@ async def _process(stage: _Stage, *arguments: str, module: str = _MAIN) -> Async
 
 
 async def _closed(process: asyncio.subprocess.Process) -> None:
-    """Until it and its pipes are gone: one that is still open when the loop closes ends in a traceback."""
+    """Wait until the process and its pipes are gone: a pipe open when the loop closes causes a traceback."""
     if process.stdin is not None:
         process.stdin.close()
     if process.stdout is not None:
@@ -322,7 +323,7 @@ async def _closed(process: asyncio.subprocess.Process) -> None:
 
 @asynccontextmanager
 async def _worker(stage: _Stage) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """A worker, and the number by which `explain` calls it."""
+    """A worker, and its number in `explain`."""
     async with _process(stage, "work", "--while-stdin", "--concurrency", "8", "--json") as process:
         number = int((await _first_line(process, stage.home))["worker"])
         stage.show.tell(f"worker {number} is ready (process {process.pid})")
@@ -330,7 +331,7 @@ async def _worker(stage: _Stage) -> AsyncIterator[tuple[asyncio.subprocess.Proce
 
 
 async def _first_line(process: asyncio.subprocess.Process, home: Path) -> Json:
-    """What a part says when it is ready. Raises ConfigurationError with its own words when it never will be."""
+    """The line that a part prints when ready. Raises ConfigurationError with its own words if it never is."""
     if process.stdout is None:
         raise ConfigurationError("the process has no output")
     line = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
@@ -338,7 +339,7 @@ async def _first_line(process: asyncio.subprocess.Process, home: Path) -> Json:
 
 
 def _said(text: bytes, home: Path) -> Json:
-    """What a part has told with --json. Raises ConfigurationError where that is an error, or nothing."""
+    """The JSON output of a part. Raises ConfigurationError if it is an error, or missing."""
     if not text.strip():
         raise ConfigurationError(f"a part of the demo has stopped. {_logged(home)}".rstrip())
     value: Json = json.loads(text)
@@ -348,21 +349,21 @@ def _said(text: bytes, home: Path) -> Json:
 
 
 def _logged(home: Path) -> str:
-    """The end of what the parts have logged; the file itself is gone with its directory, unless that is kept."""
+    """The end of the parts' log; the file itself disappears with its directory, unless that is kept."""
     log = home / "demo.log"
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
     return "\n".join(("The last lines of its log (--keep leaves all of it):", *lines[-8:])) if lines else ""
 
 
 class _Alive(Struct, frozen=True):
-    """The processes without which there is no point in waiting."""
+    """The processes without which waiting is pointless."""
 
     home: Path
     parts: Sequence[asyncio.subprocess.Process]
     tasks: Sequence[asyncio.Task[Any]]
 
     def check(self) -> None:
-        """Raises what a task has raised, and ConfigurationError when a part has ended."""
+        """Raise a task's error, or ConfigurationError if a part has ended."""
         for task in self.tasks:
             if task.done():
                 task.result()
@@ -382,30 +383,30 @@ async def _result(stage: _Stage, *arguments: str) -> Json:
         if process.stdout is None:
             raise ConfigurationError("the process has no output")
         text = await process.stdout.read()
-        await asyncio.wait_for(process.wait(), _PATIENCE)  # told to end while it ends, it would trouble asyncio
+        await asyncio.wait_for(process.wait(), _PATIENCE)  # a signal while it ends would confuse asyncio
         return _said(text, stage.home)
 
 
 async def _typed(stage: _Stage, client: Client, pages: Pages | None) -> None:
-    """The lines of cli.txt, one after the other, through `switchboard send`; then one for each butler with a model."""
+    """The lines of cli.txt in turn, through `switchboard send`; then one for each butler with a model."""
     for line in (examples() / "inbox" / "cli.txt").read_text(encoding="utf-8").splitlines():
         answer = await _result(stage, *_send(line, "demo"), "--wait", "20")
         _tell_answer(stage.show, line, answer["replies"])
     if pages is not None:
-        async with asyncio.timeout(_PATIENCE):  # one's own model may be away, or ask again and again
+        async with asyncio.timeout(_PATIENCE):  # the user's own model may be unavailable, or ask again and again
             await _approved(stage, client)
         await _planned(stage, pages)
 
 
 async def _planned(stage: _Stage, pages: Pages) -> None:
-    """The butler that plans fetches both pages, and writes from what they say."""
+    """The planning butler fetches both pages, and writes from them."""
     answer = await _result(stage, *_send(pages.question, LIBRARY), "--wait", "30")
     stage.show.tell(f"a plan of several steps: {pages.most} of {len(pages.urls)} pages were fetched at the same time")
     _tell_answer(stage.show, pages.question, answer["replies"])
 
 
 async def _approved(stage: _Stage, client: Client) -> None:
-    """The butler with a model asks before it calls its tools, and `switchboard approvals approve` lets it."""
+    """The butler with a model asks before calling its tools, and `switchboard approvals approve` permits it."""
     show = stage.show
     request_id = (await _result(stage, *_send(_FOR_THE_CLERK, DESK)))["request_id"]
     while not (told := await client.get(f"/v1/messages/{part(request_id)}/replies", {"wait_s": 0.5}))["settled"]:
@@ -426,7 +427,7 @@ def _tell_answer(show: Show, line: str, replies: Sequence[Json]) -> None:
 
 
 async def _connect(client: Client, show: Show, channel: str, endpoint: str) -> None:
-    """A connector in a few lines: fetch what is to be sent, send it, submit the receipt."""
+    """A minimal connector: fetch the replies, send them, submit the receipts."""
     ask: JsonObject = {"channel": channel, "endpoint": endpoint, "wait_s": 5, "idempotent": True}
     while True:
         for reply in (await client.post("/v1/outbox/next", ask))["replies"]:
@@ -474,7 +475,7 @@ async def _settled(client: Client) -> bool:
 
 
 async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
-    """Explanations of a message whose worker was killed, and of the newest that a model decided; or why none did."""
+    """Explanations of a message whose worker was killed, and of the newest decided by a model, or why not."""
     messages = (await client.get("/v1/messages", {"limit": 100}))["messages"]
     explanations = [await client.get(f"/v1/messages/{part(m['request_id'])}/explain") for m in messages]
     lost = [e for e in explanations if '"lost"' in json.dumps(e["deliveries"])]
@@ -486,7 +487,7 @@ async def _interesting(client: Client) -> tuple[dict[str, Json], str | None]:
 
 
 def _why_not(explanations: Sequence[Json]) -> str | None:
-    """What the newest attempt of a model failed with; None where no model was asked."""
+    """The failure of a model's newest attempt; None if no model was asked."""
     attempts = [one for e in explanations for one in e["classifications"]]
     return one_line(attempts[0]["error"] or "no butler was chosen", 300) if attempts else None
 

@@ -1,7 +1,7 @@
-"""Two pages for the demo, and the butler that plans a report about both.
+"""Two pages for the demo, and a butler that plans a report about both.
 
-`demonstration.py` serves the pages from its own process, `model.py` adds the butler and what a scripted model says to
-it. In: how many pages are asked for at a time is counted; out: that two were.
+`demonstration.py` serves the pages from its own process, `model.py` adds the butler and the scripted model's answers.
+It counts concurrent requests, to show that both pages are fetched at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REPORT: Final = "Recursive language models split a long context into parts; the
 
 @dataclass
 class Pages:
-    """The pages on this machine: at which host, with its port. `most`: how many were on their way at once."""
+    """The pages on this machine, with their host and port. `most`: maximum number of concurrent requests."""
 
     host: str
     now: int = 0
@@ -42,12 +42,12 @@ class Pages:
 
     @property
     def question(self) -> str:
-        """What a person asks about them."""
+        """The question about them."""
         return f"Write a short report on RLM from {' and '.join(self.urls)}"
 
     @asynccontextmanager
     async def served(self, listening: socket.socket) -> AsyncIterator[None]:
-        """While they can be fetched."""
+        """Serve them within this block."""
         async with await asyncio.start_server(self._answer, sock=listening):
             yield
 
@@ -73,20 +73,20 @@ def a_port() -> socket.socket:
 
 
 def pages_at(listening: socket.socket) -> Pages:
-    """The pages, as they will be there."""
+    """The pages, before they are served."""
     host, port = listening.getsockname()
     return Pages(f"{host}:{port}")
 
 
 def planner(pages: Pages, models: Sequence[str], owner: str) -> JsonObject:
-    """The butler that plans, as a team file has it."""
+    """The planning butler, as in a team file."""
     roles = dict.fromkeys(("main", "router", "specialist"), models[0])
     config = {**roles, "owners": [owner], "private_hosts": [pages.host], "plan": {"deadline": 30}}
     return {"name": "librarian", "type": "operation", "engine": "trio", "description": "Researches", "config": config}
 
 
 def rules(pages: Pages) -> list[JsonObject]:
-    """What the scripted model plans, and writes."""
+    """The scripted model's plan and text."""
     fetches = [{"action": "tool", "target": "web_fetch", "args": {"url": url}, "needs": []} for url in pages.urls]
     last = {"action": "specialist", "target": "synthesize", "args": {"task": "Write a report from both pages."}}
     plan = {"action": "pipeline", "steps": [*fetches, {**last, "needs": [1, 2]}], "confidence": 0.9}

@@ -1,7 +1,7 @@
-"""Who decides in the demo what no rule does: the models of the settings, else a scripted one on this machine.
+"""The demo's models: those of the settings, otherwise a scripted one on this machine.
 
-Called by `demonstration.py`. Settings and a directory enter; a `DemoModel` leaves: what is told of it, what goes into
-the environment of the parts, and the teams of the examples with a root that asks.
+Called by `demonstration.py`. In: settings and a directory; out: a `DemoModel`: its description, environment for the
+parts, and the example teams with a root that asks a model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _APPROVED: Final = ("write_file", "execute_command")
 
 
 class DemoModel(Struct, frozen=True):
-    """`said` in one line; `script` of a model that is to be started; None: it is the user's own, or there is none."""
+    """`said` describes it in one line; `script` is for a scripted model to start; None: the user's own, or none."""
 
     said: str
     environment: Mapping[str, str]
@@ -65,7 +65,7 @@ class DemoModel(Struct, frozen=True):
 
 
 def demo_model(settings: Settings, examples: Path, home: Path, pages: Pages, *, scripted: bool) -> DemoModel:
-    """Those of the settings, unless `scripted` is asked for or there are none; files of the demo go into `home`."""
+    """The models of the settings, unless `scripted` is requested or there are none; files go into `home`."""
     if settings.classify.models and not scripted:
         return _configured(settings, examples, home, pages)
     if find_spec("openai") is None:
@@ -91,7 +91,7 @@ def _configured(settings: Settings, examples: Path, home: Path, pages: Pages) ->
 
 
 def _dumped(model: ModelSettings) -> JsonObject:
-    """As JSON; the parts of the demo run elsewhere, so that paths must be whole."""
+    """As JSON, with absolute paths, since the parts of the demo run elsewhere."""
     known = model.model_dump(mode="json", exclude_none=True)
     if model.api_key_file is not None:
         known["api_key_file"] = str(model.api_key_file.absolute())
@@ -101,7 +101,7 @@ def _dumped(model: ModelSettings) -> JsonObject:
 
 
 def _environment(models: list[JsonObject], classify: JsonObject) -> dict[str, str]:
-    """Two attempts: the first may be lost with the worker that is killed."""
+    """Two attempts: the first may be lost with the killed worker."""
     return {"SWITCHBOARD_MODELS": json.dumps(models), "SWITCHBOARD_CLASSIFY": json.dumps({**classify, "attempts": 2})}
 
 
@@ -141,7 +141,7 @@ def _owner() -> str:
 
 
 def _script(pages: Pages) -> Mapping[str, object]:
-    """For the scripted LLM: which words in a prompt lead to which call."""
+    """The script for the scripted LLM: which words in a prompt lead to which call."""
     rules = [
         {"when": {"prompt": words}, "replies": [{"calls": [_call(butler, reason)]}], "again": True}
         for words, (butler, reason) in _CHOICES.items()
@@ -150,7 +150,7 @@ def _script(pages: Pages) -> Mapping[str, object]:
 
 
 def _clerk_rules() -> list[JsonObject]:
-    """Two tools, then a sentence. Where there is no sandbox for commands, none is offered."""
+    """Two tools, then a sentence. Without a sandbox for commands, no command is offered."""
     write = {"name": "write_file", "arguments": _LIST}
     run, look = {"name": "execute_command", "arguments": {"command": _COMMAND}}, {"name": "list_files", "arguments": {}}
     return [

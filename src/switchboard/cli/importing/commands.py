@@ -1,8 +1,8 @@
-"""`switchboard import`: mails and envelopes from files, each once, however often it is run.
+"""`switchboard import`: imports mails and envelopes from files, each once, however often it runs.
 
-Called by `cli/main.py`. Files enter; what the server said of each entry leaves as a count and a list of what was
-refused. A broken entry costs that entry only, a busy server is waited for. Order is kept where it matters: within a
-file of envelopes, and among the mails of one thread. Next: `cli/client.py`.
+Called by `cli/main.py`. In: files; out: the number of accepted entries, and a list of the refused ones. A broken entry
+affects only itself; a busy server is waited for. Order is kept where it matters: within a file of envelopes, and among
+the mails of one thread. Next: `cli/client.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _T = TypeVar("_T")
 
 
 class EntryRefusal(Struct, frozen=True):
-    """An entry that was not taken, and why."""
+    """A refused entry, and why."""
 
     file: str
     place: str
@@ -60,7 +60,7 @@ class EntryRefusal(Struct, frozen=True):
 
 @dataclass(slots=True)
 class ImportTally:
-    """What became of the entries so far. Of refused ones the first thousand are kept in words, all are counted."""
+    """The results so far. Of refused entries, the first thousand are kept in words; all are counted."""
 
     new: int = 0
     duplicates: int = 0
@@ -75,7 +75,7 @@ class ImportTally:
         return bool(self.new or self.duplicates or self.refused)
 
     def take(self, answer: Json) -> None:
-        """Count one that the server has."""
+        """Count an entry that the server accepted."""
         if answer["duplicate"]:
             self.duplicates += 1
         else:
@@ -88,7 +88,7 @@ class ImportTally:
             errors().print(f"waiting: {clean(error.message)}", style="yellow", soft_wrap=True)
 
     def refuse(self, item: SourceItem, code: str, reason: str) -> None:
-        """Count one that was refused."""
+        """Count a refused entry."""
         self.refused[code] += 1
         if len(self.refusals) < _LISTED:
             self.refusals.append(EntryRefusal(str(item.file), item.place, code, reason))
@@ -120,7 +120,7 @@ def import_files(
 
 
 async def _import(client: Client, sources: Sequence[SourceFile], endpoint: str, tally: ImportTally) -> None:
-    # Before anything is read: a server that is not there, or a token that opens nothing, is no matter for patience.
+    # Before anything is read: waiting does not help if there is no server, or the token is invalid.
     await client.get("/v1/messages", {"limit": 1})
     reader = MailReader()
     with _progress() as progress:
@@ -158,7 +158,7 @@ async def _import_file(mails: _Mails, source: SourceFile, advance: Callable[[int
 
 
 def _readable(source: SourceFile, tally: ImportTally) -> Iterator[SourceItem]:
-    """The items of a file; where it cannot be read any further, that is one refusal."""
+    """The items of a file; if it becomes unreadable, that is one refusal."""
     try:
         yield from read_items(source)
     except InvalidInput as error:
@@ -195,7 +195,7 @@ async def _submit_batch(client: Client, batch: Sequence[SourceItem], tally: Impo
 
 
 async def _submit_once(client: Client, items: Sequence[SourceItem], tally: ImportTally) -> list[SourceItem]:
-    """Hand in a batch; returns those that the server had no room for. Raises Overloaded when it had none for any."""
+    """Submit a batch; returns the items that the server had no room for. Raises Overloaded if it had room for none."""
     body = b'{"envelopes":[' + b",".join(item.data for item in items) + b"]}"
     try:
         results = (await client.post("/v1/ingest/batch", body))["results"]
@@ -203,7 +203,7 @@ async def _submit_once(client: Client, items: Sequence[SourceItem], tally: Impor
         if len(items) == 1:
             tally.refuse(items[0], error.code, error.message)
             return []
-        # The batch as a whole is not understood: each by itself shows whose fault it is.
+        # The server rejects the batch as a whole: one by one, the faulty item is found.
         for item in items:
             await _submit_batch(client, [item], tally)
         return []
@@ -214,7 +214,7 @@ async def _submit_once(client: Client, items: Sequence[SourceItem], tally: Impor
 
 
 def _count(item: SourceItem, result: Json, tally: ImportTally) -> bool:
-    """Count what the server said of one item; False: nothing yet, it is to come again."""
+    """Count the server's result for an item; False if it must be submitted again."""
     error = result.get("error")
     if error is None:
         tally.take(result)
@@ -226,7 +226,7 @@ def _count(item: SourceItem, result: Json, tally: ImportTally) -> bool:
 
 
 def _is_json(item: SourceItem, tally: ImportTally) -> bool:
-    """Whether a line may stand in a batch: one that is no JSON at all would spoil it for the others."""
+    """Whether a line may be part of a batch: a line that is not JSON would spoil it for the others."""
     try:
         if isinstance(json.loads(item.data), dict):
             return True
@@ -241,7 +241,7 @@ def _is_json(item: SourceItem, tally: ImportTally) -> bool:
 
 
 class _Mails(Struct, frozen=True):
-    """What takes mails, and counts them; `reader` is for those that are too large for one request."""
+    """Submits mails and counts them; `reader` is for mails too large for one request."""
 
     client: Client
     reader: MailReader
@@ -255,7 +255,7 @@ class _Mails(Struct, frozen=True):
             self.tally.refuse(item, error.code, error.message)
 
     async def _submit(self, mail: bytes) -> Json:
-        # Not tried whole first: a server that refuses a large body closes the connection while we still send it.
+        # Not first as a whole: a server that refuses a large body closes the connection while we still send.
         if len(mail) > _WHOLE:
             answer = await submit_by_parts(self.client, self.reader, mail, self.endpoint)
             if answer is not None:
@@ -265,7 +265,7 @@ class _Mails(Struct, frozen=True):
 
 
 async def patiently(work: Callable[[], Awaitable[_T]], tell: Callable[[SwitchboardError], None]) -> _T:
-    """Do `work` again while the server is busy or away, for at most PATIENCE seconds; `tell` hears why."""
+    """Repeat `work` while the server is busy or away, for at most PATIENCE seconds; `tell` receives the reason."""
     started, delay = time.monotonic(), 0.25
     while True:
         try:
@@ -282,7 +282,7 @@ async def patiently(work: Callable[[], Awaitable[_T]], tell: Callable[[Switchboa
 async def _flights(
     submit: Callable[[SourceItem], Awaitable[None]],
 ) -> AsyncIterator[Callable[[SourceItem], Awaitable[None]]]:
-    """Several mails at the same time. Each thread of mails has its queue, so that within one order is kept."""
+    """Send several mails at once. Each thread of mails has a queue, so that its order is kept."""
     queues: list[asyncio.Queue[SourceItem | None]] = [asyncio.Queue(maxsize=16) for _ in range(FLIGHTS)]
 
     async def fly(queue: asyncio.Queue[SourceItem | None]) -> None:
@@ -304,7 +304,7 @@ async def _flights(
 
 
 def _first(trouble: ExceptionGroup[Exception]) -> Exception:
-    """One of the errors of several flights: what stopped one would have stopped them all."""
+    """One of several errors: the cause of one would have stopped all."""
     return next((one for one in trouble.exceptions if isinstance(one, SwitchboardError)), trouble)
 
 

@@ -1,7 +1,7 @@
-"""A mail that is too large for one request: its attachments are uploaded first, and what is left goes as an envelope.
+"""A mail that is too large for one request: uploads its attachments first, then submits the rest as an envelope.
 
-Called by `commands.py`. In: the mail as it was received; out: the server's answer. A file for which there is no room
-costs that file only. Next: `transport/mail_reading.py`.
+Called by `commands.py`. In: the mail as it was received; out: the server's answer. If there is no room for a file, only
+that file is lost. Next: `transport/mail_reading.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from switchboard.transport.mail_reading import MailReader, mail_name
 
 
 async def submit_by_parts(client: Client, reader: MailReader, mail: bytes, endpoint: str) -> Json | None:
-    """The server's answer; None if the mail has no attachments. Raises InvalidInput, TooLarge, Unavailable."""
+    """Submit a mail in parts; returns the server's answer, None without attachments.
+
+    Raises InvalidInput, TooLarge, Unavailable.
+    """
     read = await reader.read(mail, endpoint=endpoint, provider="file", now=datetime.now(UTC))
     envelope = read.envelope
     if not envelope.payload.attachments:

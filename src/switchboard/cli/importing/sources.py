@@ -1,7 +1,7 @@
-"""Files to be imported: what they are, and their entries one by one.
+"""Detects the kinds of files to import, and reads their entries one by one.
 
-Called by `commands.py`. Paths enter; `SourceItem`s leave, each with the place where it stands, never more than one held
-at a time. Next: `core/imports.py`, which cuts a file into its entries.
+Called by `commands.py`. In: paths; out: `SourceItem`s with their positions, never more than one in memory. Next:
+`core/imports.py`, which splits a file into its entries.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MBOX: Final = frozenset({".mbox", ".mbx"})
 _MAILDIR: Final = ("cur", "new")
 _THREADING: Final = (b"references", b"in-reply-to", b"message-id")
 _HEAD: Final = 65_536
-# An array, or an object whose first line does not end it.
+# An array, or an object that spans several lines.
 _DOCUMENT: Final = re.compile(rb"\[\s*[\[{\]]|\{[^\r\n]*(?<=[{\[,])[ \t]*[\r\n]")
 _ID = re.compile(rb"<[^<>\s]+>")
 
 
 def is_mail(file: Path) -> bool:
-    """Whether the name is that of one mail."""
+    """Whether the name is that of a single mail."""
     return file.suffix.lower() in _EML
 
 
@@ -47,7 +47,7 @@ class SourceFile(Struct, frozen=True):
 
 
 class SourceItem(Struct, frozen=True):
-    """One mail or envelope as it is in a file; `place` says where: `offset 4711`, `line 3`."""
+    """One mail or envelope from a file; `place` is its position: `offset 4711`, `line 3`."""
 
     file: Path
     place: str
@@ -55,14 +55,14 @@ class SourceItem(Struct, frozen=True):
 
     @property
     def too_long(self) -> bool:
-        """Whether it was cut on reading."""
+        """Whether it was truncated on reading."""
         return len(self.data) > MAX_ENTRY
 
 
 def find_sources(paths: Iterable[Path], kind: SourceKind | None = None) -> list[SourceFile]:
     """The files that `paths` mean, folders replaced by the `.eml` files below them and the mails of a Maildir, sorted.
 
-    Raises NotFound for what is not there, InvalidInput for a file whose kind cannot be told or a folder without mails.
+    Raises NotFound for a missing path, InvalidInput for a file of unknown kind or a folder without mails.
     """
     return [source for path in paths for source in _below(path, kind)]
 
@@ -84,20 +84,20 @@ def _below(path: Path, kind: SourceKind | None) -> list[SourceFile]:
 
 
 def _is_mail_of_folder(file: Path) -> bool:
-    """By its name, or as a mail of a Maildir."""
+    """Recognised by its name, or as part of a Maildir."""
     return file.suffix.lower() == ".eml" or (file.parent.name in _MAILDIR and (file.parent.parent / "tmp").is_dir())
 
 
 def _source(path: Path, kind: SourceKind | None) -> SourceFile:
     facts = path.stat()
     if kind is None and not S_ISREG(facts.st_mode):
-        # What was read to look at it would be gone.
+        # Reading stdin to inspect it would consume it.
         raise InvalidInput(f"{path} is a pipe or similar, not a file; use --kind to say what it contains")
     return SourceFile(path, kind or _detect(path), facts.st_size)
 
 
 def _detect(file: Path) -> SourceKind:
-    """By its first bytes, else by its name: names lie more often."""
+    """By its first bytes, otherwise by its name, which is wrong more often."""
     with file.open("rb") as stream:
         start = stream.read(4096).removeprefix(b"\xef\xbb\xbf")
     if start.startswith(b"From "):
@@ -120,7 +120,7 @@ def _detect(file: Path) -> SourceKind:
 
 
 def read_items(source: SourceFile) -> Iterator[SourceItem]:
-    """The entries of one file, in order. Raises InvalidInput when an mbox is none, OSError as it comes."""
+    """The entries of one file, in order. Raises InvalidInput if an mbox is not one; OSErrors pass unchanged."""
     with source.file.open("rb") as stream:
         if source.kind == "eml":
             yield SourceItem(source.file, "", stream.read(MAX_ENTRY + 1))
@@ -133,7 +133,7 @@ def read_items(source: SourceFile) -> Iterator[SourceItem]:
 
 
 def thread_of(mail: bytes) -> bytes:
-    """A name that all mails of one thread share: the first mail they refer to, else their own id, else themselves."""
+    """A name shared by all mails of a thread: the first mail they refer to, otherwise their own id or content."""
     head = re.split(rb"\r?\n\r?\n", mail[:_HEAD], maxsplit=1)[0]
     fields: dict[bytes, bytes] = {}
     for line in re.split(rb"\r?\n(?![ \t])", head):

@@ -1,6 +1,6 @@
-"""`switchboard init`: asks three questions, tries the model, and writes the files of an installation that works.
+"""`switchboard init`: asks three questions, tries the model, and writes the files of a working installation.
 
-Called by `cli/main.py`. Nothing is written before the model has answered, and nothing that is there is overwritten.
+Called by `cli/main.py`. Nothing is written before the model has answered, and existing files are never overwritten.
 Next: `discovery.py`, `files.py`.
 """
 
@@ -48,7 +48,7 @@ _OR_NONE: Final = "; --model none sets up a butler without a model"
 
 
 class _Wanted(Struct, frozen=True):
-    """What was typed."""
+    """The typed options."""
 
     directory: Path
     model: str | None
@@ -148,7 +148,7 @@ def _check_url(url: str) -> None:
 
 
 def _choose(wanted: _Wanted) -> Choice:
-    """The answers to the questions, those that were typed as options not asked again."""
+    """The answers to the questions; options given on the command line are not asked again."""
     offer = _offer(wanted)
     butler = _name(wanted.butler or _answer(wanted, "What should the butler be called?", "butler", _name))
     return Choice(butler, offer, str(_workspace(wanted, offer)), f"cli:{local_user()}")
@@ -167,7 +167,7 @@ def _workspace(wanted: _Wanted, offer: Offer | None) -> Path:
 
 
 def _name(typed: str) -> str:
-    """A name that can be typed in commands, and be that of a directory. Raises BadParameter with one that is right."""
+    """A name that can be typed in commands and used for a directory. Raises BadParameter with a valid one."""
     if _NAME.fullmatch(typed):
         return typed
     right = re.sub(r"[^\w.-]+", "-", typed.lower()).strip("-._")[:64] or "butler"
@@ -196,14 +196,14 @@ def _offer(wanted: _Wanted) -> Offer | None:
 
 
 def _taken(offer: Offer, others: int) -> Offer:
-    """The same offer; those who did not choose it are told what it is."""
+    """The offer; if it was chosen automatically, say what it is."""
     more = f"; {others} more: --model names another" if others else ""
     errors().print(clean(f"using {offer.model}, {offer.source}{more}"), style="dim", soft_wrap=True)
     return offer
 
 
 async def _at_url(url: str, model: str | None, key_env: str | None) -> Offer:
-    """The model of a server that was named, its first one unless that was named as well."""
+    """The model of a given server: the named one, otherwise its first."""
     url = url.rstrip("/")
     there = (model,) if model is not None else await models_at(url)
     if not there:
@@ -261,7 +261,7 @@ def _number(most: int, typed: str) -> int:
 
 
 def _try(choice: Choice, wanted: _Wanted) -> JsonObject | None:
-    """Ask the model something; one that fails is reason to write nothing, unless a person says otherwise."""
+    """Ask the model something; if it fails, write nothing, unless a person says otherwise."""
     if choice.offer is None or not wanted.test:
         return None
     errors().print(f"asking {clean(choice.offer.model)} …", style="dim")
@@ -281,7 +281,7 @@ def _try(choice: Choice, wanted: _Wanted) -> JsonObject | None:
 
 
 def _habits(tried: JsonObject) -> Iterator[str]:
-    """What is unusual about a model."""
+    """The unusual properties of a model."""
     if tried["schemas"] is False:
         yield "its server takes no JSON Schema: butlers that plan ask it without"
     if tried["thinks"]:
@@ -313,7 +313,7 @@ def _write(directory: Path, files: Mapping[PurePosixPath, str]) -> Sequence[Path
 
 
 def _connected(wanted: _Wanted) -> Json | None:
-    """The channel that was connected; at a terminal it is offered, and one that refuses the secret is no failure."""
+    """The connected channel; offered at a terminal, where a refused secret is not a failure."""
     channel = wanted.channel or (_asked_channel() if wanted.ask else _NONE)
     if channel == _NONE:
         return None

@@ -1,7 +1,7 @@
-"""Which models can be used from here: local servers on their usual ports, keys in the environment, command lines.
+"""Finds usable models: local servers on their usual ports, keys in the environment, command-line programs.
 
-Called by `commands.py`. The environment and the home directory enter; offers leave. Only this machine is asked,
-and no key is read: only which variable holds one. Next: `files.py`, which writes the choice down.
+Called by `commands.py`. In: the environment and the home directory; out: offers. Only this machine is contacted, and
+keys are not read, only the names of their variables. Next: `files.py`, which writes the configuration.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_FOR_CHAT: Final = re.compile(r"embed|rerank|whisper|tts", re.IGNORECASE)
 
 
 class Offer(Struct, frozen=True):
-    """A model that can be used. `name` is the one for the settings, `source` says where it was found."""
+    """A usable model. `name` is its name in the settings, `source` is where it was found."""
 
     name: str
     kind: ApiKind
@@ -40,7 +40,7 @@ class Offer(Struct, frozen=True):
 
 
 class Discovery(Struct, frozen=True):
-    """The offers, the best first, and the command lines that are there as well."""
+    """The offers, the best first, and the installed command-line programs."""
 
     offers: tuple[Offer, ...]
     programs: tuple[str, ...]
@@ -74,9 +74,9 @@ _LOGINS: Final[Mapping[str, str]] = {
 
 
 async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str, str] = SERVERS) -> Discovery:
-    """All that can be used from here: local servers first, as they cost nothing."""
+    """All usable models: local servers first, as they cost nothing."""
     async with httpx2.AsyncClient(
-        # Nothing here is https, and to read the certificates of the system takes longer than all the rest.
+        # Nothing here is https, and reading the system's certificates takes longer than all the rest.
         timeout=_PATIENCE_S,
         trust_env=False,
         verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
@@ -87,7 +87,7 @@ async def discover(environ: Mapping[str, str], home: Path, servers: Mapping[str,
 
 
 async def models_at(url: str) -> tuple[str, ...]:
-    """The models of an OpenAI-compatible server, those for chat only. Raises NotFound where none can be listed."""
+    """The chat models of an OpenAI-compatible server. Raises NotFound if none can be listed."""
     try:
         async with httpx2.AsyncClient(timeout=_PATIENCE_S, trust_env=False) as http:
             answer = await http.get(f"{url}/models")

@@ -1,6 +1,6 @@
 """The files of a new installation: settings, one team, the butler's prompt. Pure; `commands.py` writes them.
 
-A choice enters; texts by path leave, relative to the directory of the installation.
+In: a choice; out: texts by path, relative to the directory of the installation.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PROMPT: Final = TEAM.with_name("prompt.md")
 
 
 class Choice(Struct, frozen=True):
-    """What was asked for. `offer` None: no model for now.
+    """The choices made. `offer` None: no model for now.
 
-    `schemas` and `thinks` as `models test` finds them, None where that is not known. `workspace` is the directory of
-    the butler's files; `owner` the person who may use all of its tools.
+    `schemas` and `thinks` are as found by `models test`, None if unknown. `workspace` is the directory of the butler's
+    files; `owner` the person who may use all of its tools.
     """
 
     butler: str
@@ -36,7 +36,7 @@ class Choice(Struct, frozen=True):
 
 
 def files_of(choice: Choice) -> Mapping[PurePosixPath, str]:
-    """The files, in the order in which they are best read."""
+    """The files, in the best order for reading."""
     made = {SETTINGS: _settings(choice), TEAM: json.dumps(_team(choice), indent=2, ensure_ascii=False) + "\n"}
     if choice.offer is not None:
         made[_PROMPT] = _prompt(choice.butler)

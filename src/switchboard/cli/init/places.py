@@ -1,7 +1,7 @@
-"""Where a new installation may be: its own directory, and the one that its butler reads and writes.
+"""Checks the directories of a new installation: its own, and the one that its butler reads and writes.
 
-Called by `commands.py` before anything is written. Paths as typed enter; absolute ones leave, or `BadParameter` with
-what would be right. Next: `files.py`.
+Called by `commands.py` before anything is written. In: paths as typed; out: absolute paths, or `BadParameter` with what
+would be correct. Next: `files.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _THEMSELVES: Final = ("/dev", "/dev/shm", "/media", "/mnt", "/opt", "/root", "/r
 
 
 def require_new(directory: Path, names: Iterable[PurePosixPath]) -> None:
-    """Raise ConfigurationError where one of the files would be in the way of what is there."""
+    """Raise ConfigurationError if one of the files already exists."""
     place = next((one for one in (directory, *directory.absolute().parents) if one.exists()), directory)
     if not place.is_dir():
         raise ConfigurationError(f"{place} is a file; name a directory")
@@ -32,7 +32,7 @@ def require_new(directory: Path, names: Iterable[PurePosixPath]) -> None:
 
 
 def workspace_at(directory: Path, typed: str) -> Path:
-    """The directory of the butler's files, as typed relative to that of the installation. Raises BadParameter."""
+    """The directory of the butler's files; a relative path is relative to the installation. Raises BadParameter."""
     place = (directory / Path(typed).expanduser()).absolute()
     reason = _why_not(place.resolve(), directory.resolve())
     if reason:
@@ -56,7 +56,7 @@ def _why_not(place: Path, installation: Path) -> str | None:
 
 
 def closed_to_database(directory: Path) -> str | None:
-    """Why the database of an installation in this directory would not start, as `switchboard up` will say it."""
+    """Why the database of an installation in this directory would not start, in the words of `switchboard up`."""
     if os.environ.get("SWITCHBOARD_DATABASE_URL"):
         return None
     data = Path(os.environ.get("SWITCHBOARD_DATA_DIR") or directory / "data").absolute()

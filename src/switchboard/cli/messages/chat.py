@@ -1,6 +1,6 @@
-"""`switchboard chat`: one line a message, over the gateway.
+"""`switchboard chat`: sends each line as a message, over the gateway.
 
-Called by `cli/main.py`. Lines enter from the terminal or from stdin; answers leave as they come, on a terminal while
+Called by `cli/main.py`. In: lines from the terminal or from stdin; out: answers as they arrive, on a terminal while
 they are written. A session is a thread of the conversation: naming it again continues it. Next: `exchange.py`.
 """
 
@@ -74,7 +74,7 @@ def _speaker(place: ServerPlace, endpoint: str) -> Json | None:
 
 
 class _Sent(Struct, frozen=True, eq=False):
-    """A line without its answer, which is waited for `until` then (monotonic seconds)."""
+    """A line without its answer, which is awaited until `until` (monotonic seconds)."""
 
     exchange: Exchange
     accepted: Json
@@ -91,7 +91,10 @@ class _Talk(Struct, frozen=True, kw_only=True):
     asked: list[_Sent] = field(default_factory=list)
 
     def exchange(self, lines: Iterable[str], keyboard: Keyboard | None = None) -> int:
-        """One exchange a line; the code of the last one. Between two nothing of ours runs: the terminal has it."""
+        """One exchange per line; returns the code of the last.
+
+        Between two, nothing of ours runs: the terminal is free.
+        """
         code = OK
         with asyncio.Runner() as runner:
             for text in lines:
@@ -100,7 +103,7 @@ class _Talk(Struct, frozen=True, kw_only=True):
                     code = runner.run(self._one(text, keyboard)) if text else code
                     runner.run(self._look(earlier, keyboard))
                 except (InvalidInput, Overloaded) as error:
-                    # A line that is refused (too long, too many waiting) is no reason to end the conversation.
+                    # A refused line (too long, too many waiting) is no reason to end the conversation.
                     errors().print(error.message, style="yellow")
                     code = FAILED
             return max([code, *(runner.run(self._end(sent, patient=keyboard is None)) for sent in self.asked)])
@@ -118,7 +121,7 @@ class _Talk(Struct, frozen=True, kw_only=True):
         return OK
 
     async def _look(self, earlier: Iterable[_Sent], keyboard: Keyboard | None) -> None:
-        """For the answers to earlier lines, about which somebody may have decided."""
+        """Check for answers to earlier lines that somebody may have decided about."""
         for sent in earlier:
             async with sent.exchange:
                 answer = await self._followed(sent, keyboard)
@@ -127,12 +130,12 @@ class _Talk(Struct, frozen=True, kw_only=True):
                 conclude(answer, sent.accepted)
 
     async def _followed(self, sent: _Sent, keyboard: Keyboard | None) -> MessageProgress:
-        """Up to the answer, or until its turn waits for people."""
+        """Wait for the answer, or until its turn waits for people."""
         following = sent.exchange.follow(self.wait, until_asked=True)
         return await (keyboard.attend(sent.exchange.stop, following) if keyboard else following)
 
     async def _end(self, sent: _Sent, *, patient: bool) -> int:
-        """Nothing more is said. `patient`: an answer that waits for people is waited for as long as any other."""
+        """No more input. `patient`: wait for answers that need people as long as for any other."""
         answer = MessageProgress(str(sent.accepted["request_id"]), "in_flight", settled=False, replies=())
         if patient:
             async with sent.exchange:
@@ -141,14 +144,14 @@ class _Talk(Struct, frozen=True, kw_only=True):
 
 
 def _piped() -> Iterator[str]:
-    """The lines of stdin that are not blank."""
+    """The non-blank lines of stdin."""
     for line in sys.stdin.buffer:
         if text := line.decode(errors="replace").strip():
             yield text
 
 
 def _typed(keyboard: Keyboard) -> Iterator[str]:
-    """What is typed, until Ctrl-D or /quit."""
+    """The typed lines, until Ctrl-D or /quit."""
     while True:
         try:
             line = _next_line(keyboard)
@@ -170,7 +173,7 @@ def _typed(keyboard: Keyboard) -> Iterator[str]:
 
 
 def _next_line(keyboard: Keyboard) -> str:
-    """The next line. What was typed during the last answer comes first, and is shown as if it were typed now."""
+    """The next line. Lines typed during the last answer come first, shown as if typed now."""
     if not keyboard.later:
         return input(_PROMPT)
     line = keyboard.later.pop(0)
@@ -180,7 +183,7 @@ def _next_line(keyboard: Keyboard) -> str:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """Arrow keys bring back earlier lines, those of earlier sessions too. The file is for its owner's eyes only."""
+    """Arrow keys recall earlier lines, also of earlier sessions. Only the owner can read the file."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "switchboard"
     file = state / "chat_history"
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """One message over the gateway, and its answer while it is written.
 
-Called by `chat.py`. In: where the server is, for whom the terminal speaks, and a text; out: events for the screen, and
-a `MessageProgress`. A connection that is lost is made again, and the answer continues where it was. Next: `server/ws/`.
+Called by `chat.py`. In: the server's address, the speaker, and a text; out: events for the screen, and a
+`MessageProgress`. A lost connection is restored, and the answer continues where it was. Next: `server/ws/`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CLOSED: Final[Mapping[int, type[SwitchboardError]]] = {1008: Unauthenticated, 1
 
 
 class ChatLine(Struct, frozen=True):
-    """What is said, in which session. Whatever has the same `key` is the same message."""
+    """A text and its session. The same `key` means the same message."""
 
     session: str
     text: str
@@ -63,8 +63,8 @@ class ChatLine(Struct, frozen=True):
 class Exchange:
     """A line and its answer. `speaker`: for whom the terminal speaks, if not for its token. Close it by `async with`.
 
-    `send` comes first, then `follow`, beside which `stop` may be called. `follow` may be called again in another
-    `async with`: nothing is shown twice.
+    Call `send` first, then `follow`, during which `stop` may be called. `follow` may be called again in another `async
+    with`: nothing is shown twice.
     """
 
     def __init__(self, place: ServerPlace, speaker: Json | None, line: ChatLine, take: Take) -> None:
@@ -96,14 +96,14 @@ class Exchange:
         await self._close()
 
     async def send(self) -> Json:
-        """Have it stored: {request_id, duplicate}. Raises NoServer, and what the server refuses."""
+        """Have it stored; returns {request_id, duplicate}. Raises NoServer, and the server's errors."""
         await self._connect()
         return {name: self._sent[name] for name in ("request_id", "duplicate")}
 
     async def follow(self, wait: float, *, until_asked: bool = False) -> MessageProgress:
-        """Up to `wait` seconds, through lost connections. Raises NoServer or Unavailable if there is no other.
+        """Wait up to `wait` seconds, across lost connections. Raises NoServer or Unavailable if there is no new one.
 
-        `until_asked`: no longer than until its turn waits for people (`MessageProgress.asked`).
+        `until_asked`: return once its turn waits for people (`MessageProgress.asked`).
         """
         limit = asyncio.timeout(wait)
         try:
@@ -115,7 +115,7 @@ class Exchange:
         return self._answer("in_flight")
 
     async def stop(self) -> None:
-        """End the turns of the message with what they have. Raises Unavailable and what the server refuses."""
+        """End the turns of the message, keeping what they have written. Raises Unavailable and the server's errors."""
         await self._open.wait()
         params = {"session": self._line.session, "request_id": self._sent["request_id"]}
         future = asyncio.get_running_loop().create_future()
@@ -172,7 +172,7 @@ class Exchange:
         return None
 
     def _show(self, kind: str, told: Json) -> None:
-        """What was not shown before."""
+        """Show the new part."""
         name = told["system_id"]
         if kind == "reply":
             self._again.discard(told["outbox_id"])
@@ -196,7 +196,7 @@ class Exchange:
     # The connection ---------------------------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
-        """With the message sent, or its stream resumed."""
+        """Connect, and send the message or resume its stream."""
         self._socket = await _opened(self._place)
         if self._place.token is None:
             raise Unauthenticated(f"a token is required: {self._place.hint}")
@@ -208,13 +208,13 @@ class Exchange:
                 self._open.set()
                 return
         line = {"session": self._line.session, "text": self._line.text, "key": self._line.key, "stream": True}
-        # From the beginning: what was told already is told again.
+        # From the beginning: repeated events are shown once.
         self._sent, self._seq, self._texts, self._replies = await self._ask("chat.send", line), 0, {}, []
         self._again = set(self._shown)
         self._open.set()
 
     async def _ask(self, method: str, params: Json) -> Json:
-        """Before anything is told."""
+        """Ask a request before any events arrive."""
         future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         await self._say(method, params, future)
         while not future.done():
@@ -227,7 +227,7 @@ class Exchange:
         request = str(next(self._ids))
         self._asked[request] = future
         frame = json.dumps({"type": "req", "id": request, "method": method, "params": params}, ensure_ascii=False)
-        # Bytes that are no text come from a terminal as lone surrogates, which are no text for anybody else either.
+        # Invalid bytes come from a terminal as lone surrogates, which nobody else can read as text either.
         await self._socket.send(frame.encode(errors="replace").decode())
 
     def _settle(self, frame: Json) -> None:
@@ -240,7 +240,7 @@ class Exchange:
             future.set_exception(_error(frame["error"]))
 
     async def _frame(self) -> Json:
-        """The next one. Raises ConnectionClosed, or what it means."""
+        """The next frame. Raises ConnectionClosed, or the error that it reports."""
         if self._socket is None:
             raise Unavailable("the connection is lost", code="connection")
         try:
@@ -259,7 +259,7 @@ class Exchange:
         for future in self._asked.values():
             if not future.done():
                 future.set_exception(Unavailable("the connection was lost", code="connection"))
-                future.exception()  # nobody may wait for it any more
+                future.exception()  # nobody may wait for it any longer
         self._asked.clear()
         socket, self._socket = self._socket, None
         if socket is not None:
@@ -267,13 +267,13 @@ class Exchange:
 
 
 async def _opened(place: ServerPlace) -> ClientConnection:
-    """Raises NoServer, Unavailable, ConfigurationError, and what the server refuses."""
+    """Raises NoServer, Unavailable, ConfigurationError, and the server's errors."""
     url = f"{place.url.replace('http', 'ws', 1)}/v1/ws"
     agent = f"switchboard-cli/{__version__}"
     try:
         return await connect(
             url,
-            proxy=None if is_here(place.url) else True,  # which must not see what stays on this machine
+            proxy=None if is_here(place.url) else True,  # a proxy must not see local traffic
             user_agent_header=agent,
             compression=None,
             close_timeout=_CLOSE_S,
@@ -302,7 +302,7 @@ def _not_ours(place: ServerPlace) -> SwitchboardError:
 
 
 def _error(told: Json) -> SwitchboardError:
-    """The error of a frame as one of our tree."""
+    """The error of a frame, as one of our tree."""
     code, message = str(told["code"]), str(told["message"])
     if code in _BUSY:
         return Overloaded(message, retry_after=float((told.get("details") or {}).get("retry_after_s", 1.0)))

@@ -1,7 +1,7 @@
 """`switchboard explain`: why a message went where it went and what became of it, or where one would go, as a tree.
 
 Called by `cli/main.py`. The server's Explanation (see `app/messages/explain.py`) or DryRun (see `app/rules/replays.py`)
-enters, a tree leaves; `tree_of` is also what the demo prints.
+enters, a tree leaves; the demo also prints with `tree_of`.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def _decision(tree: Tree, decision: Json) -> None:
 
 
 def _step(branch: Tree, step: Json) -> None:
-    """What happened in one team: the rules in the order of looking, and which one won."""
+    """What happened in one team: the rules in order of evaluation, and which one fired."""
     team = branch.add(
         _label(f"team {clean(step['team_id'])}", (step["reason"].replace("_", " "), ""), (step["detail"], "dim"))
     )
@@ -198,7 +198,7 @@ def _step(branch: Tree, step: Json) -> None:
 
 
 def _considered(team: Tree, rules: Sequence[Json], left_out: int) -> None:
-    """The rules in the order of looking: of many the first ones, and the one that fired. Other channels in one line."""
+    """The rules in order of evaluation: at most a few, and the one that fired. Those of other channels share a line."""
     last = rules[-1:] if rules and rules[-1]["fired"] else []
     elsewhere = [rule for rule in rules if rule["failed_filter"] == "channel"]
     misses = [rule for rule in rules if not rule["fired"] and rule not in elsewhere]
@@ -247,7 +247,7 @@ def _delivery(tree: Tree, entry: Json) -> None:
     branch = tree.add(label.append(f"  #{delivery['seq']} of {one_line(delivery['lane'])}", style="dim"))
     attempts = {attempt["epoch"]: branch.add(_attempt(attempt)) for attempt in entry["attempts"]}
     for step in entry["steps"]:
-        # A step of an attempt that is not finished yet has only the delivery to hang on.
+        # A step of an unfinished attempt has only the delivery to attach to.
         attempts.get(step["epoch"], branch).add(_journal(step))
 
 

@@ -1,4 +1,4 @@
-"""Files that came with a message: as a line of a table, and saved.
+"""Files of a message: shown as table lines, and saved.
 
 Called by `commands.py` and `explain.py`. Next: `cli/saving.py`.
 """
@@ -22,7 +22,7 @@ from switchboard.domain.envelope import Attachment
 
 
 def attachment_line(attachment: Json) -> Text:
-    """An attachment in a line: its name, what it is, and where its bytes are."""
+    """An attachment in a line: its name, its type, and where its bytes are."""
     kind, size = one_line(attachment["media_type"], 60), f"{attachment['size_bytes']:,} bytes"
     line = Text(one_line(attachment.get("filename") or "(no name)", 100)).append(f"  {kind}, {size}", style="dim")
     if attachment.get("storage_ref"):

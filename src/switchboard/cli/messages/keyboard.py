@@ -1,4 +1,4 @@
-"""What a person types while an answer is written: it can be stopped, or left to itself.
+"""Handles typing while an answer is written: the answer can be stopped, or left to continue.
 
 Called by `chat.py` around the wait for an answer. Lines and Ctrl-C enter; a stop goes to the server, other lines are
 kept for later. Next: `exchange.py`.
@@ -37,7 +37,7 @@ class Keyboard(Struct, frozen=True):
     later: list[str]
 
     async def attend(self, stop: StopTurn, following: Coroutine[None, None, MessageProgress]) -> MessageProgress:
-        """What `following` returns. The first Ctrl-C, and /stop, call `stop` to end its turns; the second one leaves.
+        """The result of `following`. The first Ctrl-C, and /stop, call `stop` to end its turns; the second one leaves.
 
         Raises typer.Exit when the person leaves.
         """
@@ -52,7 +52,7 @@ class Keyboard(Struct, frozen=True):
                 self._keep(keys)
 
     def _keep(self, keys: asyncio.Queue[str]) -> None:
-        """The lines that came while a stop was on its way; another stop has nothing left to end."""
+        """Keep lines typed while a stop is on its way; another stop has nothing left to end."""
         lines = (keys.get_nowait() for _ in range(keys.qsize()))
         self.later.extend(line for line in lines if line not in {"/stop", _CTRL_C})
 
@@ -73,7 +73,7 @@ class Keyboard(Struct, frozen=True):
                     self.later.append(line)
 
     def leave(self) -> None:
-        """Say how to come back."""
+        """Say how to return."""
         errors().print(f"\n`switchboard chat --session {self.session}` continues here", style="dim", soft_wrap=True)
 
 

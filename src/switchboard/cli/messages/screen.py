@@ -1,6 +1,7 @@
-"""What is shown of a message while it is worked on: the events of its stream enter, text for people leaves.
+"""Shows the progress of a message. In: the events of its stream; out: text for people.
 
-Called by `chat.py` and `send.py`. On a terminal a reply appears while it is written, else whole. Next: `talk.py`.
+Called by `chat.py` and `send.py`. On a terminal a reply appears while it is written, otherwise when complete. Next:
+`talk.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ _TROUBLE: Final[Mapping[str, str]] = {"overload": "takes no more at the moment",
 
 
 def screen() -> Take:
-    """What shows the events of one message here."""
+    """The function that shows the events of one message here."""
     if wants_json():
         return lambda _kind, _data: None
     return LiveScreen().take if sys.stdout.isatty() else show_whole
 
 
 def show_whole(kind: str, data: Json) -> None:
-    """Replies when they are there."""
+    """Show replies when they are complete."""
     if kind == "reply":
         show_reply(data)
     elif kind == "waiting":
@@ -33,9 +34,9 @@ def show_whole(kind: str, data: Json) -> None:
 
 
 class LiveScreen:
-    """One butler's text while it is written; what others say meanwhile comes after it.
+    """Shows one butler's text while it is written; other texts follow after it.
 
-    A text that is taken back stays where it stands; what is said instead begins on a new line.
+    A withdrawn text stays on the screen; its replacement begins on a new line.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class LiveScreen:
                 self._end()
 
     def _show(self) -> None:
-        """What is new, but for spaces at the ends: whether they stay shows later."""
+        """Show the new part, except spaces at the ends, until it is clear whether they stay."""
         text = clean(self._text).strip()
         if not text.startswith(self._shown):
             self._end_line()

@@ -1,7 +1,7 @@
 """A message from the terminal, and the wait for its answer.
 
-Called by `send.py` and `chat.py`. Text enters, an `ingest.v1` envelope goes to the server; what became of it leaves as
-a `MessageProgress`. Next: `cli/client.py`.
+Called by `send.py` and `chat.py`. In: text, which goes to the server as an `ingest.v1` envelope; out: its progress as a
+`MessageProgress`. Next: `cli/client.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Take = Callable[[str, Json], None]
 
 
 class Draft(Struct, frozen=True):
-    """What is to be sent, and as which sender. `event_id` names the event: the same one twice is one message."""
+    """A message to send, with its sender. `event_id` names the event: repeating it repeats the same message."""
 
     text: str
     channel: str
@@ -48,7 +48,7 @@ class Draft(Struct, frozen=True):
 
 
 class MessageProgress(Struct, frozen=True):
-    """What became of a message: its replies so far, its state, and whether anything more can come."""
+    """The progress of a message: its replies so far, its state, and whether more can come."""
 
     request_id: str
     state: str
@@ -61,12 +61,12 @@ class MessageProgress(Struct, frozen=True):
 
     @property
     def good(self) -> bool:
-        """Whether a butler took it."""
+        """Whether a butler accepted it."""
         return self.settled and self.state == "answered"
 
 
 def local_user() -> str:
-    """Who sits at this terminal."""
+    """The user of this terminal."""
     return getpass.getuser()
 
 
@@ -81,7 +81,7 @@ def new_id() -> str:
 
 
 def written(text: str) -> str:
-    """The text, if there is any. Raises InvalidInput."""
+    """The text, unless empty. Raises InvalidInput."""
     if not text.strip():
         raise InvalidInput("there is nothing to send: the text is empty", code="empty_message")
     return text
@@ -101,16 +101,16 @@ def envelope(draft: Draft) -> Json:
 
 
 async def submit(client: Client, draft: Draft) -> Json:
-    """Hand it in; {request_id, duplicate, …}."""
-    # Bytes that are no text come from a terminal as lone surrogates, which are no text for anybody else either.
+    """Submit it; returns {request_id, duplicate, …}."""
+    # Invalid bytes come from a terminal as lone surrogates, which nobody else can read as text either.
     body = json.dumps(envelope(draft), ensure_ascii=False).encode(errors="replace")
     return await client.post("/v1/ingest", body)
 
 
 async def follow(client: Client, request_id: str, *, wait: float, take: Take) -> MessageProgress:
-    """Wait up to `wait` seconds until all is settled; `take` gets every event of its stream as it comes.
+    """Wait up to `wait` seconds until all is settled; `take` receives every event of its stream.
 
-    A stream that breaks off, as when the server restarts, is continued. Raises NoServer or Unavailable if it cannot be.
+    An interrupted stream, as when the server restarts, is continued. Raises NoServer or Unavailable if that fails.
     """
     path, deadline, kind, last, failures = f"/v1/messages/{part(request_id)}", time.monotonic() + wait, "", "", 0
     while True:
@@ -142,7 +142,7 @@ async def _reasons(client: Client, request_id: str) -> tuple[str, ...]:
 
 
 def show_reply(reply: Json) -> None:
-    """A reply as people read it: who says what."""
+    """A reply as people read it: the butler and its text."""
     out().print(
         Text(f"{clean(reply['system_id'])}: ", style="bold cyan").append(clean(reply["text"]), style="not bold default")
     )
@@ -150,7 +150,7 @@ def show_reply(reply: Json) -> None:
 
 
 def show_files(reply: Json) -> None:
-    """The files of a reply, and how to get them; a server of an earlier release names none."""
+    """The files of a reply, and how to get them; a server of an earlier release lists none."""
     for file in reply.get("files", ()):
         out().print(Text(f"  {described(file)}"), soft_wrap=True)
     if reply.get("files"):
@@ -163,7 +163,7 @@ def described(file: Json) -> str:
 
 
 def _show_silence(answer: MessageProgress) -> None:
-    """Say what happened where no reply tells it."""
+    """Report the outcome if no reply does."""
     reasons = "".join(f"\n  {reason}" for reason in answer.reasons)
     match answer:
         case MessageProgress(settled=False):
@@ -182,7 +182,7 @@ def _show_silence(answer: MessageProgress) -> None:
 
 
 def conclude(answer: MessageProgress, accepted: Json) -> int:
-    """Show the whole exchange to machines, to people what no reply has told them; the exit code."""
+    """Show machines the whole exchange, and people what no reply has said; returns the exit code."""
     whole = {
         **accepted,
         "state": answer.state,

@@ -1,7 +1,7 @@
-"""`switchboard models`: who is asked where no rule decides, whether it answers, what it cost, and what it chose.
+"""`switchboard models`: the models, whether they answer, what they cost, and what they chose.
 
 Called by `cli/main.py`. All but `test` asks the server; `test` asks the models themselves, see
-`app/classification/model_tests.py`. Next: `views.py`, which shows what came.
+`app/classification/model_tests.py`. Next: `views.py`, which shows the results.
 """
 
 from __future__ import annotations
@@ -120,6 +120,6 @@ def log(  # noqa: PLR0913 - the options of a command
 
 
 def _print_cases(params: Mapping[str, object]) -> None:
-    """As a file that `rules test` takes."""
+    """In the format of a file for `rules test`."""
     found = ask(lambda client: ask_about_team(client, "/v1/classifications/cases", params, "cases"))
     show({"cases": found["cases"]}, lambda cases: sys.stdout.write(rendered(cases, as_yaml=True)))

@@ -1,7 +1,7 @@
-"""Models and what they chose as lines for people.
+"""Renders models and their choices for people.
 
-Called by `commands.py`, `messages.py` and `explain.py`. What the API says, or `app/classification/model_tests.py`,
-enters; tables and sentences for `rich` leave, cleaned of whatever strangers and models wrote in them.
+Called by `commands.py`, `messages.py` and `explain.py`. In: data from the API or `app/classification/model_tests.py`;
+out: tables and sentences for `rich`, with text of strangers and models cleaned.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _row(one: Json, *, ordered: bool) -> Sequence[object]:
 
 
 def print_models(found: Json) -> None:
-    """The models in their order, and how the day stands."""
+    """The models in order, and the day's spending."""
     classify = any(one["order"] for one in found["models"])
     order = ("order",) if classify else ()
     names = (*order, "name", "kind", "model", "state", "attempts", "failed", "tokens", "cost", "says")
@@ -52,7 +52,7 @@ def print_models(found: Json) -> None:
 
 
 def print_caps(found: Json) -> None:
-    """What is left of the limits of the day, and how often one of them forbade to ask a model."""
+    """What is left of the daily limits, and how often they prevented asking a model."""
     for cap in found["caps"]:
         out().print(_cap(cap))
     if found["refused"]:
@@ -105,7 +105,7 @@ def _cap(cap: Json) -> Text:
 
 
 def print_tried(tried: Sequence[Json]) -> None:
-    """What came of each model, and below what to do about those that failed."""
+    """The result for each model, followed by the remedies for failures."""
     names = ("name", "kind", "result", "schemas", "thinks", "ms", "tokens", "cost", "says")
     rows = (
         (
@@ -126,7 +126,7 @@ def print_tried(tried: Sequence[Json]) -> None:
 
 
 def usage_table(found: Json) -> RenderableType:
-    """The rows and their sum."""
+    """The rows and their total."""
     names = (found["by"], "messages", "attempts", "failed", "tokens in", "tokens out", "cost")
     rows = [(one["key"] or "(none)", *_spent(one)) for one in found["rows"]]
     return table(*names, rows=[*rows, ("all", *_spent(found["total"]))] if rows else [], keep=names[:1])
@@ -152,7 +152,7 @@ def log_table(rows: Sequence[Json]) -> RenderableType:
 
 
 def outcome(one: Json) -> Text:
-    """What a model chose, or why it did not; and the right choice."""
+    """A model's choice, or why there is none; and the correct choice."""
     chose = ", ".join(str(route["butler"]) for route in one["result"].get("routed", ()))
     text = Text(one_line(chose or "nobody", 60), style="cyan" if chose else "yellow")
     if one["error"]:

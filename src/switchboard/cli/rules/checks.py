@@ -1,8 +1,7 @@
-"""`switchboard rules test|lint|backtest`: are these rules right, before they decide anything.
+"""`switchboard rules test|lint|backtest`: checks rules before they decide anything.
 
-Called by `commands.py`, whose group these commands belong to. Files of cases and of rules enter; what fails, what is
-doubtful and what would be routed differently leaves. Nothing is written. Next: the server's `Replays`, for
-lint its `RuleRecords`.
+Called by `commands.py`, whose group these commands belong to. In: files of cases and of rules; out: failures, doubtful
+rules, and changes in routing. Nothing is written. Next: the server's `Replays`, for lint its `RuleRecords`.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def try_cases(
 
 
 def print_outcomes(outcomes: JsonMapping) -> None:
-    """The cases that fail, each with what was expected, what came, and the rules that decided; then the count."""
+    """The failed cases, each with expected and actual recipients and the deciding rules; then the count."""
     for result in outcomes["results"]:
         if not result["passed"]:
             for line in _failure(result):
@@ -163,7 +162,7 @@ def _span(last: int | None, days: float | None) -> dict[str, object]:
 
 
 async def replay(client: Client, body: Mapping[str, object]) -> Json:
-    """Follow the progress of a backtest; its result."""
+    """Follow the progress of a backtest; returns its result."""
     console = errors()
     columns = (TextColumn("deciding again"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -187,7 +186,7 @@ def _print_blast(blast: Json, period: str) -> None:
 
 
 def changed_rule(rule: Json, changes: Sequence[str]) -> dict[str, object]:
-    """A rule with `FIELD=VALUE` changes, as the backtest takes it. Raises InvalidInput for what is no field."""
+    """A rule with `FIELD=VALUE` changes, for a backtest. Raises InvalidInput for unknown fields."""
     if not changes:
         raise InvalidInput("say what to change: --set priority=5", field="set")
     made: dict[str, object] = {"rule_id": rule["rule_id"]}

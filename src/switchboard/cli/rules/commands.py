@@ -1,8 +1,8 @@
-"""`switchboard rules`: look at rules and edit them at run time.
+"""`switchboard rules`: shows and edits rules at run time.
 
-Called by `cli/main.py`. Options enter; a table, or what an edit changed, leaves. A change is in force within a second
-of the answer. Next: `history.py` (versions, export, import) and `checks.py` (tests, lint, backtest), whose commands
-belong to the same group; the server's `RuleService`.
+Called by `cli/main.py`. In: options; out: a table, or the effect of an edit. A change is in force within a second of
+the answer. Next: `history.py` (versions, export, import) and `checks.py` (tests, lint, backtest), whose commands belong
+to the same group; the server's `RuleService`.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def _refuse_removed(rule: Json, history: Sequence[Json]) -> None:
 
 
 def _removed(history: Sequence[Json]) -> bool:
-    """Whether the last that became of the rule is that an import or a restore took it out."""
+    """Whether the rule was last removed by an import or a restore."""
     return bool(history) and history[0]["after"] is None
 
 

@@ -1,8 +1,8 @@
-"""`switchboard rules versions|diff|restore|export|import`: the rules of other days, and rules as files.
+"""`switchboard rules versions|diff|restore|export|import`: past rules, and rules as files.
 
-Called by `commands.py`, whose group these commands belong to. Versions and files enter; what differs, or what was
-changed, leaves. Next: `checks.py`, which tests a file before it is imported; the server's `RuleRecords`, for restore
-and import its `RuleService`.
+Called by `commands.py`, whose group these commands belong to. In: versions and files; out: differences, or changes
+made. Next: `checks.py`, which tests a file before it is imported; the server's `RuleRecords`, for restore and import
+its `RuleService`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def versions(
 
 
 def _count(version: Json) -> str:
-    """`3 rules`; `teams` where members or teams may have changed too."""
+    """`3 rules`; `teams` if members or teams may also have changed."""
     count = int(version["changes"])
     words = [counted(count, "rule")] if count else []
     return ", ".join([*words, *(["teams"] if version["teams"] else [])])
@@ -71,7 +71,7 @@ def diff(
     """Show the differences between two versions of the rules."""
 
     async def work(client: Client) -> Json:
-        # The version in force is told by any list of rules.
+        # Every list of rules names the version in force.
         last = (await client.get("/v1/rules", {"limit": 1}))["version"] if second is None else second
         return await client.get("/v1/rules/diff", {"from": first, "to": last}, timeout=_LONG)
 

@@ -1,7 +1,7 @@
-"""Options that the commands about rules share, and how their words are read.
+"""Options shared by the commands about rules, and their parsing.
 
-Called by `commands.py`, `checks.py`, `history.py`, `sops.py`, `dead_letters.py`, `models.py` and `explain.py`.
-Words enter, parts of a request leave. Next: the server, which says whether they make sense.
+Called by `commands.py`, `checks.py`, `history.py`, `sops.py`, `dead_letters.py`, `models.py` and `explain.py`. In:
+words; out: parts of a request. Next: the server, which validates them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ File = Annotated[Path, typer.Argument(help="JSON or YAML; - is stdin.", metavar=
 
 
 def reason_for(given: str | None, *, dry_run: bool = False) -> str:
-    """The reason as given, else as asked for on a terminal. Usage error without a terminal."""
+    """The given reason, otherwise asked for on a terminal. Usage error without a terminal."""
     return said_or_asked(given, "Reason for the change?", "a reason is required", "--reason", dry_run=dry_run)
 
 
 def said_or_asked(given: str | None, question: str, rule: str, option: str, *, dry_run: bool) -> str:
-    """A sentence that stays on record: as given, else asked for on a terminal. Usage error where there is none.
+    """A sentence for the record: the given one, otherwise asked for on a terminal. Usage error without one.
 
-    Where nothing is written, none is needed.
+    Not needed if nothing is written.
     """
     if given is None and dry_run:
         return "dry run"
@@ -57,7 +57,7 @@ def read_rules(file: Path) -> Mapping[str, object]:
 
 
 def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str | list[str]]:
-    """`KEY=VALUE` words as an object; a key that occurs more than once has a list. Usage error for what is none."""
+    """`KEY=VALUE` words as an object; a repeated key has a list. Usage error for other words."""
     found: dict[str, list[str]] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -70,12 +70,12 @@ def pairs(words: Sequence[str], option: str = "--filter") -> dict[str, str | lis
 
 
 def any_of(values: Sequence[str]) -> str | list[str]:
-    """The value of a filter: a list if there are several."""
+    """The value of a filter: a list if there are several values."""
     return list(values) if len(values) > 1 else values[0]
 
 
 def moment(text: str | None, option: str) -> str | None:
-    """A time as the API takes it; without a zone it is local time."""
+    """A time in the API's format; without a zone it is local time."""
     if text is None:
         return None
     try:

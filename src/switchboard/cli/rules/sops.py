@@ -1,7 +1,7 @@
-"""`switchboard sops`: the rules that standing operating procedures need, registered and taken out together.
+"""`switchboard sops`: loads and unloads the rules of standing operating procedures.
 
-Called by `cli/main.py`. SOP files enter (anything with a `name` and `routing_requirements`); what changed leaves. Next:
-the server's `RuleService`.
+Called by `cli/main.py`. In: SOP files (anything with a `name` and `routing_requirements`); out: the changes. Next: the
+server's `RuleService`.
 """
 
 from __future__ import annotations

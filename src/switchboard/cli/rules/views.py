@@ -1,8 +1,7 @@
-"""Rules, their changes and what a change would do, as lines for people.
+"""Renders rules, their changes, and the effects of changes for people.
 
-Called by `commands.py`, `history.py`, `checks.py`, `sops.py`, `teams.py` and `cli/dead_letters/views.py`. What the API
-says of rules (RuleView, changes, findings, blast) enters as JSON; texts for `rich` leave, cleaned of whatever strangers
-wrote in them.
+Called by `commands.py`, `history.py`, `checks.py`, `sops.py`, `teams.py` and `cli/dead_letters/views.py`. In: the API's
+JSON about rules (RuleView, changes, findings, blast); out: texts for `rich`, with strangers' text cleaned.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NAME: Final = 40
 
 
 def rule_table(rules: Sequence[Json], *, sort: bool) -> RenderableType:
-    """Rules as a table; `sort`: team by team in the order of looking."""
+    """Rules as a table; `sort`: by team and order of evaluation."""
     names = ("team", "state", "prio", "rule", "when and where to, id")
     shown = sorted(rules, key=_place) if sort else rules
     return table(*names, rows=map(_row, shown), keep=names[:-1], wrap=True, room=_ID)
@@ -50,7 +49,7 @@ def _row(rule: Json) -> tuple[object, ...]:
 
 
 def version_head(version: Json) -> Text:
-    """Which version of the rules, and who made it when and why."""
+    """A version of the rules: its author, time and reason."""
     made = f"  {when(version['created_at'])}  {one_line(version['author'])}: {one_line(version['reason'], 300)}"
     return Text(f"version {version['version']}", style="bold").append(made, style="not bold default")
 
@@ -61,7 +60,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def looking_order(rule: Json) -> tuple[object, ...]:
-    """The place of a rule among those of its team, as `core/routing/index.py` ranks them."""
+    """The position of a rule in its team, as ranked by `core/routing/index.py`."""
     star, filters = rule["channel"] == "*", len(rule["filters"])
     age = datetime.fromisoformat(str(rule["created_at"]))
     return (star and not filters, -int(rule["priority"]), -filters, star, age, str(rule["rule_id"]))
@@ -78,7 +77,7 @@ def targets_of(rule: Json) -> str:
 
 
 def pairs_of(filters: Mapping[str, object]) -> str:
-    """`sender=ann media=photo media=voice`: one pair for each value."""
+    """`sender=ann media=photo media=voice`: one pair per value."""
     each = (
         (name, value)
         for name, any_of in filters.items()
@@ -92,19 +91,19 @@ def _receivers(targets: Sequence[Mapping[str, object]]) -> str:
 
 
 def receivers_of(receivers: Json) -> str:
-    """Who gets a message and where it dies: `System1/diary, dead letter of finance (no_route)`."""
+    """Receivers and dead letters of a message: `System1/diary, dead letter of finance (no_route)`."""
     dead = (f"dead letter of {one['team']} ({one['category']})" for one in receivers["dead_letters"])
     asked = (f"the choice of a model in {team}" for team in receivers.get("models", ()))
     return one_line(", ".join([*map(str, receivers["butlers"]), *dead, *asked]) or "nobody")
 
 
 def rule_line(rule: Json) -> Text:
-    """A rule in one line: what it is called, when it fires, where it leads."""
+    """A rule on one line: its name, when it fires, where it leads."""
     return Text(f"{one_line(rule['team_id'])}  ").append_text(rule_text(rule))
 
 
 def rule_text(rule: Json) -> Text:
-    """The same among others of its team."""
+    """The same in a list of its team."""
     line = Text().append(one_line(rule["name"]), style="bold").append("  ")
     line.append_text(conditions_of(rule)).append_text(targets_after(rule))
     if rule["priority"]:
@@ -162,7 +161,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def finding_lines(findings: Sequence[Json]) -> Iterator[Text]:
-    """What is doubtful about rules: the worst first, each with what was probably meant."""
+    """Findings about rules: the worst first, each with the probably intended value."""
     order = list(SEVERITIES)
     for one in sorted(findings, key=lambda one: order.index(one["severity"])):
         line = Text().append(f"{one['severity']}: ", style=SEVERITIES[one["severity"]])
@@ -172,13 +171,13 @@ def finding_lines(findings: Sequence[Json]) -> Iterator[Text]:
 
 
 def meant_of(finding: Json) -> str:
-    """What would probably be right, where the message does not say it already."""
+    """The probably intended value, unless the message already says it."""
     said = [one_line(word) for word in finding.get("meant") or () if str(word) not in str(finding["message"])]
     return f" (correct would be {', '.join(said[:5])})" if said else ""
 
 
 def blast_lines(blast: Json | None, *, period: str = "of the last day", dry_run: bool = False) -> Iterator[Text]:
-    """How many of the stored messages would be routed differently, in one line, then some of them."""
+    """How many stored messages would be routed differently, in one line, then some of them."""
     if blast is None:
         yield Text("the effect on stored messages could not be computed", style="dim")
         return
@@ -200,13 +199,13 @@ def blast_lines(blast: Json | None, *, period: str = "of the last day", dry_run:
 
 
 def show_edit(answer: Json, changes: Sequence[Json] | None = None, *, dry_run: bool) -> None:
-    """The answer to an edit; `changes`: those of the answer, if it does not tell them itself."""
+    """The answer to an edit; `changes`: those of the answer, unless it contains them itself."""
     told = answer.get("changes", ()) if changes is None else changes
     show(answer, lambda _: print_edit(answer, told, dry_run=dry_run))
 
 
 def print_edit(answer: Json, changes: Sequence[Json], *, dry_run: bool) -> None:
-    """What an edit did: its version, the changes, what is doubtful now, and what it means for messages."""
+    """The result of an edit: its version, the changes, findings, and the effect on messages."""
     console = out()
     console.print(_edit_head(answer, changes, dry_run=dry_run), soft_wrap=True)
     if not changes:
