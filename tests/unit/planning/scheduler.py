@@ -155,7 +155,6 @@ class _Run:
         self._case = one
         self._trace = Trace()
         self._queue: list[tuple[float, str, str, PlanEvent]] = []
-        self._reviews = dict(one.adds)
         if one.halt is not None:
             self._push(one.halt[0], "", one.halt[1], Halt(one.halt[1]))
 

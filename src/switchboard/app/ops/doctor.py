@@ -505,9 +505,9 @@ async def _connectors(database: Database, settings: Settings) -> list[CheckResul
 def _paused_endpoints(settings: Settings) -> set[str | None]:
     """The endpoints of accounts that are silent on purpose."""
     found = set()
-    for file in settings.channels_dir.glob("*.toml"):
+    for file in filter(lambda file: pause_file(file).exists(), settings.channels_dir.glob("*.toml")):
         with suppress(ConfigurationError):
-            found |= {declared(file, read_ours).endpoint} if pause_file(file).exists() else set()
+            found.add(declared(file, read_ours).endpoint)
     return found
 
 
