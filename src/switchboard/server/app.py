@@ -77,7 +77,7 @@ _LARGE: Final[Mapping[str, frozenset[AnyRole]]] = {
 """Where a body may be as large as a whole batch, and whose."""
 _BY_PATH: Final = {"/v1/quarantine": MAX_RAW * 3 // 2}
 """Where it may be larger: an event in base64."""
-# Of the rules' routers the last one takes every name for an id, so the others stand before it.
+# The last of the rules' routers takes every name for an id, so the others come before it.
 _CONNECTORS: Final = (blobs, outbox, accounts, quarantine, hooks)
 _BEFORE_RULES: Final = (messages, streams, *_CONNECTORS, ledger, dead_letters, rule_history, replays)
 PARTS: Final = (
@@ -99,7 +99,7 @@ PARTS: Final = (
 
 
 class SwitchboardApi(FastAPI):
-    """Its OpenAPI has what FastAPI cannot see: the envelope, which handlers read themselves, and the gate's token."""
+    """Its OpenAPI adds what FastAPI cannot see: the envelope, which handlers parse, and the gate's token."""
 
     gate: RequestGate
     services: Services
@@ -122,7 +122,7 @@ class SwitchboardApi(FastAPI):
 
 
 def create_app(switchboard: Switchboard) -> SwitchboardApi:
-    """The API and `/mcp` over the parts given, for a server that counts its connections; run its lifespan."""
+    """The API and `/mcp` over the given parts, for a server that counts its connections; run its lifespan."""
     services = Services(switchboard)
     mcp = McpEndpoint(services)
 
@@ -153,14 +153,14 @@ def _add_routes(app: SwitchboardApi, mcp: McpEndpoint, gateway: GatewayEndpoint)
     for part in (*PARTS, ingest):
         app.router.routes.extend(part.router.routes)
     app.router.routes.extend(page_routes(app.openapi))
-    # POST alone: without sessions there is nothing to stream by GET, and nothing to DELETE.
+    # Only POST: without sessions there is nothing to stream by GET, and nothing to DELETE.
     app.router.routes.append(Route("/mcp", mcp, methods=["POST"], include_in_schema=False))
     app.router.routes.append(WebSocketRoute(GATEWAY, gateway.serve))
     app.router.routes.append(Route(GATEWAY, without_upgrade, methods=["GET"], include_in_schema=False))
 
 
 def set_gate(app: SwitchboardApi, services: Services, handlers: Mapping[str, Handler]) -> None:
-    """Put the gate before `app`, with `handlers` by path; without any, all requests take FastAPI's way."""
+    """Put the gate before `app`, with `handlers` by path; without handlers, all requests go through FastAPI."""
     settings = services.switchboard.runtime.settings
     streamed = {blobs.PATH: settings.blobs.file_bytes}
     limits = GateLimits(

@@ -1,7 +1,7 @@
-"""How many connections are allowed: those of strangers never displace those of others.
+"""Limits the number of connections: strangers' connections never displace others.
 
-`fastpath/heads.py` reports what opens and closes, `http/gate.py` who has shown a token. When all places are taken, the
-oldest connection that has shown none makes room, so an operator always gets in. Next: `http/gate.py`.
+`fastpath/heads.py` reports opened and closed connections, `http/gate.py` those that have shown a token. When all places
+are taken, the oldest connection without a token is closed, so an operator always gets in. Next: `http/gate.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The open connections, at most `limit`; a quarter of the places is for operators and for who has yet to say."""
+    """The open connections, at most `limit`; a quarter of the places is for operators and for clients without a token
+    yet.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -52,7 +54,7 @@ class Connections:
         self._say()
 
     def admitted(self, connection: OpenConnection, *, operator: bool) -> None:
-        """It has shown a token. Raises Overloaded if too many others have, too."""
+        """The connection has shown a token. Raises Overloaded if too many others have, too."""
         if connection not in self._strangers:  # admitted before, or just closed
             return
         if not operator and sum(not own for own in self._known.values()) >= self.limit * 3 // 4:
@@ -62,7 +64,7 @@ class Connections:
         self._known[connection] = operator
 
     def closed(self, connection: OpenConnection) -> None:
-        """It is gone."""
+        """The connection is closed."""
         self._strangers.pop(connection, None)
         self._known.pop(connection, None)
 
@@ -73,7 +75,7 @@ class Connections:
 
 
 def connection_limit() -> int:
-    """How many connections this process may have, after raising its limit of open files as far as it may."""
+    """How many connections this process may have, after raising its limit of open files as far as possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

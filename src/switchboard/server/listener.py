@@ -1,7 +1,7 @@
 """The address of the server: bound before anything else, so that a port in use costs nothing.
 
-`cli/running.py` (and tests) call `bind`. In: host and port; out: a listening socket, for `serve.py`. Light on purpose:
-it is imported before the server is.
+`cli/running.py` (and tests) call `bind`. In: host and port; out: a listening socket, for `serve.py`. It imports little
+on purpose, as it is imported before the server is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BACKLOG: Final = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises ConfigurationError that names the address and what to do."""
+    """A listening socket; port 0 takes a free one. Raises ConfigurationError with the address and the remedy."""
     if not _is_loopback(host):
         log.warning(
             "the server is reachable from the network: put TLS in front of it, tokens are sent in plain text", host=host
@@ -30,7 +30,7 @@ def bind(host: str, port: int) -> socket.socket:
         [(family, _, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        # With its protocol named: else asyncio leaves Nagle's algorithm on, and answers in two parts wait for 40 ms.
+        # With its protocol named; otherwise asyncio leaves Nagle's algorithm on, and answers in two parts take 40 ms.
         listener = socket.socket(family, socket.SOCK_STREAM, protocol)
     except OSError as error:
         raise ConfigurationError(

@@ -1,8 +1,8 @@
-"""Long polls that end when nobody waits for them any more.
+"""Long polls that end when nobody waits for them any longer.
 
 `http/` and `mcp.py` open one per waiting request; `serve.py` ends all of them when the server stops. In: the ASGI
-`receive` of the request; out: an event that says the answer is not wanted. Next: `app/messages/connectors.py`,
-`app/messages/views.py`.
+`receive` of the request; out: an event that is set when the answer is no longer wanted. Next:
+`app/messages/connectors.py`, `app/messages/views.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from switchboard.tasks import cancelled
 
 
 class Polls:
-    """All requests that wait at the moment."""
+    """All requests that currently wait."""
 
     def __init__(self) -> None:
         self._open: set[asyncio.Event] = set()
@@ -28,7 +28,7 @@ class Polls:
 
     @asynccontextmanager
     async def watch(self, receive: Receive) -> AsyncIterator[asyncio.Event]:
-        """An event that is set when the client hangs up or the server stops. The body must have been read."""
+        """An event that is set when the client disconnects or the server stops. The body must have been read."""
         gone = asyncio.Event()
         if self._stopping:
             gone.set()
@@ -41,7 +41,7 @@ class Polls:
             await cancelled(watcher)
 
     def stop(self) -> None:
-        """End every long poll, and let no new one wait."""
+        """End every long poll, and reject new ones."""
         self._stopping = True
         for gone in self._open:
             gone.set()
@@ -51,5 +51,5 @@ async def _until_disconnected(receive: Receive, gone: asyncio.Event) -> None:
     try:
         while (await receive())["type"] != "http.disconnect":
             pass
-    finally:  # a body that is refused ends the poll, too
+    finally:  # a refused body ends the poll, too
         gone.set()

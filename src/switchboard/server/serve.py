@@ -29,7 +29,7 @@ _GRACE_S: Final = 2
 
 
 class _Server(uvicorn.Server):
-    """Signals belong to our caller; uvicorn would take them for itself."""
+    """Signals belong to our caller; uvicorn would handle them itself."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -52,7 +52,7 @@ async def run_server(
             ws=GatewaySocket,
             ws_ping_interval=HEARTBEAT_S,
             ws_ping_timeout=HEARTBEAT_S,
-            ws_per_message_deflate=False,  # it costs memory for each client, and secrets may be guessed from sizes
+            ws_per_message_deflate=False,  # it costs memory per client, and compressed sizes may reveal secrets
             log_config=None,
             access_log=False,
             lifespan="on",
@@ -80,7 +80,7 @@ async def _stop_when(stop: asyncio.Event, server: uvicorn.Server, end_polls: Cal
 async def _announce(
     server: uvicorn.Server, serving: asyncio.Task[None], listener: socket.socket, started: Callable[[str, int], None]
 ) -> None:
-    # uvicorn has no event for it; it looks every 0.1 s itself.
+    # uvicorn has no event for it, and itself checks every 0.1 s.
     while not server.started and not serving.done():
         await asyncio.sleep(0.001)
     if server.started:

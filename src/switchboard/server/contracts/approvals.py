@@ -1,4 +1,4 @@
-"""The shapes of requests and answers about what people decide. Next: `app/approvals/service.py`."""
+"""The shapes of requests and answers about people's decisions. Next: `app/approvals/service.py`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ __all__ = ["BulkOutcome", "DeadLetterDetail", "Handled", "Rerouted"]
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """The database keeps times of UTC: near the ends of time a zone can carry one beyond them."""
+    """The database stores UTC times: near the limits, a zone can push a time beyond them."""
     try:
         return moment.astimezone(UTC)
     except OverflowError:

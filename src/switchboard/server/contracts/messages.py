@@ -52,13 +52,13 @@ Number = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class Body(BaseModel, extra="forbid", frozen=True, strict=True):
-    """A request: nothing else stands in it, and nothing is taken for something else, such as "no" for false."""
+    """A request body: unknown fields are refused, and nothing is coerced, such as "no" to false."""
 
 
 class ResponseBody(BaseModel, frozen=True, defer_build=True):
     """The answer of an interface."""
 
-    # Answers are never validated: their schemas are built when somebody asks for the OpenAPI, not at every start.
+    # Answers are never validated: their schemas are built when the OpenAPI is requested, not at every start.
 
 
 # Requests -----------------------------------------------------------------------------------------------------------

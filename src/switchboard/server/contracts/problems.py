@@ -1,4 +1,4 @@
-"""What pydantic says of a request, as an error of ours: the same codes over HTTP and MCP.
+"""Converts pydantic's problems with a request to our errors, with the same codes over HTTP and MCP.
 
 `http/errors.py` and `mcp/tool_spec.py` call it. In: pydantic's problems; out: the first of them as an InvalidInput.
 """
@@ -18,9 +18,9 @@ _CODES: Final[Mapping[str, str]] = {"missing": "missing_field", "extra_forbidden
 
 
 def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[str]) -> InvalidInput:
-    """The first of `problems`; before all others a field whose name is nearly one of those `known`.
+    """The first of `problems`; a field whose name is similar to a `known` one comes before all others.
 
-    The path of a problem in the body or the parameters is its `loc` from `at` on.
+    The path of a problem within the body or the parameters is its `loc` from `at` on.
     """
     hinted = ((one, _hint(one["loc"][at:], known)) for one in problems if one["type"] == "extra_forbidden")
     first, hint = next(filter(itemgetter(1), hinted), (problems[0], ""))
@@ -32,6 +32,6 @@ def first_problem(problems: Sequence[JsonMapping], at: int, known: Collection[st
 
 
 def _hint(path: Sequence[str | int], known: Collection[str]) -> str:
-    """What the unknown field at `path` was probably meant to be; nothing for one below others."""
+    """The field that the unknown one at `path` probably means; empty for nested fields."""
     meant = near(str(path[0]), known) if len(path) == 1 else ()
     return f"; did you mean {or_list(meant)}?" if meant else ""

@@ -1,7 +1,7 @@
 """The shapes of bodies about rules, for reading requests and for the OpenAPI.
 
-`rules.py`, `rule_history.py` and the MCP tools read requests with them; what a rule means is for
-`core/routing/draft.py` and `check.py` to say. Next: `app/rules/service.py`.
+`rules.py`, `rule_history.py` and the MCP tools read requests with them; `core/routing/draft.py` and `check.py`
+interpret the rules. Next: `app/rules/service.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Filters = Annotated[dict[Word, FilterValue], Field(max_length=MAX_FILTERS)]
 
 
 def _utf8(value: Any) -> Any:
-    """Whatever stands in a document comes back in errors: what UTF-8 cannot say is refused before."""
+    """Errors quote the document, so characters that UTF-8 cannot encode are refused first."""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:

@@ -1,8 +1,7 @@
-"""Past FastAPI: POSTs that bring messages in are handled at once, because its way to a route costs as much as storing.
+"""Bypasses FastAPI for POSTs of messages, because its routing costs as much as storing a message.
 
-`app.py` puts it between the gate and FastAPI. In: a request that the gate has admitted; out: what the handler
-answers, the same that FastAPI would answer with this handler as its route (`test_fastpath.py` compares the bytes).
-Next: `http/ingest.py`.
+`app.py` puts it between the gate and FastAPI. In: a request admitted by the gate; out: the handler's answer, the same
+as FastAPI would give with this handler as its route (`test_fastpath.py` compares the bytes). Next: `http/ingest.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Handler = Callable[[Request], Awaitable[Response | None]]
 class Direct:
     """Calls `handlers` by path; one that returns None leaves the request to `app`, as all other requests are.
 
-    `failed` makes a response of what a handler raised.
+    `failed` converts a handler's exception to a response.
     """
 
     def __init__(self, app: ASGIApp, handlers: Mapping[str, Handler], failed: Callable[[Exception], Response]) -> None:
@@ -34,14 +33,14 @@ class Direct:
             try:
                 response = await handler(Request(scope, receive))
             except ClientDisconnect:
-                return  # in the middle of the body; nobody is there to be answered
+                return  # disconnected in the middle of the body
             except Exception as error:
                 response = self._failed(error)
         await (response or self._app)(scope, receive, send)
 
 
 async def whole_body(request: Request) -> bytes:
-    """As `request.body()`, which takes three times as long for a body that has come in one piece."""
+    """The same as `request.body()`, which takes three times as long for a body in one piece."""
     message = await request.receive()
     pieces: list[bytes] = []
     while message["type"] == "http.request":

@@ -1,10 +1,10 @@
-"""Past uvicorn: requests whose head or body never ends are cut off, and connections are counted.
+"""Bypasses uvicorn: cuts off requests whose head or body never ends, and counts connections.
 
-`serve.py` gives it to uvicorn in place of uvicorn's own protocol on httptools, which keeps whatever arrives, at a
-quadratic cost: some megabytes block the server, and hundreds use up the memory. In: bytes of a connection; out: 431 or
-the end of the connection, else the bytes that uvicorn would send (`test_fastpath.py` compares them), except where it
-would lose a body or a connection: see `_declined` and `handle_websocket_upgrade`. Next: `one_write.py` for what goes
-out, `connections.py` for how many there are, `http/gate.py` for what has come in.
+`serve.py` gives it to uvicorn in place of uvicorn's own protocol on httptools, which buffers everything that arrives,
+at a quadratic cost: a few megabytes block the server, and hundreds exhaust the memory. In: bytes of a connection; out:
+431 or the end of the connection, else the bytes that uvicorn would send (`test_fastpath.py` compares them), except
+where it would lose a body or a connection: see `_declined` and `handle_websocket_upgrade`. Next: `one_write.py` for
+what goes out, `connections.py` for how many there are, `http/gate.py` for what has come in.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ANSWER: Final = (
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """HTTP/1.1 with a limit to what is kept of a request that has not been handled yet."""
+    """HTTP/1.1 with a limit on the buffered part of a request that has not been handled yet."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._connections.opened(self)
 
     def abort(self) -> None:
-        """Close the connection at once, whatever is still to be written."""
+        """Close the connection at once, discarding unsent data."""
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -77,9 +77,10 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def handle_websocket_upgrade(self) -> None:
-        """What follows is the gateway's, which counts its own connections.
+        """The rest of the connection belongs to the gateway, which counts its own connections.
 
-        Not behind a request that is unanswered: nobody would see its client go, and its answer would be in the frames.
+        Not after an unanswered request: nobody would notice its client disconnecting, and its answer would be among the
+        frames.
         """
         if self._is_answering():
             self.abort()
@@ -112,7 +113,7 @@ class BoundedHttp(HttpToolsProtocol):
         if self._offers_other():
             return
         super().on_headers_complete()
-        self.scope["headers"] = self.headers.copy()  # fields behind a body in chunks came past all checks of proxies
+        self.scope["headers"] = self.headers.copy()  # fields after a chunked body have passed all checks of proxies
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
@@ -126,17 +127,17 @@ class BoundedHttp(HttpToolsProtocol):
             super().on_message_complete()
 
     def _offers_other(self) -> bool:
-        """HTTP/2, as some clients offer it with each first request. The parser takes what follows for that protocol."""
+        """HTTP/2, which some clients offer with each first request. The parser takes what follows for that protocol."""
         return self.parser.should_upgrade() and not self._should_upgrade() and self.parser.get_method() != b"CONNECT"
 
     def _unsupported_upgrade_warning(self) -> None:
-        """uvicorn calls it in place of reading the body, while it handles the parser's exception."""
+        """uvicorn calls it instead of reading the body, while it handles the parser's exception."""
         error = sys.exception()
         if self._offers_other() and isinstance(error, httptools.HttpParserUpgrade):
             self._declined = error.args[0]
 
     def _without_offer(self, rest: bytes) -> bytes:
-        """The same request, without what it offers, and what came behind its head."""
+        """The same request without its offer, and the data after its head."""
         head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode()]
         for name, value in self.headers:
             if name != b"upgrade":
@@ -150,7 +151,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._timer = self.loop.call_later(after, then)
 
     def _check_body(self) -> None:
-        """A body that does not arrive though it is waited for would take a place for as long as its sender likes."""
+        """A body that is awaited but does not arrive would occupy a place for as long as its sender likes."""
         if self._body_bytes < BODY_BYTES and not self.flow.read_paused:
             self.abort()
         else:

@@ -1,10 +1,10 @@
-"""Past the MCP SDK: the two calls that bring messages in, with the SDK's checks and its answer, without its detours.
+"""Bypasses the MCP SDK for the two calls that submit messages, with the SDK's checks and answers.
 
-`mcp/server.py` asks it first, once the SDK is imported. In: a POST of `tools/call` for `ingest` or `ingest_batch`; out:
-the very bytes that the SDK would answer (`test_fastpath_mcp.py` compares them), or None: then the SDK answers. Every
-check is the SDK's own, made on the same request without its arguments, which the SDK would decode and copy several
-times; whatever is refused or unusual takes the SDK's way. Envelopes stay the bytes they arrived as, and so does the
-stored original, with its size. Next: `app/messages/intake.py`.
+`mcp/server.py` tries it first, once the SDK is imported. In: a POST of `tools/call` for `ingest` or `ingest_batch`;
+out: the very bytes that the SDK would answer (`test_fastpath_mcp.py` compares them), or None: then the SDK answers.
+Every check is the SDK's own, made on the same request without its arguments, which the SDK would decode and copy
+several times; refused or unusual calls go to the SDK. Envelopes stay the bytes that arrived, and so does the stored
+original, with its size. Next: `app/messages/intake.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Run = Callable[[Principal, JsonMapping], Awaitable[object]]
 
 
 class _Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """With any other field it is not a plain call."""
+    """Any other field makes it an unusual call."""
 
     name: str
     arguments: msgspec.Raw
@@ -72,7 +72,7 @@ class FastIngest:
         self._stamp = _dumped({SERVER_INFO_META_KEY: server.server_info_stamp})
 
     def may_take(self, request: Request) -> bool:
-        """Whether it is worth reading the body for, which may be large."""
+        """Whether the body, which may be large, is worth reading."""
         caller = cast(Principal, request.state.principal)
         return (
             caller.role in SCOPES["ingest"]
@@ -81,7 +81,7 @@ class FastIngest:
         )
 
     async def take(self, request: Request, body: bytes) -> Response | None:
-        """The answer; None where only the SDK may give it. Then nothing has been done yet."""
+        """The answer; None if only the SDK may give it, in which case nothing has been done yet."""
         call = await self._plain(request, body)
         if call is None:
             return None
@@ -97,10 +97,10 @@ class FastIngest:
         if not check_accept_headers(request)[0] or find_duplicated_routing_header(request.headers.items()) is not None:
             return None
         try:
-            str(body, "utf-8")  # msgspec does not check the characters of what it leaves undecoded
+            str(body, "utf-8")  # msgspec does not check the characters of undecoded parts
             call = msgspec.json.decode(body, type=_Request)
             return call if _good(call, request.headers) else None
-        except (ValueError, RecursionError, KeyError):  # of msgspec and pydantic; no such method in this version
+        except (ValueError, RecursionError, KeyError):  # from msgspec and pydantic; unknown method in this version
             return None
 
     async def _outcome(self, name: str, caller: Principal, arguments: JsonMapping) -> bytes:
@@ -119,7 +119,7 @@ class FastIngest:
 
 
 def _arguments(params: _Params) -> JsonObject | None:
-    """The envelopes as they arrived: only what validates them decodes them."""
+    """The envelopes as they arrived: only their validator decodes them."""
     try:
         [given] = astuple(msgspec.json.decode(params.arguments, type=_ARGUMENTS[params.name]))
     except (ValueError, RecursionError):
@@ -131,7 +131,7 @@ def _arguments(params: _Params) -> JsonObject | None:
 
 
 def _good(call: _Request, headers: Mapping[str, str]) -> bool:
-    """What the SDK checks of a request, in its order. Of the arguments it checks only that they are a dict."""
+    """The SDK's checks of a request, in its order. Of the arguments, it checks only that they are a dict."""
     params = {"name": call.params.name, "arguments": dict[str, Any](), "_meta": call.params.meta}
     body = {"jsonrpc": call.jsonrpc, "id": call.id, "method": call.method, "params": params}
     JSONRPCRequest.model_validate(body)
@@ -148,6 +148,6 @@ def _dumped(value: object) -> bytes:
 
 
 def _plain_json(data: bytes) -> bytes:
-    """As the SDK would write it: it escapes what is not printable ASCII."""
+    """JSON as the SDK writes it, with everything except printable ASCII escaped."""
     plain = data.isascii() and b"\\" not in data and b"\x7f" not in data
     return data if plain else _dumped(msgspec.json.decode(data))

@@ -1,7 +1,7 @@
-"""Past uvicorn: head and body of a response leave in one write, for each write wakes the client.
+"""Bypasses uvicorn: sends head and body of a response in one write, as each write wakes the client.
 
-`heads.py` puts it before the transport of every connection. In: what uvicorn writes; out: the same bytes, those of one
-iteration of the event loop together (`test_one_write.py`). Next: the transport itself.
+`heads.py` puts it before the transport of every connection. In: uvicorn's writes; out: the same bytes, joined per
+iteration of the event loop (`test_one_write.py`). Next: the transport itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class OneWrite:
-    """A transport that holds what is written until the next write, or until the next iteration of the loop."""
+    """A transport that holds written data until the next write, or the next iteration of the loop."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -19,7 +19,7 @@ class OneWrite:
         self._held = b""
 
     def write(self, data: bytes) -> None:
-        """Soon; at once if something was held already."""
+        """Write soon; at once if something was already held."""
         if self._held:
             self._held += data
             self._flush()
@@ -28,7 +28,7 @@ class OneWrite:
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
-        """After what was written has gone."""
+        """Close after the held data has been written."""
         self._flush()
         self._transport.close()
 

@@ -77,6 +77,6 @@ async def move(caller: Operator, parts: Parts, body: MoveBody) -> Response:
 
 
 def announcement(body: BeatBody) -> Announcement:
-    """The heartbeat of the wire as the register knows it."""
+    """The heartbeat on the wire in the register's form."""
     said = body.model_dump(exclude={"schema_version", "system_id", "capabilities"})
     return Announcement(**said, capabilities=None if body.capabilities is None else tuple(body.capabilities))

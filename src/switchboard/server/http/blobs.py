@@ -44,7 +44,7 @@ async def upload(request: Request, caller: Uploader, parts: Parts) -> Response:
 
 @router.get(
     f"{PATH}/{{blob}}",
-    response_class=Response,  # of no type of its own: errors are JSON
+    response_class=Response,  # no type of its own: errors are JSON
     **operation("get_blob", "Get a file", None, 404, more=_FILE),
 )
 async def download(caller: Reader, parts: Parts, blob: str) -> Response:
@@ -85,7 +85,7 @@ async def of_reply(caller: Fetcher, parts: Parts, outbox_id: UUID, n: int) -> Re
 
 
 def _streamed(found: Download, name: str | None = None) -> Response:
-    # Others wrote it: no browser shall show it, or guess that it is something to run.
+    # Others wrote it: browsers must neither display it nor guess that it is executable.
     named = "" if name is None else f"; filename*=UTF-8''{quote(name, safe='')}"
     headers = {
         "content-type": found.media_type,

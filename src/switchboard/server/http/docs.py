@@ -1,7 +1,7 @@
 """`/docs`: the OpenAPI as one plain page that needs no internet, and that can try each call with a pasted token.
 
-`pages.py` serves it, and allows the script below and no other. The token stays in the field that it was pasted in.
-In: the OpenAPI document; out: HTML. Next: a reader.
+`pages.py` serves it, and permits only the script below. The token never leaves the field that it was pasted into. In:
+the OpenAPI document; out: HTML. Next: a reader.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _operation(method: str, path: str, operation: JsonMapping) -> str:
 
 
 def _form(method: str, path: str, operation: JsonMapping) -> str:
-    """What the script needs to make this call: a field per parameter, the example as the body, and a button."""
+    """What the script needs for this call: a field per parameter, the example as the body, and a button."""
     fields = "".join(_field(parameter) for parameter in _parameters(operation))
     content = operation.get("requestBody", {}).get("content", {})
     bodies = [(kind, one["example"]) for kind, one in content.items() if "example" in one][:1]
@@ -150,7 +150,7 @@ def _answer(code: str, response: JsonMapping) -> str:
 
 
 def _prose(text: str) -> str:
-    """A description, with `code` set as such."""
+    """A description, with code marked as such."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 

@@ -44,7 +44,7 @@ def error_response(error: SwitchboardError) -> Response:
 
 
 def response_to(error: Exception) -> Response:
-    """The response to whatever a handler raised."""
+    """The response to an exception of a handler."""
     return error_response(error) if isinstance(error, SwitchboardError) else unexpected(error)
 
 
@@ -61,13 +61,13 @@ def _response(status: int, body: IntakeRefused, headers: Mapping[str, str] | Non
 
 
 async def _ours(_: Request, error: Exception) -> Response:
-    assert isinstance(error, SwitchboardError)  # noqa: S101 - what it is registered for
+    assert isinstance(error, SwitchboardError)  # noqa: S101 - the type it is registered for
     return error_response(error)
 
 
 async def _framework(request: Request, error: Exception) -> Response:
     """404, 405 and unreadable bodies, as the framework raises them."""
-    assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
+    assert isinstance(error, HTTPException)  # noqa: S101 - the type it is registered for
     if isinstance(error.__cause__, SwitchboardError):  # raised by the gate while the framework read the body
         return error_response(error.__cause__)
     if isinstance(error.__cause__, UnicodeDecodeError):
@@ -79,7 +79,7 @@ async def _framework(request: Request, error: Exception) -> Response:
 
 
 async def _gone(_: Request, __: Exception) -> Response:
-    """In the middle of the body: there is no client to answer, and it is not a bug."""
+    """The client disconnected in the middle of the body, which is not a bug."""
     return Response(status_code=HTTPStatus.BAD_REQUEST)
 
 
@@ -95,8 +95,8 @@ def _told(request: Request, error: HTTPException) -> str:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """What pydantic says of a query or a body."""
-    assert isinstance(error, RequestValidationError)  # noqa: S101 - what it is registered for
+    """pydantic's problem with a query or a body."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - the type it is registered for
     return error_response(_first_problem(error.errors(), _fields(request)))
 
 
@@ -121,7 +121,7 @@ async def _unexpected(_: Request, error: Exception) -> Response:
 
 
 def unexpected(error: Exception) -> Response:
-    """A bug: the traceback is logged, and nothing of it is sent."""
+    """A bug: the traceback is logged, and none of it is sent."""
     log.error("unexpected error in a request", exc_info=error)
     return _response(500, IntakeRefused(ErrorDetail("internal_error", "internal error; see the server's log")))
 

@@ -1,8 +1,8 @@
-"""Before every route: who is calling, and how much may it send. No route can forget to ask.
+"""Authenticates and limits requests before every route, so that no route can forget to.
 
 A plain ASGI middleware that `app.py` puts before all routes, MCP included. In: the request; out: the same with
 `state.principal` set and a `receive` that stops at the size limit, or 401/413 at once. Every answer has a `Request-Id`,
-which the logs of the request carry too. Next: `fastpath/direct.py`, then the routers.
+which also appears in the logs of the request. Next: `fastpath/direct.py`, then the routers.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _ARRIVING: Final = 8
 
 
 class GateLimits(Struct, frozen=True):
-    """Bytes of a body: `large` on the paths named, for the roles that stand there; else `other`.
+    """Bytes of a body: `large` on the named paths, for the roles listed there; otherwise `other`.
 
-    `by_path` stands there in place of `large`. What is `streamed` is never whole in memory, nor what comes by `links`,
-    of which each is verified before it is read.
+    `by_path` takes precedence over `large`. Bodies that are `streamed` are never whole in memory, nor are those by
+    `links`, each of which is verified before it is read.
     """
 
     paths: Mapping[str, frozenset[AnyRole]]
@@ -61,7 +61,7 @@ class GateLimits(Struct, frozen=True):
     links: int = _PUBLIC_BYTES
 
     def streams(self, path: str) -> bool:
-        """Whether its route reads the body as it comes."""
+        """Whether its route reads the body as it arrives."""
         return path in self.streamed or path.startswith(LINKS)
 
     def of(self, path: str, role: AnyRole | None) -> int:
@@ -78,12 +78,12 @@ class GateLimits(Struct, frozen=True):
 
 
 def is_public(path: str) -> bool:
-    """Whether it needs no token of ours."""
+    """Whether it needs no token."""
     return path in PUBLIC or path.startswith((HOOKS, LINKS))
 
 
 class LargeBodies:
-    """Bodies above a size arrive one per token, and are worked on one after the other: each costs time and memory."""
+    """Large bodies arrive one per token, and are processed one after the other: each costs time and memory."""
 
     def __init__(self, above: int) -> None:
         self.above = above
@@ -94,14 +94,14 @@ class LargeBodies:
 
     @asynccontextmanager
     async def arriving(self, token: str) -> AsyncIterator[None]:
-        """Until this is left, one of the few that may arrive."""
+        """Within this block, it is one of the few that may arrive."""
         lock = self._by_token.setdefault(token, asyncio.Lock())
         async with lock, self._arriving:
             yield
 
 
 class RequestGate:
-    """Asks for a token, limits bodies, and answers by its own names only."""
+    """Requires a token, limits bodies, and answers only by its own names."""
 
     def __init__(self, app: ASGIApp, access: Access, limits: GateLimits, hosts: Hosts) -> None:
         self._app = app
@@ -119,9 +119,9 @@ class RequestGate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        # Unique among all processes, and cheaper than a UUID: every message pays for it.
+        # Unique across all processes, and cheaper than a UUID, as every message pays for it.
         request_id = f"{self._process}-{next(self._requests)}"
-        bind_contextvars(http_request=request_id)  # never unbound: every request has a task of its own
+        bind_contextvars(http_request=request_id)  # never reset: every request has its own task
         scope, send = _as_get(scope), _identified(send, request_id)
         try:
             caller, limit, announced = await self._admit(scope)
@@ -134,7 +134,7 @@ class RequestGate:
                 await self._limited(scope, receive, send, caller, limit)
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Its token comes in the first frame, which the gateway asks for."""
+        """Its token comes in the first frame, which the gateway reads."""
         bind_contextvars(http_request=f"{self._process}-{next(self._requests)}")
         try:
             for host in (value for name, value in scope["headers"] if name == b"host"):
@@ -146,13 +146,13 @@ class RequestGate:
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send, caller: str, limit: int) -> None:
         async with AsyncExitStack() as until_answered:
-            # Who shows no token takes no place of those who do.
+            # Requests without a token take no places of others.
             large = self._of_strangers if is_public(scope["path"]) else self._large
             body = _Body(receive, limit, caller, large, until_answered)
             await self._app(scope, body.receive, send)
 
     def _head(self, scope: Scope) -> tuple[str | None, int | None, bool]:
-        """Authorization, how many bytes it announces, and whether it comes in chunks. Raises UnknownHost."""
+        """Authorization, announced length, and whether the body is chunked. Raises UnknownHost."""
         authorization = announced = None
         chunked = False
         for name, value in scope["headers"]:
@@ -167,9 +167,9 @@ class RequestGate:
         return authorization, announced, chunked
 
     async def _admit(self, scope: Scope) -> tuple[str, int, int | None]:
-        """The name of the token, else the path, how many bytes it may send, and how many it announces.
+        """The token's name, otherwise the path; the permitted and the announced number of bytes.
 
-        Raises what `authenticate` raises, UnknownHost and TooLarge.
+        Raises the errors of `authenticate`, UnknownHost and TooLarge.
         """
         authorization, announced, chunked = self._head(scope)
         principal = None if is_public(scope["path"]) else await self._access.authenticate(authorization)
@@ -189,7 +189,7 @@ async def _refuse(error: Exception, scope: Scope, receive: Receive, send: Send) 
 
 
 def _as_get(scope: Scope) -> Scope:
-    """HEAD is GET whose body the server leaves out; `state.head` tells it to a route whose body has no end."""
+    """HEAD is GET whose body the server omits; `state.head` tells routes whose body never ends."""
     if scope["method"] != "HEAD":
         return scope
     return {**scope, "method": "GET", "state": {**scope["state"], "head": True}}
@@ -218,7 +218,7 @@ def _too_large(limit: int) -> TooLarge:
 
 
 class _Body:
-    """`receive` of a body of at most `limit` bytes (Content-Length may be missing); a large one takes its turn."""
+    """`receive` for a body of at most `limit` bytes (Content-Length may be missing); large ones take turns."""
 
     def __init__(
         self, receive: Receive, limit: int, token: str, large: LargeBodies, until_answered: AsyncExitStack
@@ -247,7 +247,7 @@ class _Body:
 
 
 async def _drained(scope: Scope, receive: Receive) -> bool:
-    """Read what is left of a body, so that the answer is not lost with the connection; whether that was all."""
+    """Read the rest of a body, so that the answer is not lost with the connection; returns whether it ended."""
     if not any(name in {b"content-length", b"transfer-encoding"} for name, _ in scope["headers"]):
         return True
     got = 0

@@ -1,6 +1,6 @@
-"""`POST /hooks/{account}`: where programs of others post their events.
+"""`POST /hooks/{account}`: where other programs post their events.
 
-The gate asks for no token here; the account says how a webhook is verified. In: bytes; out: 200 once the event is
+The gate requires no token here; the account defines how a webhook is verified. In: bytes; out: 200 once the event is
 stored. Next: `app/messages/hooks.py`.
 """
 

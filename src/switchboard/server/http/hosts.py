@@ -1,7 +1,7 @@
-"""By which names the server may be called: against web pages that make a browser take us for their own server.
+"""Checks the names by which the server is called, against web pages that rebind their own name to it.
 
 `gate.py` calls `Hosts.check` with the Host header of every request, and `mcp/tools.py` takes the names as well. In a
-DNS rebinding attack a name of the attacker's leads to our address; an address itself or `localhost` cannot.
+DNS rebinding attack, a name of the attacker's resolves to our address; an address itself or `localhost` cannot do harm.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KNOWN_MOST: Final = 1000
 
 
 class UnknownHost(SwitchboardError):
-    """The Host header names a server that we are not."""
+    """The Host header names a different server."""
 
     status = 421
     code = "unknown_host"
@@ -34,14 +34,14 @@ def names_of(settings: Settings) -> frozenset[str]:
 
 
 class Hosts:
-    """Knows the names. What was found good is remembered: every message pays for it."""
+    """The names. Accepted headers are cached, as every message pays for the check."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = names
         self._good: set[bytes] = set()
 
     def check(self, header: bytes) -> None:
-        """Raise UnknownHost unless the header names us or is an address; any port will do."""
+        """Raise UnknownHost unless the header names us or is an address; any port is accepted."""
         if header in self._good:
             return
         name = _name_in(header.decode("latin-1"))
@@ -54,7 +54,7 @@ class Hosts:
 
 
 def _name_in(host: str) -> str:
-    """Without the port, and without the dot at the end that the root of DNS may be written as."""
+    """The name without its port, and without the trailing dot of the DNS root."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.rpartition(":")[0] or host
     return name.lower().removesuffix(".")
 

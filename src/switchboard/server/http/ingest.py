@@ -1,7 +1,7 @@
 """`POST /v1/ingest` and `/v1/ingest/batch`: where messages come in over HTTP.
 
-The handlers take the body as it is, so that the exact bytes are kept; the gate has limited its size. In: bytes; out:
-202 with the id after the commit. Next: `app/messages/intake.py`.
+The handlers take the raw body, so that the exact bytes are kept; the gate has limited its size. In: bytes; out: 202
+with the id after the commit. Next: `app/messages/intake.py`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _KEY = (
 
 
 def _head(request: Request) -> tuple[str, str | None]:
-    """The media type and the Idempotency-Key, in one pass: every message pays for it."""
+    """The media type and the Idempotency-Key, in one pass, as every message pays for it."""
     content_type, key = b"", None
-    for name, value in reversed(request.scope["headers"]):  # of several the first counts
+    for name, value in reversed(request.scope["headers"]):  # of several, the first counts
         if name == b"content-type":
             content_type = value
         elif name == b"idempotency-key":

@@ -1,4 +1,4 @@
-"""Deliveries, lanes and the books: what became of it all. Next: `app/messages/views.py`."""
+"""Deliveries, lanes and the books. Next: `app/messages/views.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/v1/messages`: what arrived, why it went where it went, what came back.
+"""`/v1/messages`: messages, their explanations, and their replies.
 
 Next: `app/messages/views.py`, `app/messages/explain.py`.
 """
@@ -77,7 +77,7 @@ _RAW: Responses = {
 async def get_raw(caller: RawReader, parts: Parts, request_id: UUID) -> Response:
     """Exactly what was submitted; a butler reads what was delivered to it."""
     raw, media_type = await parts.views.raw(caller, request_id)
-    # Strangers wrote it: no browser shall guess that it is something to run.
+    # Strangers wrote it: browsers must not guess that it is executable.
     headers = {"content-type": media_type, "x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
     return Response(raw, headers=headers)
 
@@ -85,7 +85,7 @@ async def get_raw(caller: RawReader, parts: Parts, request_id: UUID) -> Response
 @router.get("/{request_id}/explain", **operation("explain_message", "Explain a message", Explanation, 404))
 async def explain_message(caller: Operator, parts: Parts, request_id: UUID) -> Response:
     """Decisions with the rules that were looked at, deliveries with their attempts, replies, dead letters."""
-    del caller  # checked; an operator may see all
+    del caller  # checked above; an operator may see all
     return answer(await explain(parts.switchboard.runtime, request_id))
 
 

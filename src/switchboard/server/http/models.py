@@ -1,4 +1,4 @@
-"""`/v1/models`, `/v1/classifications`: who is asked, what it cost, what was chosen, and what was put right.
+"""`/v1/models`, `/v1/classifications`: models, their cost, their choices, and corrections.
 
 Next: `app/classification/spending.py`, `app/classification/log.py`, `app/classification/corrections.py`.
 """

@@ -23,7 +23,7 @@ _ERROR: Final = {"error": {"code": "missing_field", "message": "source is requir
 
 
 def completed(document: JsonObject) -> JsonObject:
-    """`document` as it is published."""
+    """The published form of `document`."""
     components = document.setdefault("components", {})
     components.setdefault("schemas", {}).update(_envelope_schemas())
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -68,7 +68,7 @@ def _envelope_schemas() -> JsonObject:
 
 
 def _named(schemas: JsonMapping) -> JsonObject:
-    """Under their published names, in the order of these."""
+    """The schemas under their published names, in order."""
     named = {}
     for key, schema in schemas.items():
         name, told = published_name(key), " ".join(schema["description"].split())
@@ -78,7 +78,7 @@ def _named(schemas: JsonMapping) -> JsonObject:
 
 
 def _published(value: Any) -> Any:
-    """References by published name; without the titles that pydantic makes of the names of fields."""
+    """References by published name, without the titles that pydantic derives from field names."""
     if isinstance(value, dict):
         return {key: _inner(key, inner) for key, inner in value.items() if key != "title" or isinstance(inner, dict)}
     return [_published(inner) for inner in value] if isinstance(value, list) else value

@@ -1,7 +1,7 @@
-"""What a browser may see without a token: the start page, `/docs`, `/openapi.json`. Made once, and kept.
+"""Pages that need no token: the start page, `/docs`, `/openapi.json`. Made once, and cached.
 
-`app.py` mounts the routes. In: the OpenAPI document, when somebody first asks for it; out: responses that hold no
-script or style but those of the page itself. Next: `docs.py`.
+`app.py` mounts the routes. In: the OpenAPI document, on first request; out: responses that permit no scripts or styles
+except the page's own. Next: `docs.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Query parameters that a route does not know are refused: a misspelt filter would be answered with everything.
+"""Refuses unknown query parameters: with a misspelt filter, the answer would be everything.
 
-A dependency of every route, set up by `router_of`; where messages come in, the handlers check by themselves, because
-`fastpath/direct.py` calls them without FastAPI. In: a request; out: nothing, or InvalidInput with what was meant.
+A dependency of every route, set up by `router_of`; handlers that accept messages check on their own, because
+`fastpath/direct.py` calls them without FastAPI. In: a request; out: nothing, or InvalidInput with the probable name.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from switchboard.server.fastpath.described import DescribedRoute
 
 
 def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | None = None) -> APIRouter:
-    """A router whose routes refuse parameters that they do not know, and have the dependency `needing`.
+    """A router whose routes refuse unknown parameters, and have the dependency `needing`.
 
-    Its routes are final: included in an app, they would be built once more for every app, which takes a third of a
-    second.
+    Its routes are final: including the router would build them again for every app, which takes a third of a second.
     """
     needed = [only_known_parameters] if needing is None else [only_known_parameters, needing]
     return APIRouter(
@@ -31,7 +30,7 @@ def router_of(tag: str, *, prefix: str = "", needing: Callable[..., object] | No
 
 
 async def only_known_parameters(request: Request) -> None:
-    """`require_known` with what the route of the request knows."""
+    """`require_known` with the parameters of the request's route."""
     if request.scope["query_string"]:
         require_known(request, _known(request.scope["route"]))
 

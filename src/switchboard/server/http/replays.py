@@ -46,7 +46,7 @@ async def explain(caller: Reader, parts: Parts, reach: Within, body: DryRunBody)
 
 
 def question(caller: Principal, body: DryRunBody) -> ReplayQuestion:
-    """The message of the wire as replays know it."""
+    """The message on the wire in the form for replays."""
     facts = None if body.facts is None else parse_facts(body.facts)
     return ReplayQuestion(body.envelope, facts, body.pinned, ask_author=caller.role == "operator")
 
@@ -84,7 +84,7 @@ async def backtest(request: Request, caller: Editor, parts: Parts, body: Backtes
     lines = parts.replays.backtest(
         ReplaySpan(last, body.days), proposal_of(body, partial(parts.rules.check_scope, caller))
     )
-    # The first step is made here: what is wrong with the proposal is an answer of its own, not a line.
+    # The first step runs here, so that errors in the proposal are an answer of their own, not a line.
     first = await anext(lines)
     return StreamingResponse(_stream(request, parts, first, lines), media_type=_NDJSON)
 
@@ -96,7 +96,7 @@ async def _stream(
     async with parts.polls.watch(request.receive) as gone:
         try:
             async for found in rest:
-                if gone.is_set():  # or the server stops: then somebody still reads
+                if gone.is_set():  # or the server stops, while the client still reads
                     yield (
                         msgspec.json.encode(refused(Unavailable("this backtest was interrupted; run it again"))) + b"\n"
                     )

@@ -1,4 +1,4 @@
-"""The past of the rules, and what to look at in them: versions, differences, exports, lint.
+"""The past of the rules, and findings about them: versions, differences, exports, lint.
 
 Next: `app/rules/records.py`.
 """

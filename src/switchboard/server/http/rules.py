@@ -1,7 +1,7 @@
 """`/v1/rules`: the rules in force, and every edit of them. Next: `app/rules/service.py`, `app/rules/records.py`.
 
-The history, versions, exports and lint stand in `rule_history.py`, tests and backtests in `replays.py`: both are put
-before this one, for here `/v1/rules/{rule_id}` takes every other name for an id.
+History, versions, exports and lint are in `rule_history.py`, tests and backtests in `replays.py`: both come before this
+router, whose `/v1/rules/{rule_id}` takes every other name for an id.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ async def get_rule(parts: Parts, reach: Within, rule_id: UUID) -> Response:
 
 
 async def rule_detail(parts: Services, reach: Reach, rule_id: UUID) -> JsonObject:
-    """A rule with its history as the wire has it."""
+    """A rule with its history in its wire format."""
     rule, history = await parts.records.get(reach, rule_id)
     return {"rule": rule, "history": history}
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI calls tags and schemas, for developers who know nothing of the code behind them.
+"""The OpenAPI's names for tags and schemas, for developers who do not know the code.
 
 `openapi.py` applies it. A class has a name for the readers of the code, and one here, or made by a rule, for those of
 the API; its docstring is for both.

@@ -1,4 +1,4 @@
-"""`/schemas/NAME.json`: the documents whose JSON Schemas are published. Next: the functions that make these.
+"""`/schemas/NAME.json`: the documents whose JSON Schemas are published. Next: the functions that build them.
 
 Every route of this router is served without a token: `gate.py` takes its public paths from here.
 """

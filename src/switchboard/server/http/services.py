@@ -1,4 +1,4 @@
-"""What every route is given: the services, the caller, and one way to answer.
+"""The common parts of all routes: the services, the caller, and one way to answer.
 
 Routers import it; `app.py` fills `Services`. In: a request; out: a checked `Principal`, a JSON response.
 """
@@ -47,7 +47,7 @@ from switchboard.server.polls import Polls
 
 
 class Services:
-    """Made once per app: what the interfaces need."""
+    """The parts that the interfaces need, created once per app."""
 
     def __init__(self, switchboard: Switchboard) -> None:
         runtime = switchboard.runtime
@@ -89,7 +89,7 @@ class Services:
         return reach_of(self.switchboard.runtime, caller)
 
     async def admits(self, authorization: str | None) -> bool:
-        """Whether a token that was shown is still good; it is looked up once in a while only."""
+        """Whether a token shown earlier is still valid; it is looked up only once in a while."""
         try:
             await self.access.authenticate(authorization)
         except Unauthenticated:
@@ -103,8 +103,8 @@ def services_of(request: Request) -> Services:
 
 
 def caller_of(request: Request) -> Principal:
-    """Who the gate found this to be."""
-    return cast(Principal, request.scope["state"]["principal"])  # `request.state` makes an object of it every time
+    """The caller that the gate has authenticated."""
+    return cast(Principal, request.scope["state"]["principal"])  # `request.state` creates an object every time
 
 
 def needs(action: Action) -> Callable[[Request], Awaitable[Principal]]:
@@ -134,7 +134,7 @@ Within = Annotated[Reach, Depends(_within)]
 
 
 def answer(value: object, status: int = 200) -> Response:
-    """`value` as JSON. Encoded here and not validated again: `tests` hold it against the OpenAPI."""
+    """`value` as JSON, encoded here and not validated again: tests compare it with the OpenAPI."""
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
@@ -162,7 +162,7 @@ SENTENCES: Final[Mapping[int, str]] = {
 Responses = dict[int | str, JsonObject]
 
 
-def operation(  # noqa: PLR0913 - what there is to say of a route
+def operation(  # noqa: PLR0913 - the properties of a route
     operation_id: str,
     summary: str,
     model: Any,
@@ -172,10 +172,10 @@ def operation(  # noqa: PLR0913 - what there is to say of a route
     description: str = "Done.",
     more: Responses | None = None,
 ) -> dict[str, Any]:
-    """What the decorator of a route is told: its names, and its responses.
+    """The arguments for the decorator of a route: its names and its responses.
 
-    They are `model` at `status`, besides 401, 403, 413, 422 and 503 the given errors, and `more`. `needing`: what the
-    caller must be permitted to do, where the function itself does not ask for the caller.
+    The responses are `model` at `status`, the given errors besides 401, 403, 413, 422 and 503, and `more`. `needing`:
+    what the caller must be permitted to do, if the function itself does not check.
     """
     good: Responses = {status: {"model": model, "description": description}}
     bad = sorted({401, 403, 413, 422, 503, *errors})

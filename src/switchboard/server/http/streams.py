@@ -1,7 +1,7 @@
 """Server-Sent Events: the replies to a message while they are written.
 
-`app.py` includes the router. A reader that does not take what it is sent holds back only itself, and is cut off after
-a while. Next: `app/messages/stream.py`.
+`app.py` includes the router. A slow reader holds back only itself, and is cut off after a while. Next:
+`app/messages/stream.py`.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class EventStream(Response):
             log.info("a reader was too slow for its stream")
             scope["state"]["connection"].abort()
         except Unavailable:
-            log.info("a stream ended with the database")  # its reader comes back
+            log.info("a stream ended with the database")  # the client will reconnect
         await send({"type": "http.response.body", "body": b""})
 
 
 @router.get(
     "/{request_id}/stream",
-    response_class=Response,  # of no type of its own: errors are JSON
+    response_class=Response,  # no type of its own: errors are JSON
     **operation("stream_message", "Stream the replies to a message", None, 404, 429, more=_EVENTS),
 )
 async def stream_message(
@@ -106,7 +106,7 @@ def _refuse_body(request: Request) -> None:
 
 
 def framed(event: StreamEvent) -> bytes:
-    """An event as it is sent."""
+    """An event in the format of the stream."""
     if event.kind == "ping":
         return b":\n\n"
     mark = f"id: {event.id}\n" if event.id else ""

@@ -15,7 +15,7 @@ from switchboard.server.mcp.tool_spec import ENVELOPE, McpCall, McpToolSpec, mak
 
 
 class OutboxReceipt(ReceiptBody):
-    """A receipt, and for which reply."""
+    """A receipt, and the reply that it is for."""
 
     outbox_id: Id
 

@@ -1,8 +1,8 @@
 """The MCP tool of routing sessions: `route_to_butler`, and nothing else.
 
-`tools.py` offers it to the role `session` alone: to all others it is neither listed nor there, and a session finds
-nothing else, at this interface or any other. In: the arguments that a model wrote; out: whether the call was accepted.
-Next: `journey/route_call.py`.
+`tools.py` offers it only to the role `session`: for all others it does not exist, and a session can use nothing else,
+at this interface or any other. In: the arguments that a model wrote; out: whether the call was accepted. Next:
+`journey/route_call.py`.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ def route_tools(services: Services) -> tuple[McpToolSpec, ...]:
 
 
 def _schema_for(caller: Principal) -> JsonObject | None:
-    """With the names of the session's own candidates: many models choose better from a list, and can write no other."""
+    """The schema with the session's own candidates: many models choose better from a list, and cannot write other
+    names.
+    """
     session = caller.session
     return None if session is None or not session.candidates else route_tool_schema(session.candidates)
 
 
 async def _route(services: Services, call: McpCall) -> object:
-    """Put the call on record. What names nobody is answered as an error, with the names that there are."""
+    """Record the call. An unknown name is answered as an error, with the existing names."""
     session = call.caller.session
     if session is None:
         raise Forbidden("this tool is for routing sessions")

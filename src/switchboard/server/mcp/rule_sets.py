@@ -42,7 +42,7 @@ class SopsWanted(Body):
 
 
 class NoArguments(Body):
-    """Nothing to say."""
+    """No arguments."""
 
 
 class LoadSop(SopBody):
@@ -78,7 +78,7 @@ def rule_set_tools(services: Services) -> tuple[McpToolSpec, ...]:
         return await services.rules.restore(call.caller, body.version, body.team_id, order)
 
     async def backtest(call: McpCall, body: BacktestBody) -> object:
-        """Until its end, or until nobody waits for it any more."""
+        """Run to its end, or until nobody waits for it any longer."""
         await services.rules.check_editor(call.caller)
         last = NEWEST if body.last is None and body.days is None else body.last
         proposal = proposal_of(body, partial(services.rules.check_scope, call.caller))

@@ -1,7 +1,7 @@
 """The MCP tools of rules: routing_rules_list, get, create, update, disable, delete, test, explain.
 
 `tools.py` offers them: the editing ones to operators and to agents that are an active System3, the others to every
-agent. Who calls is known by the token, never by an argument. In: the bodies of the HTTP API; out: its answers. Next:
+agent. The token identifies the caller, never an argument. In: the bodies of the HTTP API; out: its answers. Next:
 `app/rules/service.py`, `app/rules/records.py`, `app/rules/replays.py`.
 """
 

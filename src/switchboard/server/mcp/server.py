@@ -1,8 +1,8 @@
-"""The MCP server at `/mcp`: a tiny ASGI app before the SDK, which is imported when the first client comes.
+"""The MCP server at `/mcp`: a tiny ASGI app before the SDK, which is imported for the first client.
 
-`app.py` mounts it behind the gate. In: JSON-RPC over POST, the caller in `state.principal`; out: JSON, no stream
-and no session. The SDK takes most of a second and 40 MB to import: installations that do not use it do not pay.
-Next: `tools.py`.
+`app.py` mounts it behind the gate. In: JSON-RPC over POST, the caller in `state.principal`; out: JSON, no stream and no
+session. The SDK takes most of a second and 40 MB to import, which installations that do not use it are spared. Next:
+`tools.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class McpEndpoint:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Until this is left, requests are served."""
+        """Serve requests within this block."""
         try:
             yield
         finally:
@@ -46,7 +46,7 @@ class McpEndpoint:
                 await cancelled(self._running)
 
     async def direct(self, request: Request) -> Response | None:
-        """The answer to a plain call that brings messages in; None where the SDK is to be asked."""
+        """The answer to a plain call that submits messages; None for calls that the SDK must answer."""
         _, fast = await self._both_ways()
         if not fast.may_take(request):
             return None
@@ -55,18 +55,18 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inner, _ = await self._both_ways()
-        # The SDK does not look whether the client is still there, so the body is read for it and the rest watched.
+        # The SDK does not check whether the client is still connected, so we read the body for it and watch the rest.
         try:
             body = scope["state"]["body"] if "body" in scope["state"] else await whole_body(Request(scope, receive))
         except ClientDisconnect:
-            return  # in the middle of the body; nobody is there to be answered
+            return  # disconnected in the middle of the body
         self._check(body)
         async with self._services.polls.watch(receive) as gone:
             scope["state"]["gone"] = gone
             await inner(scope, _replayed(body, gone), send)
 
     def _check(self, body: bytes) -> None:
-        """The SDK decodes and validates a body several times, meanwhile nobody else has a turn."""
+        """The SDK decodes and validates a body several times, during which nothing else runs."""
         limit = 2 * self._services.switchboard.runtime.settings.accept.message_bytes
         if len(body) > limit:
             raise TooLarge(f"only ingest_batch takes more than {limit} bytes, in a plain call; nothing was stored")
@@ -79,7 +79,7 @@ class McpEndpoint:
         return await asyncio.shield(self._ready)
 
     async def _run(self, ready: asyncio.Future[tuple[ASGIApp, FastIngest]]) -> None:
-        """One task for the SDK's whole life: what it enters must be left in the same task."""
+        """One task for the SDK's whole life, as its contexts must be left in the task that entered them."""
         try:
             session_manager = await asyncio.to_thread(_imported)
             manager, fast = session_manager(self._services)
@@ -99,7 +99,7 @@ def _imported() -> Callable[[Services], tuple[StreamableHTTPSessionManager, Fast
 
 
 def _replayed(body: bytes, gone: asyncio.Event) -> Receive:
-    """A `receive` that gives the body at once, and the hang-up when it comes."""
+    """A `receive` that returns the body at once, and later the disconnect."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:

@@ -1,7 +1,7 @@
-"""What the MCP tools are made of: a specification (a tool, who may call it, what it does), a call, a result.
+"""The building blocks of MCP tools: a specification (a tool, who may call it, what it does), a call, a result.
 
 `tools.py` lists and runs them; `connectors.py`, `rules.py`, `dead_letters.py` and others make them. In: arguments as
-JSON; out: bodies that are validated as those of the HTTP API, so that errors are the same.
+JSON; out: bodies validated like those of the HTTP API, so that errors are the same.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def _the_same(_: Principal) -> JsonObject | None:
 
 
 class McpToolSpec(Struct, frozen=True):
-    """A tool, the action that a token's role must be allowed, and what it does.
+    """A tool, the action that a token's role must permit, and its implementation.
 
-    `shown` says to which roles it is listed. A caller to which it is not listed is refused by what it does, with the
-    reason, and that is recorded. `schema_for` is the schema that a caller is shown, where it is not the same for all.
+    `shown` decides which roles see it in the list. For others, its implementation refuses the call with a reason, and
+    records that. `schema_for` returns the schema for a caller, if it differs between callers.
     """
 
     tool: Tool
@@ -67,17 +67,17 @@ class McpToolSpec(Struct, frozen=True):
 
 
 def caller_of(context: Context) -> Principal:
-    """Who the gate found this to be."""
+    """The caller that the gate has authenticated."""
     return cast(Principal, state_of(context).principal)
 
 
 def state_of(context: Context) -> Any:
-    """What the gate and `mcp.py` put into the HTTP request's scope."""
+    """The state that the gate and `mcp.py` put into the HTTP request's scope."""
     return cast(Request, context.request).state
 
 
 def make_tool(name: str, description: str, schema: JsonObject) -> Tool:
-    """A tool as it is listed."""
+    """A tool in its listed form."""
     return Tool(name=name, description=description, input_schema=schema)
 
 
@@ -109,12 +109,12 @@ def tool_of(
 
 @cache
 def _schema_of(body: type[BaseModel]) -> JsonObject:
-    """Made once: that takes a millisecond, and an interface of ours has thirty tools."""
+    """Cached: building one takes a millisecond, and an interface has thirty tools."""
     return body.model_json_schema()
 
 
 def only(arguments: Arguments, name: str, kind: type) -> Any:
-    """The one argument of a tool, whose inside is validated later; what is not decoded has been looked at before."""
+    """The only argument of a tool, validated later; an undecoded one has been checked before."""
     kinds = (dict, bytes) if kind is dict else kind
     if set(arguments) != {name} or not isinstance(arguments[name], kinds):
         what = "an object" if kind is dict else "a list of objects"
@@ -134,7 +134,7 @@ def read(body: type[_Body], arguments: Arguments) -> _Body:
 
 
 def result_of(value: object, *, is_error: bool = False) -> CallToolResult:
-    """What a tool answered: as text, and unless it is an error as structure too."""
+    """A tool's result as text and, unless it is an error, as structure too."""
     data = msgspec.json.encode(value)
     return CallToolResult(
         content=[TextContent(text=data.decode())],

@@ -1,4 +1,4 @@
-"""The MCP tools on the official SDK: which there are, who sees them, and how a call is answered.
+"""The MCP tools on the official SDK: the list, its visibility, and the handling of calls.
 
 `mcp.py` imports it late. In: arguments as JSON, the caller in the request's state; out: the shapes of the HTTP API. An
 error is a result marked as one, whose text is `{"error": {"code", "message", "field"?}}`. Next: `connectors.py`,
@@ -56,13 +56,13 @@ class Tools:
         self._tool_specs: dict[str, McpToolSpec] = {spec.tool.name: spec for spec in _tool_specs(services)}
 
     async def list(self, context: Context, _: PaginatedRequestParams | None) -> ListToolsResult:
-        """Only what this token may call."""
+        """The tools that this token may call."""
         caller = caller_of(context)
         seen = [o for o in self._tool_specs.values() if caller.role in SCOPES[o.action] and o.shown(caller)]
         return ListToolsResult(tools=[spec.tool_for(caller) for spec in seen])
 
     def run_of(self, name: str) -> Run:
-        """What a tool does, for a caller that waits for the answer."""
+        """The implementation of a tool, for a caller that waits for the answer."""
 
         async def run(caller: Principal, arguments: JsonMapping) -> object:
             return await self._tool_specs[name].run(McpCall(caller, arguments, asyncio.Event()))
@@ -70,12 +70,14 @@ class Tools:
         return run
 
     def input_schema(self, name: str) -> JsonObject | None:
-        """What the SDK holds a call's headers against; without it, it would list and encode all tools at every call."""
+        """The schema against which the SDK checks a call's headers; otherwise it would list and encode all tools for
+        every call.
+        """
         spec = self._tool_specs.get(name)
         return None if spec is None else spec.tool.input_schema
 
     async def call(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
-        """Run a tool. What goes wrong on purpose is a result marked as error; a defect is an error of the protocol."""
+        """Run a tool. Expected errors are results marked as errors; a defect is an error of the protocol."""
         spec = self._tool_specs.get(params.name)
         caller = caller_of(context)
         if spec is None:
@@ -88,13 +90,13 @@ class Tools:
             return result_of(await spec.run(McpCall(caller, params.arguments or {}, state_of(context).gone)))
         except SwitchboardError as error:
             return result_of(refused(error), is_error=True)
-        except Exception:  # the SDK would tell the caller what it says
+        except Exception:  # the SDK would tell the caller its text
             log.exception("unexpected error in a request", tool=params.name)
             raise MCPError(code=INTERNAL_ERROR, message=OWN_ERROR) from None
 
 
 def _tool_specs(services: Services) -> tuple[McpToolSpec, ...]:
-    """Every tool there is; each family stands in a module of its own."""
+    """All existing tools; each family is in its own module."""
     return (
         *connector_tools(services),
         *message_tools(services),
@@ -132,7 +134,7 @@ def session_manager(services: Services) -> tuple[StreamableHTTPSessionManager, F
 
 
 def _security(settings: Settings) -> TransportSecuritySettings:
-    """Where we listen on loopback, only pages of our own names may call; elsewhere others may well be meant to."""
+    """On loopback, only pages of our own names may call; elsewhere, others may be meant to."""
     names = names_of(settings)
     if settings.host not in {"127.0.0.1", "localhost", "::1"} or ANY in names:
         return TransportSecuritySettings(enable_dns_rebinding_protection=False)

@@ -1,8 +1,8 @@
 """One connection of the gateway: requests come in, answers and events go out.
 
-`endpoint.py` makes a `GatewayConnection` of a socket whose token is good. Requests are carried out one after the other,
-so that messages are stored in their order; each answer that is waited for has a task. Nothing is read ahead, and
-nothing is told ahead of what the client takes. Next: `app/messages/chat.py`, `streams.py`.
+`endpoint.py` makes a `GatewayConnection` of a socket with a valid token. Requests are handled one after the other, so
+that messages are stored in order; each awaited answer has a task. Nothing is read ahead, and nothing is sent before the
+client takes it. Next: `app/messages/chat.py`, `streams.py`.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ _T = TypeVar("_T", bound=Body)
 
 
 class Gone(Exception):
-    """The client is gone, so nothing can be sent."""
+    """The client has disconnected, so nothing can be sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayCaller:
-    """Who is connected, and for whom it speaks. `authorization` is looked at again and again: tokens are revoked.
+    """The caller, and for whom it speaks. `authorization` is checked repeatedly, since tokens are revoked.
 
     `given` null: it decides about approvals, and chats with nobody.
     """
@@ -104,21 +104,21 @@ class GatewayCaller:
 
     @property
     def speaker(self) -> Speaker:
-        """Raises Forbidden where it may not chat."""
+        """The speaker. Raises Forbidden if the caller may not chat."""
         if self.given is None:
             raise Forbidden(f"a token with the role {self.principal.role} may not use chat")
         return self.given
 
 
 class OutgoingFrames:
-    """Sends to the client one frame after the other, each when there is space for it."""
+    """Sends frames to the client one after the other, each when there is room for it."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._sending = asyncio.Lock()
 
     async def send(self, frame: Frame) -> None:
-        """Raises Gone. A client that does not take what it is sent is cut off."""
+        """Send a frame. Raises Gone. A client that does not read is cut off."""
         text = msgspec.json.encode(frame).decode()
         async with self._sending:
             try:
@@ -132,11 +132,11 @@ class OutgoingFrames:
                 raise Gone from error
 
     async def fail(self, request_id: str | None, error: SwitchboardError) -> None:
-        """Answer a request with what is wrong. Raises Gone."""
+        """Answer a request with an error. Raises Gone."""
         await self.send(ErrorFrame(request_id, _detail(error)))
 
     async def close(self, code: int, reason: str) -> None:
-        """Raises Gone."""
+        """Close the connection. Raises Gone."""
         try:
             await self._socket.close(code, reason)
         except _CLOSED as error:
@@ -194,7 +194,7 @@ class GatewayConnection:
         }
 
     async def run(self) -> None:
-        """Until the client goes, or has to."""
+        """Run until the client disconnects, or must."""
         try:
             while (text := await self._next()) is not None:
                 await self._carry_out(text)
@@ -273,7 +273,7 @@ class GatewayConnection:
         await self._answer(request, Aborted(stopped))
 
     async def _send(self, request: RequestFrame) -> None:
-        """The message is stored before anything is answered, and its place is taken before it is stored."""
+        """The message is stored before any answer, and its stream is reserved before it is stored."""
         asked = read_params(SendParams, request)
         with ExitStack() as held:
             held.enter_context(self._place())
@@ -289,7 +289,7 @@ class GatewayConnection:
     async def _resume(self, request: RequestFrame) -> None:
         asked = read_params(ResumeParams, request)
         stream = self._streams.find(self._caller.speaker, asked.stream)
-        # The place of who read it before is free, and no event is numbered any more, before anything is taken back.
+        # The previous reader's place is free, and it numbers no more events, before anything is taken back.
         while stream is not None and stream.reader is not None and not stream.reader.done():
             stream.reader.cancel()
             await asyncio.wait([stream.reader])
@@ -311,7 +311,7 @@ class GatewayConnection:
     # What is waited for -----------------------------------------------------------------------------------------------
 
     def _start(self, work: Coroutine[None, None, None], held: ExitStack) -> asyncio.Task[None]:
-        """Beside the requests. What is `held` is given back when it has ended, however that was."""
+        """Run alongside the requests. `held` is released at the end, however that comes."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._answering.discard(task)
@@ -325,7 +325,7 @@ class GatewayConnection:
         return task
 
     async def _answered(self, request: RequestFrame, request_id: UUID) -> None:
-        """The answer to `chat.send` that is told whole."""
+        """The answer to `chat.send` in one piece."""
         with suppress(Gone):
             try:
                 outcome = await self._outcome(request_id, _nothing, lambda: None)
@@ -370,7 +370,7 @@ class GatewayConnection:
     async def _outcome(
         self, request_id: UUID, tell: Callable[[StreamEvent], Awaitable[None]], place: Callable[[], str | None]
     ) -> _Settled:
-        """What becomes of a message; `tell` is given each event from `place` on. Raises Gone, NotFound.
+        """The outcome of a message; `tell` receives each event from `place` on. Raises Gone, NotFound.
 
         While the database is unavailable this waits, and continues where it was.
         """
@@ -393,7 +393,7 @@ class GatewayConnection:
 
 
 class _Settled(Struct, frozen=True):
-    """What became of a message, and the place after that."""
+    """The outcome of a message, and the place after it."""
 
     result: Outcome | NoAnswer
     place: str
@@ -404,7 +404,7 @@ async def _nothing(_: StreamEvent) -> None:
 
 
 def events_of(event: StreamEvent) -> Iterator[tuple[EventName, Told]]:
-    """An event of a stream as it is told here: a long delta in pieces, a reply without its text, a ping not at all."""
+    """An event of a stream in gateway form: a long delta in pieces, a reply without its text, no pings."""
     match event.data:
         case TextDelta(system_id, attempt, step, offset, text):
             for start in range(0, max(len(text), 1), _PIECE):
@@ -420,7 +420,7 @@ def events_of(event: StreamEvent) -> Iterator[tuple[EventName, Told]]:
 
 
 def fitting(outcome: Outcome) -> Outcome:
-    """The outcome as it fits a frame: without a text that is too long."""
+    """The outcome without a text that is too long for a frame."""
     if len(msgspec.json.encode(outcome)) <= FRAME_BYTES - _REST:
         return outcome
     return replace(outcome, content=None)

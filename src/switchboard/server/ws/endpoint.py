@@ -1,7 +1,7 @@
-"""`/v1/ws`, where a client of the gateway comes in: its origin, its first frame, its token.
+"""`/v1/ws`, where gateway clients connect: checks origin, first frame and token.
 
-`app.py` mounts it behind the gate, which has looked at the name that the client calls us. In: a WebSocket that is not
-accepted yet; out: a `GatewayConnection`, or a close code and a reason. Next: `connection.py`.
+`app.py` mounts it behind the gate, which has checked the Host name. In: a WebSocket that is not accepted yet; out: a
+`GatewayConnection`, or a close code and a reason. Next: `connection.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class UpgradeRequired(SwitchboardError):
-    """It was asked for without a WebSocket."""
+    """Requested without a WebSocket."""
 
     status = 426
     code = "upgrade_required"
@@ -68,7 +68,7 @@ async def without_upgrade(_: Request) -> Response:
 
 
 class GatewayEndpoint:
-    """Takes in the clients of the gateway."""
+    """Accepts clients of the gateway."""
 
     def __init__(self, parts: Services) -> None:
         self._parts = parts
@@ -92,7 +92,7 @@ class GatewayEndpoint:
             await GatewayConnection(self._parts, self._streams, socket, out, caller).run()
 
     def _check(self, socket: WebSocket) -> None:
-        """Raises Forbidden for a page of another site, InvalidInput for what may be a token in the URL."""
+        """Raise Forbidden for a page of another site, InvalidInput for what may be a token in the URL."""
         if socket.scope["query_string"]:
             raise InvalidInput("the URL of the gateway has no query: the token goes into the first frame")
         origin = socket.headers.get("origin")
@@ -103,7 +103,7 @@ class GatewayEndpoint:
             )
 
     async def _first(self, socket: WebSocket, out: OutgoingFrames) -> GatewayCaller | None:
-        """Who connects, by the token in the first frame; None: the connection is closed."""
+        """The caller, by the token in the first frame; None if the connection was closed."""
         request: RequestFrame | None = None
         try:
             async with asyncio.timeout(FIRST_S):
@@ -136,7 +136,7 @@ class GatewayEndpoint:
         return GatewayCaller(principal, speaker, authorization)
 
     async def _speaker(self, principal: Principal, given: SpeakerBody | None) -> Speaker | None:
-        """For whom it speaks; None: it is here for approvals alone. Raises Forbidden, InvalidInput."""
+        """For whom it speaks; None if it only handles approvals. Raises Forbidden, InvalidInput."""
         if given is None and principal.role in SCOPES["approvals"] - SCOPES["chat"]:
             return None
         wanted = None if given is None else Speaker(given.channel, given.endpoint, given.sender)
@@ -147,13 +147,13 @@ class GatewayEndpoint:
 
 
 def allowed_origins(settings: Settings) -> frozenset[str]:
-    """The origins of pages that may connect, besides that of the server itself."""
+    """The origins of pages that may connect, besides the server's own."""
     named = (*settings.gateway.origins, *((settings.public_url,) if settings.public_url else ()))
     return frozenset(origin for one in named if (origin := origin_of(one)))
 
 
 def origin_of(url: str) -> str:
-    """Scheme, name and port in one form; "" for what has none, such as `null`."""
+    """Scheme, name and port in a canonical form; "" for origins without one, such as `null`."""
     try:
         parts = urlsplit(url.strip().lower())
         port = parts.port or _PORTS.get(parts.scheme, 0)
@@ -163,6 +163,6 @@ def origin_of(url: str) -> str:
 
 
 def _own(socket: WebSocket) -> Collection[str]:
-    """By the name that the client calls us; behind a proxy it may be https though we do not see that."""
+    """The server's own origin, by the Host name; behind a proxy it may be https without our knowing."""
     host = socket.headers.get("host", "")
     return [origin for scheme in _PORTS if (origin := origin_of(f"{scheme}://{host}"))]

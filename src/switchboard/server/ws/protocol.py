@@ -1,8 +1,7 @@
-"""What uvicorn's WebSocket does not limit: who may hold memory, and for how long a connection takes to end.
+"""Adds limits that uvicorn's WebSocket lacks: on memory per client, and on the time for closing.
 
 `serve.py` gives it to uvicorn, which makes one for each connection that is upgraded. In: the bytes of a client; out:
-events for `endpoint.py`, or the end of the connection. Each is one of the `Connections` that there may be. Next:
-`endpoint.py`.
+events for `endpoint.py`, or the end of the connection. Each counts among the `Connections`. Next: `endpoint.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _ANSWER: Final = (
 
 
 class GatewaySocket(WebSocketsSansIOProtocol):
-    """RFC 6455 with a limit to everything that a client can make us keep."""
+    """RFC 6455 with a limit on everything that a client can make us buffer."""
 
     def __init__(
         self,
@@ -56,11 +55,11 @@ class GatewaySocket(WebSocketsSansIOProtocol):
         self.conn.max_message_size = STRANGER_BYTES
 
     def admit(self) -> None:
-        """It has shown a token."""
+        """The connection has shown a token."""
         self.conn.max_message_size = FRAME_BYTES
 
     def abort(self) -> None:
-        """Close the connection at once, whatever is still to be written."""
+        """Close the connection at once, discarding unsent data."""
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,7 +71,7 @@ class GatewaySocket(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A handshake that cannot be read is answered and ended; uvicorn would forget the connection, and keep it."""
+        """A malformed handshake is answered and closed; uvicorn would forget the connection, but keep it open."""
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.handshake_initiated:
             self.transport.write(_ANSWER)
@@ -97,14 +96,14 @@ class GatewaySocket(WebSocketsSansIOProtocol):
         super().handle_bytes(event)
 
     def handle_ping(self) -> None:
-        """Answers to pings wait for nothing, so a client that reads none would have us keep them all."""
+        """Answers to pings are not awaited, so a client that reads none would make us buffer them all."""
         super().handle_ping()
         if self.transport.get_write_buffer_size() > UNREAD_BYTES:
             self.abort()
 
 
 class _Ending:
-    """A transport that is closed within a few seconds, whether what was written is read or not."""
+    """A transport that closes within a few seconds, whether or not the written data is read."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport

@@ -1,7 +1,7 @@
-"""What is needed to continue with a stream: which place in the message each of its events leads to.
+"""State for resuming streams: the place in the message that each event leads to.
 
-`connection.py` opens one for each answer that is told while it is written, and numbers its events here. The text itself
-is not kept: `app/messages/stream.py` continues from a place. Next: `connection.py`.
+`connection.py` opens one for each streamed answer, and numbers its events here. The text itself is not kept:
+`app/messages/stream.py` continues from a place. Next: `connection.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLACES: Final = 128
 
 @dataclass(slots=True)
 class ChatStream:
-    """The events of one answer. `reader`: who tells them at the moment; `ended`: the last one was told."""
+    """The events of one answer. `reader`: the present sender; `ended`: the last one was sent."""
 
     speaker: Speaker
     request_id: UUID
@@ -50,9 +50,9 @@ class ChatStream:
         return self._seq
 
     def go_back(self, seq: int) -> bool:
-        """Go on after the event with this number; False: its place is not known any more.
+        """Continue after the event with this number; False if its place is no longer known.
 
-        What was told between the place and the event is told again, under new numbers: deltas have offsets.
+        Events between the place and this one are repeated under new numbers, which is harmless as deltas have offsets.
         """
         if seq > self._seq or self._places[0][0] > seq:
             return False
@@ -64,7 +64,7 @@ class ChatStream:
 
 
 class ChatStreams:
-    """All streams of this process. `clock` counts seconds, monotonic."""
+    """All streams of this process. `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -74,7 +74,7 @@ class ChatStreams:
         return len(self._streams)
 
     def open(self, speaker: Speaker, request_id: UUID) -> ChatStream:
-        """A new one; the one that was used least recently makes room, first of this speaker."""
+        """A new one; the least recently used one makes room, first among this speaker's."""
         self._forget()
         own = [one for one in self._streams.values() if one.speaker == speaker]
         if len(own) >= _OF_ONE:
@@ -92,13 +92,13 @@ class ChatStreams:
         return found if found is not None and found.speaker == speaker else None
 
     def touch(self, stream: ChatStream) -> None:
-        """It was used just now."""
+        """Mark it as just used."""
         stream.used_at = self._clock()
         if self._streams.pop(stream.stream, None) is not None:
             self._streams[stream.stream] = stream
 
     def _forget(self) -> None:
-        """Those that nobody has used for long: they stand first."""
+        """Forget streams that nobody has used for long, which come first."""
         before = self._clock() - KEEP_S
         while self._streams and (first := next(iter(self._streams.values()))).used_at < before:
             del self._streams[first.stream]
