@@ -171,6 +171,31 @@ async def test_a_session_that_breaks_again_and_again_uses_up_no_attempts_of_what
             await lease_account(parts.database, *account, Holder("a", reconnected=True))
 
 
+async def test_what_is_begun_at_the_moment_of_a_reconnection_is_not_given_to_anybody(database_url: str) -> None:
+    """It would be sent twice: its intent was taken."""
+    account = ("telegram", "bot:house")
+    blocked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("hello"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        first = await lease_account(parts.database, *account, Holder("a"))
+        pull = PullRequest(*account, account_lease=first.lease, idempotent=True)
+        [reply] = await parts.replies.pull(pull)
+
+        async def waits() -> bool:
+            return await parts.count(blocked) == 1
+
+        async with parts.database.transaction() as one:
+            begun = await outbox.record_part(one, reply.outbox_id, reply.lease, OutboxPart(0, 1, "intent"))
+            assert begun == "intent"
+            again = asyncio.create_task(lease_account(parts.database, *account, Holder("a", reconnected=True)))
+            await eventually(waits)
+        await again
+        assert await parts.replies.pull(pull) == []
+        assert [part.state for part in await outbox.parts_of(parts.database, reply.outbox_id)] == ["intent"]
+
+
 async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_kill_leaves_no_doubt(
     database_url: str,
 ) -> None:

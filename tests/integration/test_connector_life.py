@@ -163,6 +163,31 @@ def test_replies_whose_answer_was_on_its_way_when_the_session_broke_are_sent_by_
     assert in_no_time(main()) < 5.0
 
 
+def test_replies_whose_answer_was_lost_are_asked_for_again_though_the_session_goes_on() -> None:
+    class Wire(ScriptedSwitchboard):
+        lost = False
+
+        async def handle(self, request: httpx2.Request, dead: asyncio.Event) -> httpx2.Response:
+            answer = await super().handle(request, dead)
+            if not self.lost and request.url.path == "/v1/outbox/next" and answer.json()["replies"]:
+                self.lost = True
+                raise httpx2.ReadError("the connection was reset")
+            return answer
+
+    async def main() -> float:
+        platform, switchboard = ScriptedPlatform(), Wire(asyncio.get_running_loop().time)
+        async with connector(platform.configured, switchboard):
+            await platform.says("t", "hello")
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
+            began = asyncio.get_running_loop().time()
+            await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent", more_s=60.0)
+            assert (switchboard.lost, platform.opened) == (True, 1)
+            return asyncio.get_running_loop().time() - began
+
+    assert in_no_time(main()) < 5.0
+
+
 def test_a_standby_says_so_and_is_not_behind() -> None:
     async def main() -> None:
         platform, switchboard = ScriptedPlatform(), scripted()

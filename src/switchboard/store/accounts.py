@@ -74,7 +74,7 @@ class Holder(Struct, frozen=True):
     """The process that asks for an account.
 
     `restarted`: the last one with its `instance_id` is dead; its account and replies are free at once. `reconnected`:
-    only its own last session has ended; the replies that it had not begun to send are free.
+    it may have missed an answer; the replies that it had not begun to send are free.
     """
 
     instance_id: str
@@ -85,16 +85,22 @@ class Holder(Struct, frozen=True):
 async def lease_account(database: Database, channel: str, endpoint: str, holder: Holder) -> AccountLease:
     """Lease the account, or renew the lease. Raises AccountHeld if another instance has it."""
     instance, restarted = holder.instance_id, holder.restarted
-    if restarted or holder.reconnected:
-        # First, so that an intent of the dead process that is still on its way comes too late.
-        pool = pull_pool(channel, endpoint)
-        if await database.changed(query("accounts.end_replies"), channel, endpoint, instance, pool, restarted):
-            await expire_leases(database)
+    # First, so that an intent of the dead process that is still on its way comes too late.
+    ends = restarted or holder.reconnected
+    if ends and await _end_replies(database, channel, endpoint, instance, restarted=restarted):
+        await expire_leases(database)
     row = await database.row(query("accounts.lease"), channel, endpoint, instance, seconds(TTL_S), restarted)
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago
     return AccountLease(row["lease"], TTL_S, row["cursor"], row["since"], row["replays"], row["moved"])
+
+
+async def _end_replies(database: Database, channel: str, endpoint: str, instance_id: str, *, restarted: bool) -> int:
+    """How many leases of replies were ended."""
+    async with database.transaction() as one:
+        leased = [row["key"] for row in await one.rows(query("accounts.lock_replies"), pull_pool(channel, endpoint))]
+        return await one.changed(query("accounts.end_replies"), channel, endpoint, instance_id, leased, restarted)
 
 
 async def answering(database: Database, channel: str, endpoint: str) -> list[Answering]:

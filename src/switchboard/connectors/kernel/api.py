@@ -74,13 +74,15 @@ class Api:
         self.place = place
         self.lease_number: int | None = None
         self._began = False
+        self._missed = False
+        """An answer with replies may have been lost."""
 
     async def lease(
         self, *, opening: bool = False, answering: bool = False, recent_s: float | None = None
     ) -> Lease | str:
-        """Take or renew the account's lease; a string names its present holder. `opening`: for a new session.
+        """Take or renew the account's lease; a string names its present holder.
 
-        Raises Unreachable.
+        `opening`: replies that we do not know of are free again. Raises Unreachable.
         """
         wanted = {"answering": answering, "recent_s": recent_s}
         body = {**self.place.body(), "instance_id": self.place.instance_id, **wanted}
@@ -92,7 +94,7 @@ class Api:
             self.lease_number = None
             return error.message
         lease = lease_of(got)
-        self.lease_number, self._began = lease.number, True
+        self.lease_number, self._began, self._missed = lease.number, True, self._missed and not opening
         return lease
 
     async def release(self) -> None:
@@ -210,10 +212,14 @@ class Api:
             raise
 
     async def replies(self, *, lease_s: float) -> list[ReplyToSend]:
-        """The next reply of each conversation. Raises Unreachable, Overtaken."""
+        """The next reply of each conversation, also if an answer was lost. Raises Unreachable, Overtaken."""
+        if self._missed and not isinstance(await self.lease(opening=True), Lease):
+            raise Overtaken("another process serves the account")
+        self._missed = True
         wanted = {"limit": 100, "wait_s": _LONG_POLL_S, "lease_s": lease_s, "parts": True}
         body = {**self._fenced("account_lease"), **wanted}
         got = await self._ask("POST", "/v1/outbox/next", body, timeout=_LONG_POLL_S + 30)
+        self._missed = False
         return [reply_of(some) for some in got["replies"]]
 
     async def read_file(self, reply: ReplyToSend, n: int) -> AsyncIterator[bytes]:

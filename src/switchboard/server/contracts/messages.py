@@ -85,8 +85,8 @@ class AccountLeaseBody(Body):
     """Which account, and who asks: an `instance_id` that no other running process has.
 
     `restarted`: the last process with this id is certainly dead. Then the account and the replies that it had leased
-    are free at once; a part that it had begun to send is `uncertain`. `reconnected`: the last session of this process
-    has ended. Then the replies that it had leased and not begun to send are free at once.
+    are free at once; a part that it had begun to send is `uncertain`. `reconnected`: this process may have missed
+    an answer with replies. Then those that it had leased and not begun to send are free at once.
     `answering`: tell where butlers are working on an answer, so that it can be shown. `recent_s`: tell the replies of
     so many seconds, so that limits outlast a process.
     """

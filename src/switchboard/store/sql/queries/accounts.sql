@@ -29,18 +29,20 @@ from outbox o join lane l on l.key = o.lane join conversation c using (conversat
 where o.outbox_id >= $3 and o.channel = $1 and o.endpoint = $2
 order by o.outbox_id desc limit $4;
 
+-- name: lock_replies
+-- Those that are leased. Before `end_replies`, which so sees every part that was begun by then.
+select l.key from lane l
+where l.pool = $1 and l.state <> 'idle' and l.state = 'running' and l.owner is null and l.lease_until > clock_timestamp()
+order by l.key for no key update;
+
 -- name: end_replies
--- Leases of replies that the last process of the instance had ($5); their parts say what may have been sent. Else those of its last
--- session, which may not have got the answer with the replies, so that it was no attempt; what it began to send may still be on its
--- way to the platform.
-update lane set lease_until = clock_timestamp(), attempts = attempts - (not $5)::integer where key in (
-    select l.key from lane l
-    where l.pool = $4 and l.state <> 'idle' and l.state = 'running' and l.owner is null and l.lease_until > clock_timestamp()
-      and exists (select from connector_account a where a.channel = $1 and a.endpoint = $2 and a.instance_id = $3)
-      and ($5 or exists (select from outbox o where o.lane = l.key and o.seq = l.next_seq and o.idempotent
-                                                and not exists (select from outbox_part p where p.outbox_id = o.outbox_id)))
-    order by l.key for no key update
-);
+-- Leases of replies that the last process of the instance had ($5); their parts say what may have been sent. Else those whose answer
+-- its session may not have got, so that it was no attempt; what it began to send may still be on its way to the platform.
+update lane l set lease_until = clock_timestamp(), attempts = l.attempts - (not $5)::integer
+where l.key = any ($4)
+  and exists (select from connector_account a where a.channel = $1 and a.endpoint = $2 and a.instance_id = $3)
+  and ($5 or exists (select from outbox o where o.lane = l.key and o.seq = l.next_seq and o.idempotent
+                                            and not exists (select from outbox_part p where p.outbox_id = o.outbox_id)));
 
 -- name: holder
 select instance_id, extract(epoch from lease_until - clock_timestamp())::float8 as left_s
