@@ -1,4 +1,4 @@
-"""Whether the arguments of a call fit the JSON Schema of its tool.
+"""Checks the arguments of a call against the JSON Schema of its tool.
 
 Called by `tools/calls.py` before a call, and by `core/planning/check.py` for the calls of a plan. In: what a model
 wrote, and a schema that may come from elsewhere; out: sentences that name the argument and say what would be right.
@@ -30,13 +30,13 @@ _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
 
 
 def complaint(arguments: Mapping[str, object], schema: Mapping[str, object]) -> str | None:
-    """What is wrong with the arguments; None: nothing."""
+    """What is wrong with the arguments; None if nothing."""
     found = complaints(arguments, schema)
     return found[0] if found else None
 
 
 def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) -> Sequence[str]:
-    """What is wrong with the arguments, a sentence each; of very much not all."""
+    """What is wrong with the arguments, a sentence each, up to a limit."""
     found: list[str] = []
     try:
         _object(arguments, schema, "", found)
@@ -45,7 +45,7 @@ def complaints(arguments: Mapping[str, object], schema: Mapping[str, object]) ->
     return found
 
 
-# What is wrong is appended: a generator for each value would cost several times what most checks do.
+# Errors are appended: a generator for each value would cost several times what most checks do.
 
 
 def _check(value: object, schema: object, name: str, found: list[str]) -> None:
@@ -67,7 +67,7 @@ def _check(value: object, schema: object, name: str, found: list[str]) -> None:
 
 
 def _type(value: object, schema: Mapping[str, object]) -> str | None:
-    """The types that are allowed, if it has none of them."""
+    """The permitted types, if the value has none of them."""
     said = schema.get("type")
     named = said if isinstance(said, list) else (said,)
     names = [name for name in named if isinstance(name, str)]
@@ -124,7 +124,7 @@ def _bounds(value: object, schema: Mapping[str, object], name: str, found: list[
 
 
 def _measured(value: object) -> tuple[int | float | None, str, str, str]:
-    """What its bounds are compared with, in what, and the keywords for them."""
+    """The measure that its bounds apply to, its unit, and the keywords for the bounds."""
     if isinstance(value, str):
         return len(value), " characters", "minLength", "maxLength"
     if isinstance(value, _ARRAY):

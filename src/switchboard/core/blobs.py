@@ -1,4 +1,4 @@
-"""Blobs as messages name them, and what kind of file their first bytes say they are. Pure.
+"""Names of blobs in messages, and detection of file types by the first bytes. Pure.
 
 `journey/accept.py` looks for names, `app/messages/blobs.py` for kinds. Next: `store/blobs.py`.
 """
@@ -26,7 +26,7 @@ _MOST_NAME: Final = 60
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]{1,100}/[\w!#$&^.+-]{1,100}", re.ASCII)
 
 _SIGNS: Final[tuple[tuple[int, bytes, str, str], ...]] = (
-    # where, what stands there, the media type, and what else such a file may be called
+    # position, bytes, media type, and other types that such a file may claim
     (0, b"\x89PNG\r\n\x1a\n", "image/png", r"image/(x-png|apng|vnd\.mozilla\.apng)"),
     (0, b"\xff\xd8\xff", "image/jpeg", r"image/(jpg|pjpeg)"),
     (0, b"GIF8", "image/gif", ""),
@@ -63,21 +63,21 @@ _SIGNED: Final = frozenset(kind for _, _, kind, _ in _SIGNS)
 
 
 class Sniffed(Struct, frozen=True):
-    """What a file is. `contradicted`: the claim that its bytes do not bear out."""
+    """The type of a file. `contradicted`: the claimed type that its bytes contradict."""
 
     media_type: str
     contradicted: str | None = None
 
 
 class StoredBlob(Struct, frozen=True):
-    """What is known of a blob besides its bytes."""
+    """Metadata of a blob."""
 
     size_bytes: int
     media_type: str
 
 
 def sniff(head: bytes, claimed: str) -> Sniffed:
-    """The media type of a file by its first bytes; the claim counts as long as they do not contradict it."""
+    """The media type of a file by its first bytes; the claimed one counts unless they contradict it."""
     claim = bare_type(claimed)
     claim = "" if claim == UNKNOWN else claim
     kind, others = _kind(head)
@@ -89,7 +89,7 @@ def sniff(head: bytes, claimed: str) -> Sniffed:
 
 
 def bare_type(claimed: str) -> str:
-    """A media type in lower case and without parameters; empty if it is none."""
+    """A media type in lower case and without parameters; empty if it is invalid."""
     kind = claimed.partition(";")[0].strip().lower()
     return kind if _MEDIA_TYPE.fullmatch(kind) else ""
 
@@ -111,29 +111,29 @@ def _kind(head: bytes) -> tuple[str, str]:
 
 
 def _is_text(head: bytes) -> bool:
-    """In UTF-8, perhaps cut within a character; other charsets have no NUL either, nor what a terminal obeys."""
+    """Whether it is UTF-8, perhaps cut within a character, without NUL and terminal control characters."""
     return not any(byte < 9 or 14 <= byte < 27 for byte in head)
 
 
 def blob_of(text: str) -> bytes | None:
-    """The blob of this name in hexadecimal; None: it is none."""
+    """The blob of this name in hexadecimal; None if the name is not one."""
     return bytes.fromhex(text) if _NAME.fullmatch(text) else None
 
 
 def stored_blob(attachment: Attachment) -> bytes | None:
-    """The blob that has the bytes of an attachment; None: they are not stored here."""
+    """The blob with the bytes of an attachment; None if they are not stored here."""
     ref = attachment.storage_ref or ""
     return blob_of(ref.removeprefix(PREFIX)) if ref.startswith(PREFIX) else None
 
 
 def safe_name(attachment: Attachment) -> str:
-    """The last part of its file name with nothing in it that a shell or a file system could misread."""
+    """The last part of the file name, without anything that a shell or a file system could misread."""
     name = re.split(r"[/\\]", attachment.filename or "")[-1]
     return _ODD.sub("_", name).lstrip(".-")[-_MOST_NAME:] or "file"
 
 
 def named_blobs(attachments: Iterable[Attachment]) -> dict[bytes, str]:
-    """The blobs that a message names, and in which field. Raises InvalidInput for a name that none can have."""
+    """The blobs that a message names, with the field of each. Raises InvalidInput for an impossible name."""
     found: dict[bytes, str] = {}
     for n, one in enumerate(attachments):
         if one.storage_ref is not None and one.storage_ref.startswith(PREFIX):
@@ -146,7 +146,7 @@ def named_blobs(attachments: Iterable[Attachment]) -> dict[bytes, str]:
 
 
 def unknown_blob(field: str) -> InvalidInput:
-    """The error for a message that names what is not there, or is not its endpoint's."""
+    """The error for a message that names a blob that does not exist, or is not its endpoint's."""
     return InvalidInput(
         "this endpoint has uploaded no such blob; POST the bytes to /v1/blobs first, and name what it answers",
         code="unknown_blob",

@@ -1,8 +1,7 @@
-"""Which parts of a message must be equal for two submissions of an event to be the same submission.
+"""The parts of a message that must be equal in two submissions of the same event.
 
 Called by `store/inbox.py` and `journey/submit.py`, which keep a keyed hash of it next to that of the event's key. In: a
-message; out: bytes.
-Next: `core/identity.py`, which says when two events are the same.
+message; out: bytes. Next: `core/identity.py`, which says when two events are the same.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def compared_content(message: Message) -> bytes:
-    """Text, sender, thread and attachments as JSON; all other differences stem from how the event was delivered.
+    """Text, sender, thread and attachments as JSON; all other differences stem from the delivery.
 
-    An attachment that has an id of the platform is compared by it alone: its bytes may be had the second time only.
-    Where the channel has its own idea of what is the same, that.
+    An attachment with a platform id is compared by it alone: its bytes may be available only the second time. A channel
+    may define its own comparison.
     """
     if message.content is not None:
         return _encode(message.content)

@@ -1,7 +1,7 @@
-"""A long text cut to its head, a mark, and its tail. Pure.
+"""Cuts a long text to its head, a mark, and its tail. Pure.
 
-Called by `tools/results.py` for what a model sees of a result, and by `core/planning/views.py` for what a specialist
-sees of other steps. In: a text and a number of characters; out: never more than that.
+Called by `tools/results.py` for results shown to a model, and by `core/planning/views.py` for results of other steps
+shown to a specialist. In: a text and a number of characters; out: never more than that.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ _SHORT = "[…]"
 
 
 def cut(text: str, most: int, where: str = "") -> str:
-    """`text` if it has at most `most` characters; else its head, a mark that says so, and a tail a third as long.
+    """`text` if it has at most `most` characters; otherwise its head, a mark, and a tail a third as long.
 
-    `where` is a phrase that says where the rest is. Where there is no room for the mark it is a short one.
+    `where` is a phrase that says where the rest is. If there is no room for the mark, a short one is used.
     """
     if len(text) <= most:
         return text

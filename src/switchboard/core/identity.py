@@ -73,7 +73,7 @@ def named_in(envelope: Envelope, channel: Channel) -> Named | None:
 
 
 def thread_of(envelope: Envelope, channel: Channel) -> str | None:
-    """The thread that is named, else the chat where the channel knows it; None if there is only the sender."""
+    """The named thread, otherwise the chat if the channel knows it; None if there is only the sender."""
     return envelope.event.external_thread_id or channel.chat(envelope)
 
 

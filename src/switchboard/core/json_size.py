@@ -18,7 +18,7 @@ _OTHERS: Final = bytes(sorted(set(range(256)) - set(b'"[{')))
 
 def check_containers(data: bytes) -> None:
     """Raises InvalidInput with code `too_complex` if there are more objects and lists in `data` than may be."""
-    # What is shorter needs no count; in messages, of which most are, it took a seventh of the time of parsing them.
+    # Shorter texts need no count; for most messages, counting took a seventh of the parsing time.
     if len(data) <= MAX_CONTAINERS:
         return
     if data.count(b"[") + data.count(b"{") > MAX_CONTAINERS and _outside_strings(data) > MAX_CONTAINERS:

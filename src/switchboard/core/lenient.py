@@ -71,29 +71,29 @@ def _finite(text: str) -> float:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """`value` if it is an object, or the object in its JSON; else an empty one."""
+    """`value` if it is an object, or the object in its JSON; otherwise an empty one."""
     if isinstance(value, str):
         value = json_value(value)
     return value if isinstance(value, _OBJECT) else {}
 
 
 def items(value: object) -> Iterable[Mapping[str, object]]:
-    """The objects of a list; anything else in it, and anything that is not a list, is ignored."""
+    """The objects in a list; everything else is ignored."""
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def string(value: object) -> str:
-    """`value` if it is a string, else an empty one."""
+    """`value` if it is a string, otherwise an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def count(value: object) -> int:
-    """`value` if it is a count, else 0."""
+    """`value` if it is a count, otherwise 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53 else 0
 
 
 def money(value: object) -> float | None:
-    """`value` if it is an amount of money, else None."""
+    """`value` if it is an amount of money, otherwise None."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9
     return float(value) if isinstance(value, int | float) and good else None
 

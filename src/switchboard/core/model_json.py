@@ -43,7 +43,7 @@ class NoObject(Struct, frozen=True):
 
 
 def after_thinking(text: str) -> str | None:
-    """What stands after the last end of thinking; None if thinking was begun and not ended."""
+    """The text after the last end of thinking; None if thinking was begun and not ended."""
     marks = list(_TAG.finditer(text))
     if not marks:
         return text

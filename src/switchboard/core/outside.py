@@ -1,4 +1,4 @@
-"""Text from outside as JSON that cannot be anything else: it closes no fence and hides nothing.
+"""Encodes text from outside as JSON that can be nothing else: it closes no fence and hides nothing.
 
 Called for what goes into a prompt, and for what models wrote that people are shown. In: a JSON value; out: one line of
 JSON that decodes to exactly that value.
@@ -29,7 +29,7 @@ def outside_json(value: object) -> str:
     Raises TypeError for types that JSON does not have, ValueError for NaN and infinities.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # JSON has none of these characters outside of strings: every match is inside a string.
+    # JSON has none of these characters outside strings, so every match is inside a string.
     return _HAZARD.sub(_escaped, text)
 
 

@@ -1,4 +1,4 @@
-"""Who owns a butler: whom its option `owners` names. Pure.
+"""Who owns a butler: the people named in its option `owners`. Pure.
 
 Called by the engine `model` for what a turn may use, and by `journey/approving.py` for who decides in chat. Next:
 `core/readers.py`, which says whether it is sure who wrote.
@@ -19,7 +19,7 @@ def is_named(owners: Collection[str], envelope: Envelope) -> bool:
 
 
 def decides_in_chat(member: Member | None, envelope: Envelope, reader: Reader) -> bool:
-    """Whether an owner of this butler surely wrote the message, where nobody else reads."""
+    """Whether an owner of this butler certainly wrote the message, where nobody else reads."""
     owners = None if member is None else member.options.get("owners")
     named = isinstance(owners, list | tuple) and is_named(owners, envelope)
     return named and reader.private and reader.authentic

@@ -1,4 +1,4 @@
-"""What was posted to `/hooks/{account}`: unpacked, kept for a replay, and by whom. Pure.
+"""Requests posted to `/hooks/{account}`: decompression, their form for replays, and the client's address. Pure.
 
 `app/messages/hooks.py` calls it. Next: `ports/connector.py`, where `Posted` is.
 """

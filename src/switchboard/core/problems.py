@@ -94,7 +94,7 @@ def path_of(place: Sequence[object]) -> str:
 
 
 def after(name: str | None, sentence: str) -> str:
-    """A sentence about the field of this name; one that stands for itself follows a colon."""
+    """A sentence about the field of this name; a sentence of its own follows a colon."""
     if not name:
         return sentence
     return f"{name} {sentence}" if sentence.startswith(("must ", "is ")) else f"{name}: {sentence}"

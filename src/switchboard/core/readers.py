@@ -1,4 +1,4 @@
-"""Who wrote a message, and who reads its answer: what a butler may remember and tell depends on nothing else.
+"""Who wrote a message and who reads its answer, which alone decides what a butler may remember and reveal.
 
 Called by `agents/memo.py`, and by the store for turns that read history and facts. In: the turn and the facts of its
 message; out: a `Reader`. Next: `ports/facts.py`.

@@ -50,7 +50,7 @@ class _Heard(BaseModel, extra="ignore", frozen=True):
 
 
 class RouteContext(_Said):
-    """The message as it was accepted; the same for every butler that gets it, and in every attempt."""
+    """The message as accepted; the same for every butler that receives it, and in every attempt."""
 
     request_id: UUID
     received_at: AwareDatetime
@@ -71,7 +71,7 @@ class RouteSender(_Said):
 
 
 class RouteFile(_Said):
-    """The bytes of an attachment, by its position: `url` gives them to anyone who has it, for an hour."""
+    """The bytes of an attachment, by its position: anyone with the `url` can read them for an hour."""
 
     attachment: int
     filename: str | None = None

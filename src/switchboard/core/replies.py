@@ -46,7 +46,7 @@ def call_of(raw: Mapping[str, object]) -> ToolCall | None:
 
 
 def arguments_of(raw: Mapping[str, object]) -> Mapping[str, object]:
-    """The first of `ARGUMENT_KEYS` that holds an object, or the JSON of one; else an empty one."""
+    """The first of `ARGUMENT_KEYS` that holds an object, or the JSON of one; otherwise an empty one."""
     return next((found for key in ARGUMENT_KEYS if (found := mapping(raw.get(key)))), {})
 
 

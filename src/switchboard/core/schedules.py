@@ -1,4 +1,6 @@
-"""Schedules: named sets of time windows, such as office hours. Rules can match on those in which a message came in.
+"""Schedules: named sets of time windows, such as office hours.
+
+Rules can match the schedules in which a message arrived.
 
 Built by `app/channels.py` from the settings, asked where facts are derived. In: a moment; out: the names of the
 schedules it lies in. Time zones are passed in. Next: `core/routing/facts.py`.
@@ -29,7 +31,7 @@ class Window(Struct, frozen=True):
     end: int
 
     def holds(self, day: int, minute: int) -> bool:
-        """Whether a minute of a day of the week lies in it."""
+        """Whether it includes a minute of a day of the week."""
         if self.start < self.end:
             return day in self.days and self.start <= minute < self.end
         return (day in self.days and minute >= self.start) or ((day - 1) % 7 in self.days and minute < self.end)
@@ -43,13 +45,13 @@ class Schedule(Struct, frozen=True):
     windows: tuple[Window, ...]
 
     def holds(self, moment: datetime) -> bool:
-        """Whether the moment lies in one of its windows."""
+        """Whether one of its windows includes the moment."""
         there = moment.astimezone(self.zone)
         return any(one.holds(there.weekday(), there.hour * 60 + there.minute) for one in self.windows)
 
 
 def schedules_at(schedules: Sequence[Schedule], moment: datetime) -> str | None:
-    """The names of those that the moment lies in, as the fact `schedule`; None for none."""
+    """The names of the schedules that include the moment, as the fact `schedule`; None if there are none."""
     return SEVERAL.join(one.name for one in schedules if one.holds(moment)) or None
 
 

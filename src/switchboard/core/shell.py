@@ -61,7 +61,10 @@ class Spoken:
         self._waiting = text[whole:]
 
     def begin(self, number: int) -> None:
-        """From here on the next command is meant. What was said before it, by what runs beside it, belongs to it."""
+        """Begin the next command.
+
+        Output before this point, even by background processes, belongs to the previous one.
+        """
         self.report, self._expected = None, number
 
     def expect_any(self) -> None:

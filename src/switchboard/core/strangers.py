@@ -27,7 +27,7 @@ _ADDRESS: Final = "email_sender"
 
 
 class Contact(Struct, frozen=True):
-    """Who must be let in: a person or a whole group; `unverified`: whom a message names, but may not be from.
+    """Who needs approval: a person or a whole group; `unverified`: the sender named in a message may be forged.
 
     `late`: nobody, but a conversation with messages that came too late to be answered; `identity` is its name.
 

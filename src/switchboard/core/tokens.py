@@ -114,5 +114,5 @@ def asked_tokens(request: Request, count: Callable[[str], int] = estimate_tokens
 
 
 def fits(request: Request, tokens: float) -> bool:
-    """Whether a request has at most so many tokens: for most of them their length says so."""
+    """Whether a request has at most this many tokens; for most requests, the length alone decides."""
     return asked_tokens(request, token_ceiling) <= tokens or asked_tokens(request) <= tokens

@@ -28,6 +28,6 @@ def or_list(words: Iterable[str]) -> str:
 
 
 def offer(name: str, names: Collection[str]) -> str:
-    """The end of a sentence that says that there is none of this name: what may be meant, else what there is."""
+    """The end of a sentence about an unknown name: what it may mean, otherwise what exists."""
     meant = near(name, names)
     return f"; did you mean {or_list(meant)}?" if meant else f"; known here: {', '.join(sorted(names)[:20]) or 'none'}"

@@ -30,9 +30,7 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """The open connections, at most `limit`; a quarter of the places is for operators and for clients without a token
-    yet.
-    """
+    """The open connections, at most `limit`; a quarter is for operators and clients without a token yet."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

@@ -80,8 +80,8 @@ def _event_id(envelope: Envelope) -> str | None:
 def _content(envelope: Envelope) -> str | None:
     """The sender and the words, so that a stranger who can predict a Message-ID cannot swallow the mail.
 
-    Words alone are the same in all forms in which connectors submit a mail; some leave out the subject. An id that is
-    no Message-ID is the provider's, which nobody else chooses.
+    Only the words are the same in all forms in which connectors submit a mail; some omit the subject. An id that is not
+    a Message-ID comes from the provider, so no stranger chooses it.
     """
     raw, event = envelope.payload.raw, envelope.event.external_event_id
     if not header(raw, "message-id") and "@" not in event and not event.startswith("<"):
@@ -92,12 +92,12 @@ def _content(envelope: Envelope) -> str | None:
 
 
 def _chat(envelope: Envelope) -> str:
-    """The first mail that it refers to, else itself."""
+    """The first mail that it refers to, otherwise the mail itself."""
     return next(iter((*_references(envelope), *_answered(envelope), _own(envelope))))
 
 
 def _correspondence(envelope: Envelope) -> Correspondence:
-    """Anybody can refer to any mail: only who wrote or was addressed in a thread is in it."""
+    """Anybody can refer to any mail, so only those who wrote or were addressed in a thread belong to it."""
     named = envelope.event.external_thread_id
     older = reversed(_references(envelope)[-_MAX_REFERENCES:])
     said = (named, _bracketed(named)) if named else (_chat(envelope),)
@@ -125,7 +125,7 @@ def _own(envelope: Envelope) -> str:
 
 
 def _bracketed(message_id: str) -> str:
-    """As a mail names another one; an id that is none stays as it is."""
+    """The form in which mails refer to another; an id that is not a Message-ID stays as it is."""
     return f"<{message_id.strip('<>')}>" if "@" in message_id else message_id
 
 
@@ -147,7 +147,7 @@ def _facts(envelope: Envelope, servers: Servers = MappingProxyType({}), most_hop
         "email_tag": _tags(envelope, recipients),
         "email_automatic": "no" if _automatic(envelope, most_hops) is None else "yes",
         "email_list_id": _LIST_ID.fitting(word(list_id(header(raw, "list-id")))),
-        # If our own server wrote one of these headers, it is the topmost; strangers wrote the others.
+        # If our own server wrote one of these headers, it is the topmost; strangers may have written the others.
         "email_auth": mail_auth(header(raw, "authentication-results"), trusted, domain or ""),
     }
 
@@ -165,7 +165,7 @@ def _implied(facts: Mapping[str, str]) -> Found:
 def _parents(domain: str | None) -> str | None:
     """A domain and all above it but the topmost: `mail.acme.example`, `acme.example`.
 
-    Of a deep one the shortest: the owner of a domain can put any number of labels before it.
+    Of a deep domain only the shortest: its owner can prepend any number of labels.
     """
     if not domain:
         return None
@@ -192,7 +192,7 @@ def _recipients(envelope: Envelope) -> str | None:
 
 
 def _addresses(envelope: Envelope, *names: str) -> Iterator[str]:
-    """In these header fields, at most a hundred of them."""
+    """The addresses in these header fields, at most a hundred."""
     lines = (line for name in names for line in headers(envelope.payload.raw, name)[:_MAX_LINES])
     return islice((one for line in lines for part in mailboxes(line) if (one := address(part))), _MAX_PEOPLE)
 
@@ -202,7 +202,7 @@ def _authentic(facts: Mapping[str, str]) -> bool:
 
 
 def _overheard(facts: Mapping[str, str]) -> bool:
-    """Anybody in To or Cc reads along; where no header was kept, anybody may have been there."""
+    """Anybody in To or Cc reads along; if no header was kept, anybody may have been addressed."""
     own, sender = _mailbox(facts.get("endpoint", "")), without_tag(facts.get("email_sender", ""))
     recipients = facts.get("email_to", "").split(SEVERAL)
     return not all(is_mailbox(one, own) or without_tag(one) == sender for one in recipients)
@@ -218,7 +218,7 @@ def _bare(identity: str) -> str:
 
 
 def _looped(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
-    """That switchboards answer each other; mail programs of people do not pass the count on, so theirs is 0."""
+    """The number of switchboards that have answered each other; people's mail programs do not keep the count: 0."""
     count = hops(header(envelope.payload.raw, HOPS).strip())
     return f"{HOPS}: {count}" if count >= most else None
 
@@ -289,7 +289,7 @@ CHANNELS: Final = (
 
 
 def trusting(servers: Servers, max_hops: int = MAX_HOPS) -> Channel:
-    """The channel where the results of these servers are believed, and so many switchboards may answer in turn."""
+    """The channel with these trusted mail servers, and this maximum of consecutive switchboard answers."""
     named = {account: frozenset(map(str.lower, those)) for account, those in servers.items() if those}
     return replace(
         CHANNELS[0],

@@ -1,4 +1,4 @@
-"""Channels about which only their providers are known."""
+"""Channels of which only the providers are known."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Channels(dict[str, Channel]):
         return Channel(name=name)
 
     def schedule_at(self, moment: datetime) -> str | None:
-        """The fact `schedule` of a message that came in then: the named windows of time that this lies in."""
+        """The fact `schedule` of a message that arrived then: the names of the schedules that include it."""
         return schedules_at(self._schedules, moment) if self._schedules else None
 
     def of(self, envelope: Envelope) -> Channel:
@@ -90,7 +90,7 @@ class Channels(dict[str, Channel]):
     def keys_of(self, name: str) -> Mapping[str, Values]:
         """The keys that a filter of this channel may name. For `*` every key: a fact that is missing never matches.
 
-        The same for an unknown channel: that is one mistake, and should not be reported again for every key.
+        The same for an unknown channel, which is one mistake and should not be reported again for every key.
         """
         return self._keys.get(name, self._every_key)
 

@@ -32,7 +32,7 @@ def _message_in(raw: Raw) -> Raw:
 
 
 def update_key(update: Raw) -> str | None:
-    """The key of an update, which has an update_id; alone that is not enough, as it restarts at random after a week."""
+    """The key of an update: its update_id, with more, since ids restart at random after a week."""
     message = _message_in(update)
     when = message.get("edit_date") or message.get("date")
     parts = (update.get("update_id"), at(message, "chat", "id"), message.get("message_id"), when)
@@ -86,7 +86,7 @@ def _media(message: Raw) -> str | None:
 
 
 def _named(envelope: Envelope, message: Raw) -> bool:
-    """By its name, or by an answer to it."""
+    """Whether the bot is addressed, by its name or by an answer to it."""
     return is_called(envelope) or is_own(envelope, at(message, "reply_to_message", "from", "username"))
 
 

@@ -26,7 +26,10 @@ def _event_id(envelope: Envelope) -> str | None:
 
 
 def _chat(envelope: Envelope) -> str | None:
-    """The chat as a user's own client names it; a group of the Cloud API. What else the Cloud API brings is private."""
+    """The chat as a user's own client names it; a group of the Cloud API.
+
+    All other chats of the Cloud API are private.
+    """
     return first_word(envelope.payload.raw, ("key", "remoteJid"), ("chat_id",), ("group_id",))
 
 

@@ -1,7 +1,7 @@
 """How much history a model is shown, by channel: the strategies `realtime`, `email` and `none` of the seed data.
 
-Called by `journey/ask.py`: `LIMITS` says what a query needs to fetch, `select_history` which of it is kept;
-`prompt.py` calls `newest_within` for what fits one model. In: a channel, then the conversation; out: the newest
+Called by `journey/ask.py`: `LIMITS` says what a query needs to fetch, `select_history` which part to keep; `prompt.py`
+calls `newest_within` for the part that fits one model. In: a channel, then the conversation; out: the newest
 utterances, in order. Next: `prompt.py`.
 """
 
@@ -86,7 +86,7 @@ def newest_within(
 
 
 def _cut(utterance: Utterance, budget: int, price: Callable[[Utterance], int]) -> tuple[Utterance, ...]:
-    """The beginning of an utterance, as mails quote at the end; nothing if not even its frame fits."""
+    """The beginning of an utterance, as mails quote at the end; empty if not even its frame fits."""
     kept = utterance
     while (cost := price(kept)) > budget:
         if not kept.text:

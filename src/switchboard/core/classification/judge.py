@@ -1,4 +1,4 @@
-"""What a session decided: which butlers the message went to, which of them took it, and what is wrong with the answer.
+"""Interprets a session's reply: the chosen butlers, which of them accepted, and what is wrong with the answer.
 
 Called by `journey/ask.py` with the reply of a session and its candidates; returns a `Classification`. `reconcile` then
 compares it with what our own server recorded, which is the truth.
@@ -85,8 +85,8 @@ def parse_calls(reply: Reply, candidates: Sequence[Candidate]) -> Classification
 
     Several calls are several butlers, each with its segment. A butler called twice counts once: it is acked if one of
     the calls was, and gets the whole message if their segments differ. A wrong name is forgiven when a later call for
-    the same segment, or for the whole message, is acked: the model corrected itself, and nothing is lost.
-    Without any call of our tool, the text may name exactly one candidate.
+    the same segment, or for the whole message, is acked: the model corrected itself, and nothing is lost. Without any
+    call of our tool, the text may name exactly one candidate.
     """
     calls = [call for call in reply.calls if is_ours(call)]
     if not calls:
@@ -107,7 +107,7 @@ def parse_calls(reply: Reply, candidates: Sequence[Candidate]) -> Classification
 
 
 def _not_put_right(failed: Iterable[FailedCall], taken: Set[str | None]) -> list[FailedCall]:
-    """The failures without the wrong names whose segment was taken later."""
+    """The failures, without wrong names whose segment was accepted later."""
     return [one for one in failed if one.kind not in _MISNAMED or not taken & {None, one.segment}]
 
 
@@ -134,7 +134,7 @@ def _failure(call: ToolCall, butler: str) -> FailedCall | None:
     status = _status(call.result)
     if call.ok and status in _GOOD:
         return None
-    # A message instead of a status is what the tool, or the program that refused the call, said about it.
+    # A message instead of a status comes from the tool, or from the program that refused the call.
     said = f"status {status}" if status else told(call.result) or block_text(call.result)
     return FailedCall(butler, "not_ok", said[:500] or "the result has no status")
 
@@ -180,7 +180,7 @@ def _error(acked: tuple[str, ...], failed: tuple[FailedCall, ...], nothing: str)
 
 
 def infer(text: str, candidates: Sequence[Candidate]) -> str | None:
-    """The one candidate that a text says the message was routed to; None in case of doubt.
+    """The only candidate that a text says the message was routed to; None in case of doubt.
 
     It must say so in words ("Routed to health", "forwarding this to the finance butler"), not deny it, and name no
     other candidate anywhere.
@@ -216,7 +216,7 @@ def _sentence(text: str, at: int) -> str:
 
 
 def _forms(candidates: Sequence[Candidate]) -> dict[str, frozenset[str]]:
-    """Each way to name a candidate, in lower case -> the names it may mean; more than one is ambiguous."""
+    """Each way to name a candidate, in lower case -> the names it may mean; several are ambiguous."""
     owners: dict[str, frozenset[str]] = {}
     for name in (candidate.name for candidate in candidates):
         for form in {name.lower(), name.rpartition("/")[2].lower()} - {""}:
@@ -243,14 +243,14 @@ def reconcile(found: Classification, recorded: Sequence[RecordedCall]) -> Classi
     taken = [one for one in recorded if one.ok]
     if found.inferred and not taken:
         return found
-    # A call that the server took and the reply does not show came after it was cut off, and may have corrected a name.
+    # A call that the server accepted and the reply does not show came after the cut, and may correct a name.
     failed = _not_put_right(_failures(found, recorded), {one.segment for one in taken if one.butler not in found.acked})
     acked = [one.butler for one in taken]
     return _classification(_parts(found, recorded), acked, failed, found.error or "the server recorded no call")
 
 
 def _failures(found: Classification, recorded: Sequence[RecordedCall]) -> Iterator[FailedCall]:
-    """What the server refused, what the reply alone tells of, and what the reply made up."""
+    """The failures: refused by the server, reported only by the reply, or invented by it."""
     seen = {one.butler for one in recorded}
     yield from (FailedCall(one.butler, "not_ok", one.why or "refused") for one in recorded if not one.ok)
     yield from (one for one in found.failed if one.butler not in seen)

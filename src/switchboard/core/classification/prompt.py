@@ -88,7 +88,7 @@ class AskedMessage(Struct, frozen=True):
 class Prompt:
     """`instructions` and `reminder` are the same for every message; `data` is the one line of JSON.
 
-    `history` is the part of it that is in `data`, for a session that has to show less.
+    `history` is the part of the history in `data`, for a session that must show less.
     """
 
     data: str
@@ -98,7 +98,7 @@ class Prompt:
 
     @property
     def question(self) -> str:
-        """All but the instructions: the user's part, if a system prompt holds the instructions."""
+        """Everything except the instructions: the user's part, if a system prompt holds the instructions."""
         return f"{OPENING}{self.data}{CLOSING}{self.reminder}"
 
     @property

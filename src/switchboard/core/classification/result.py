@@ -1,4 +1,4 @@
-"""From a classification to the result: the segments in the message's own words, and the outcome for each butler.
+"""Turns a classification into the result: segments in the message's own words, and each butler's outcome.
 
 Called by `journey/ask.py`, `journey/submit.py` and `pipeline.py`. In: the answer of a `classify_fn`, a classification,
 the text of the message and outcomes; out: the arguments of calls, a classification and a `RoutingResult`. Pure.
@@ -75,7 +75,7 @@ class _Spread(Struct, frozen=True):
 
 
 def in_no_part(text: str, parts: Collection[str | None]) -> str:
-    """The beginning of the words that are in none of several parts of a text; empty if every word is in some part.
+    """The beginning of the words that are in no part of a text; empty if every word is in some part.
 
     A part None means the whole.
     """
@@ -95,7 +95,7 @@ def result_of(
 ) -> RoutingResult:
     """The result for one message. `outcomes`: per notified butler None, or why it did not get its part.
 
-    `status` in place of the one that follows from the outcomes.
+    `status` replaces the one derived from the outcomes.
     """
     routed = [part.butler for part in found.routed]
     refused = {name: why for name, why in outcomes.items() if why is not None}
@@ -124,7 +124,7 @@ def _status(first: str, wrong: object) -> str:
 
 
 def _failed(found: Classification, acked: Collection[str], refused: Iterable[str]) -> list[str]:
-    """The butlers that something went wrong with, each once: in the classification, then when they were told."""
+    """The butlers with failures, each once: in the classification, then in the notification."""
     named = chain((failure.butler for failure in found.failed if failure.butler not in acked), refused)
     return [name for name in dict.fromkeys(named) if name]
 

@@ -52,7 +52,7 @@ def fast_envelope(data: bytes) -> Envelope | None:
     if not _is_exact(times.observed_at) or (times.sent_at is not None and not _is_exact(times.sent_at)):
         return None
     payload = envelope.payload
-    # People write this string, and it often ends in whitespace. There is no other reference to the payload yet.
+    # People write this string, often with whitespace at the end. There is no other reference to the payload yet.
     text = payload.normalized_text.strip(_BLANKS)
     if text is not payload.normalized_text:
         force_setattr(payload, "normalized_text", text)

@@ -1,7 +1,7 @@
 """Which of our mails could not be delivered, according to a delivery status notification (RFC 3464).
 
 Called by `core/mail/parse.py`. In: the tree of a mail; out: the Message-ID that it is about. Anybody can write such a
-mail, but only who has seen a Message-ID of ours can name it.
+mail, but only someone who has seen a Message-ID of ours can name it.
 """
 
 from __future__ import annotations

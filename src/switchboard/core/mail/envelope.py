@@ -63,7 +63,7 @@ class Mail(Struct, frozen=True):
 
 
 def envelope_of_head(raw: bytes, *, endpoint: str, provider: str = "file", now: datetime) -> Mail:
-    """What `envelope_from_mail` returns, for a mail that takes too much to read: a mark stands for its body.
+    """The result of `envelope_from_mail` for a mail that is too expensive to read: a mark replaces its body.
 
     Its attachments are not listed.
     """

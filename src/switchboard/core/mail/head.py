@@ -45,7 +45,7 @@ def head_and_body(raw: bytes) -> tuple[Message, bytes]:
 
 
 def field(head: Message, name: str) -> str:
-    """The first field of that name, unfolded, else an empty string; encoded words are left as they are.
+    """The first field of that name, unfolded, or an empty string; encoded words stay as they are.
 
     The first is the one added last, by trusted servers. Encoded words must stay encoded in structured fields: decoded,
     they could look like syntax.

@@ -122,7 +122,7 @@ class _Document:
     def read(self, source: str) -> None:
         """All of it. Raises TooMuch."""
         self._sheet = _sheet_of(source)
-        self._open("html", {})  # both are there, written or not
+        self._open("html", {})  # both exist, written or not
         self._open("body", {})
         for token in tokenize(source):
             self._take(token)
@@ -191,7 +191,7 @@ class _Document:
             scope.opaque.append(element)
 
     def _end_before(self, tag: str) -> None:
-        """What ends by itself where this begins."""
+        """End elements that end implicitly where this one begins."""
         scope = self._scope
         if tag in _LIKE and scope.opaque and scope.opaque[-1].tag in _LIKE[tag]:
             self._pop_to(scope.opaque[-1])

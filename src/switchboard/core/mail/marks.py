@@ -1,4 +1,4 @@
-"""What stands in the text of a mail for what is left out of it.
+"""Marks in the text of a mail for omitted parts.
 
 Next: `core/mail/envelope.py`, `core/mail/hypertext.py`.
 """

@@ -67,7 +67,7 @@ def leaves(part: MailPart) -> Iterator[MailPart]:
 
 
 def text_of(part: MailPart) -> str:
-    """What a person would read: plain text if there is any, else HTML as text; without attachments."""
+    """The text for a person: plain text if there is any, otherwise HTML as text; without attachments."""
     if part.is_attachment:
         return ""
     texts = [text for child in _preferred(part) if (text := text_of(child).strip())]

@@ -42,7 +42,7 @@ _FORWARDED = re.compile(r"\s*(fwd?|wg|tr|rv|enc|i|vs|doorst)\s*:", re.IGNORECASE
 
 
 def without_history(text: str, subject: str = "") -> tuple[str, str]:
-    """The text and the history at its end, which is empty if there is none; both stripped.
+    """The text and the history at its end, which may be empty; both stripped.
 
     Nothing is cut from a forwarded mail, and none is left without text.
     """

@@ -1,4 +1,4 @@
-"""The reply to a mail: whom it goes to, and its bytes.
+"""The reply to a mail: its recipient and its bytes.
 
 Called by `connectors/email`. In: the header fields that a stranger wrote, and the text of a butler; out:
 `event.reply_address`, and a mail of at most 998 octets a line in which none of them can add a field. The lines are
@@ -37,7 +37,7 @@ _LOCAL: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|
 _DOMAIN: Final = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"{_LOCAL}@{_DOMAIN}")
 _ID = re.compile(r"<[!-;=?-~]+>")
-# What is made of parts, or is a mail, may not be base64: it would be read as something else, or be refused.
+# Multipart content, or a mail, must not be base64: it would be misread or refused.
 _MEDIA_TYPE = re.compile(r"(?!multipart/|message/)[a-z0-9][a-z0-9.+-]{0,62}/[a-z0-9][a-z0-9.+-]{0,62}")
 HOPS: Final = "x-switchboard-hops"
 _COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
@@ -53,7 +53,7 @@ class File(Struct, frozen=True):
 
 
 class MailReply(Struct, frozen=True, kw_only=True):
-    """What is to be sent. `to` is a `reply_address`; `html` says the same as `text`; `key` names the part."""
+    """A mail to send. `to` is a `reply_address`; `html` says the same as `text`; `key` names the part."""
 
     to: JsonObject
     own: str
@@ -68,7 +68,7 @@ class MailReply(Struct, frozen=True, kw_only=True):
 
 
 def reply_address(headers: Mapping[str, str]) -> JsonObject:
-    """Where an answer to a mail with these fields goes: to its Reply-To, else its From, and to nobody else.
+    """The address for an answer to a mail with these fields: its Reply-To, otherwise its From, and nobody else.
 
     `{"to", "subject", "message_id", "references"}`, at most 4 KB; without `to` the mail cannot be answered. `hops`, of
     a mail of a switchboard: how many answers of switchboards led to it.

@@ -34,7 +34,7 @@ def strictly_checked(envelope: Envelope) -> Envelope:
 
 
 def _explained(error: ValidationError) -> InvalidInput:
-    """A wrong account is the caller's fault, everything else the mail's."""
+    """A wrong account is the caller's fault, anything else the mail's."""
     first = error.errors(include_url=False)[0]
     name = _PARAMETERS.get(first["loc"])
     if name is None:

@@ -32,7 +32,7 @@ def pipeline_faults(pipeline: Pipeline, menu: Menu, limits: PlanLimits) -> tuple
 def steps_faults(
     steps: Sequence[PipelineStep], menu: Menu, most: int, before: Sequence[PipelineStep] = ()
 ) -> tuple[str, ...]:
-    """Everything that is wrong with steps that are to be added to those `before`; at most `most` in all."""
+    """Everything that is wrong with steps to be added to those `before`; at most `most` in all."""
     each = (f"{step.id[:50]}: {fault}" for step in steps for fault in step_faults(step, menu))
     return (*graph_faults(steps, most, before), *each)
 

@@ -33,7 +33,7 @@ _DEEPEST: Final = 8
 
 
 def route_tool(menu: Menu) -> OfferedTool:
-    """The tool `route_decision`, with which the router says what is to be done."""
+    """The tool `route_decision`, with which the router chooses what to do."""
     properties: JsonObject = {
         "action": {"type": "string", "enum": list(_actions(menu))},
         "steps": _steps(menu),

@@ -63,7 +63,7 @@ def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
 
 
 def in_order(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
-    """The steps, each after those that it needs, else as they are given. Raises `ValueError` for a cycle."""
+    """The steps, each after those that it needs, otherwise in the given order. Raises `ValueError` for a cycle."""
     found = _ordered(steps)
     if len(found) < len(steps):
         left = (step.id for step in steps if step not in found)

@@ -1,8 +1,8 @@
-"""A plan as a state machine: what is to be done next, and what the end of a step changes. Pure.
+"""A plan as a state machine: what to do next, and what the end of a step changes. Pure.
 
 `begin` makes a plan of a valid `Pipeline`; `advance` takes what has happened and returns the plan after it, with what
-is to be done now; `resume` makes the same plan of what is on record. Nothing here runs, waits or knows the time.
-Next: `outcome.py`, what a plan that has ended comes to.
+is to be done now; `resume` makes the same plan of what is on record. Nothing here runs, waits or knows the time. Next:
+`outcome.py`, for the result of an ended plan.
 
 The laws, proven in `tests/unit/planning/`:
 
@@ -82,7 +82,7 @@ class StepRefused(Struct, frozen=True):
 
 
 class Halt(Struct, frozen=True):
-    """Nothing more is to be started. Except for `gave_up`, what runs is to be stopped."""
+    """Start nothing more. Except for `gave_up`, also stop running steps."""
 
     reason: HaltReason
 
@@ -94,7 +94,7 @@ PlanEvent = StepEnded | Approved | StepRefused | Halt
 
 
 class StartStep(Struct, frozen=True):
-    """Start a step, whose models may generate so many tokens; its end is reported with `StepEnded`."""
+    """Start a step, whose models may generate this many tokens; its end is reported with `StepEnded`."""
 
     step: PipelineStep
     tokens: int = 0
@@ -212,15 +212,15 @@ Advance = tuple[Plan, tuple[PlanCommand, ...]]
 
 
 def begin(pipeline: Pipeline, limits: PlanLimits, guard: Guard) -> Advance:
-    """The plan of a valid `Pipeline`, and its first commands. Raises `ValueError` for a graph that is none."""
+    """The plan of a valid `Pipeline`, and its first commands. Raises `ValueError` for an invalid graph."""
     return _go_on(_plan(pipeline, limits, guard), ())
 
 
 def advance(plan: Plan, *events: PlanEvent) -> Advance:
-    """The plan after events, and what is to be done now: of several, all have happened before anything is begun.
+    """The plan after events, and the next commands; all events are processed before anything is begun.
 
-    A decision about a step that does not wait for one, and a halt of a plan that has ended or was halted before,
-    change nothing. Raises `ValueError` for the end of a step that does not run.
+    A decision about a step that does not wait for one, and a halt of a plan that has ended or was halted before, change
+    nothing. Raises `ValueError` for the end of a step that does not run.
     """
     ends = {event.end.id: event.end for event in events if isinstance(event, StepEnded) and event.review is None}
     only_ends = 0 < len(ends) == len(events) and ends.keys() <= plan.running.keys()
@@ -321,7 +321,7 @@ def _reviewed(plan: Plan, review: Review) -> Plan:
 
 
 def _added(plan: Plan, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
-    """The steps that are new, numbered after those that are there; for one that is not new the old one is needed."""
+    """The new steps, numbered after the existing ones; references to existing steps mean the old ones."""
     taken = {step.id for step in plan.steps}
     names: dict[str, str] = {}
     added: list[PipelineStep] = []
@@ -352,7 +352,7 @@ def _free(taken: AbstractSet[str]) -> str:
 
 
 def _changes_nothing_else(before: Plan, after: Plan) -> bool:
-    """Whether the ends of steps matter only to steps that need them: else all of them are looked at."""
+    """Whether the ends of steps matter only to steps that need them; otherwise all steps are checked."""
     short = _unspent(after) < after.limits.least
     return not (after.halted or short or after.read_outside != before.read_outside)
 
@@ -465,7 +465,7 @@ def _needs_ended(plan: Plan, step: PipelineStep) -> bool:
 
 
 def _earlier_review(plan: Plan, step: PipelineStep) -> bool:
-    """Whether a review that stands before this one has not ended."""
+    """Whether a review before this one has not ended."""
     before = takewhile(lambda one: one.id != step.id, plan.steps)
     return any(one.action == "router_review" and one.id not in plan.ends for one in before)
 

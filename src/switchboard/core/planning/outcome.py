@@ -1,4 +1,4 @@
-"""What a plan that has ended comes to: which text goes out, and what was not done. Decided by code, never by a model.
+"""The result of an ended plan: the text to send, and what was not done. Decided by code, never by a model.
 
 `agents/trio/run.py` calls it when a plan has ended. In: a `Plan`; out: the step whose text is the answer, and what is
 appended to it.
@@ -41,7 +41,7 @@ def final_step(plan: Plan) -> PipelineStep | None:
 
 
 def stop_reason(plan: Plan) -> StopReason:
-    """Why the plan ended, as turns tell it."""
+    """Why the plan ended, in the terms of turns."""
     if plan.halted is not None:
         return _REASONS[plan.halted]
     return "limit:tokens" if any(end.why == NO_TOKENS for end in plan.ends.values()) else "end"

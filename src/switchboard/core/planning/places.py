@@ -80,13 +80,13 @@ def _faults(name: str, place: Place | None, value: object, menu: Menu) -> Iterat
 
 
 def unknown_url(arguments: Mapping[str, object], known: Collection[str], hosts: Collection[str] = ()) -> str | None:
-    """A URL anywhere in the arguments of a call that is none of these, and at none of these hosts; None: none is."""
+    """A URL in the arguments of a call that is neither one of these nor at one of these hosts; None if none is."""
     found = (url for place, value in _leaves(None, arguments) if value for url in _like_urls(place, value))
     return next((url for url in found if not (_readings(url) & {*known} or _host_of(url) in hosts)), None)
 
 
 def _host_of(url: str) -> str | None:
-    """The host that every reader of URLs finds in it, with its port if that is there."""
+    """The host that every URL parser finds in it, with its port if given."""
     found = _HOST.match(url)
     return None if found is None else found[1].lower()
 

@@ -91,7 +91,7 @@ Make = Callable[[int, int], FittedRequest]
 
 
 def route_request(text: str, menu: Menu, tokens: int, window: int) -> FittedRequest:
-    """What the router is asked first, for an answer of so many `tokens`; `window` is the context of its model."""
+    """The first request to the router, for an answer of up to `tokens`; `window` is the context of its model."""
 
     def request(shorter: Menu, most: int) -> Request:
         said = f"{_told_of(shorter)}\n\nThe message:\n{cut(text, most)}"
@@ -127,7 +127,7 @@ def refused_schema(report: Report) -> frozenset[str]:
 def review_request(
     plan: Plan, text: str, texts: Mapping[str, str], menu: Menu, tokens: int, window: int
 ) -> FittedRequest:
-    """What the router is asked in a review of so many `tokens`; `window` is the context of its model."""
+    """The request to the router in a review of up to `tokens`; `window` is the context of its model."""
     size = len(review_view(plan, texts, _ALL))
 
     def request(shorter: Menu, most: int) -> Request:
@@ -158,7 +158,7 @@ def specialist_request(
 
 
 def lead_request(text: str, final: str, most: int, window: int) -> FittedRequest:
-    """What the main model is asked: a lead to the final text, of which it sees at most `most` characters."""
+    """The request to the main model for a lead to the final text, of which it sees at most `most` characters."""
     rule = rule_for((final,))
 
     def request(chars: int) -> Request:

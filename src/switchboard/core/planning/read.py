@@ -182,7 +182,7 @@ def _steps(listed: object, before: Sequence[PipelineStep], menu: Menu, faults: _
 
 
 def _names(objects: Sequence[Object], before: Sequence[PipelineStep], faults: _Faults) -> Mapping[str, str]:
-    """What may stand in `needs` for each step: its number, or the id that the model gave it."""
+    """The valid entries of `needs` for each step: its number, or the id that the model gave it."""
     given = [_id(one.get("id")) for one in objects]
     ours = [f"s{len(before) + n}" for n in range(1, len(objects) + 1)]
     old = {name: step.id for n, step in enumerate(before, 1) for name in (str(n), step.id)}

@@ -65,7 +65,7 @@ def _ended(records: Records) -> Iterator[str]:
 
 
 def ended_of(step_id: str, records: Records, tokens: int) -> StepEnded:
-    """The end of a step that is on record, for which so many tokens were used."""
+    """The end of a recorded step, which used this many tokens."""
     one = records[step_id]
     if one.state == "started":
         raise ValueError(f"step {step_id} has not ended")
@@ -77,7 +77,7 @@ def ended_of(step_id: str, records: Records, tokens: int) -> StepEnded:
 
 
 def notes_of(records: Records, ids: Iterable[str]) -> tuple[str, ...]:
-    """What operators are told of these steps, a sentence each, with the id of its step in front."""
+    """Notes for operators about these steps, a sentence each, beginning with the step's id."""
     found = ((one, mapping(records[one].result).get("notes")) for one in ids if one in records)
     return tuple(f"{one}: {note}" for one, notes in found if isinstance(notes, list) for note in notes)
 

@@ -37,7 +37,7 @@ class RoutedPlan(Struct, frozen=True):
         return "; ".join(self.notes)
 
     def with_more(self, tokens: int, most: int) -> RoutedPlan:
-        """Of a template: with so many tokens more, `most` in all."""
+        """For a template: with this many tokens more, `most` in all."""
         if self.pipeline is None or self.source != "template":
             return self
         budget = min(self.pipeline.token_budget + tokens, most)
@@ -49,7 +49,7 @@ class RoutedPlan(Struct, frozen=True):
 
 
 def read_routed(record: JsonMapping) -> RoutedPlan:
-    """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
+    """Parse the journal's record. Raises `msgspec.ValidationError` for anything else."""
     found = mapping(record).get("format")
     if not isinstance(found, int) or found > FORMAT:
         raise msgspec.ValidationError(f"its format is {found!r}, and this release knows those up to {FORMAT}")

@@ -121,7 +121,7 @@ class Start(Struct, frozen=True):
 
 
 def read_start(record: object) -> Start:
-    """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
+    """Parse the journal's record. Raises `msgspec.ValidationError` for anything else."""
     return msgspec.convert(record, Start)
 
 

@@ -59,7 +59,7 @@ def templates(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None =
 
 
 def left_out(menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
-    """URLs of the message for which a template has no step; the person is told."""
+    """URLs of the message for which a template has no step, to be reported to the person."""
     return menu.urls[limits.steps - 1 :]
 
 

@@ -32,7 +32,7 @@ def _line(plan: Plan, n: int, step: PipelineStep) -> str:
 
 
 def specialist_view(plan: Plan, step: PipelineStep, texts: Mapping[str, str], most: int) -> str:
-    """The results of the steps that `step` needs, at most `most` characters; what failed is told in a word.
+    """The results of the steps that `step` needs, at most `most` characters; failures are mentioned briefly.
 
     Of a tool no more than its `max_chars`. Where there is not enough room, it is shared fairly: short results are
     whole, the others are cut to the same length.

@@ -50,7 +50,7 @@ DEFAULT: Final = BreakerPolicy()
 
 
 def admit(breaker: Breaker, now: float, policy: BreakerPolicy = DEFAULT) -> tuple[Breaker, Ticket | None]:
-    """A ticket if a call may be made now, else None."""
+    """A ticket if a call may be made now, otherwise None."""
     if breaker.state == "closed":
         return breaker, Ticket(breaker.generation)
     if now < breaker.until:

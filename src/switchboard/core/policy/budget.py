@@ -112,7 +112,7 @@ def amount(input_tokens: int, output_tokens: int, price: Price | None = None) ->
 
 
 def on(account: BudgetAccount, today: date | None) -> BudgetAccount:
-    """The spending as of `today`: a new day starts at nothing. A clock that went back a day starts no new one."""
+    """The spending as of `today`: a new day starts at zero. A clock set back by a day does not start a new one."""
     if account.day is None or today is None or today <= account.day:
         return account
     return BudgetAccount(today, reserved=account.reserved)

@@ -1,7 +1,7 @@
-"""A rate limit for each of many keys: so many a minute, with a burst of a whole minute's worth.
+"""A rate limit per key: a number per minute, with bursts of a whole minute's worth.
 
-Called by `journey/admission.py`. The generic cell rate algorithm: one number per key says until when
-its events would have taken, had they come evenly. In: a key, and `now` in seconds; out: the seconds to wait.
+Called by `journey/admission.py`. The generic cell rate algorithm: one number per key says until when its events would
+have taken, had they come evenly. In: a key, and `now` in seconds; out: the seconds to wait.
 """
 
 from __future__ import annotations

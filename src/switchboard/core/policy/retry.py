@@ -19,7 +19,7 @@ def backoff(attempt: int, *, base: float = 1.0, cap: float = 300.0, jitter: floa
 
 
 class OutagePolicy(Struct, frozen=True):
-    """How long to wait for something that is unavailable for all messages; seconds. `told`: when to tell the sender."""
+    """Waiting times in seconds during an outage that affects all messages. `told`: when to tell the sender."""
 
     least: float = 5.0
     most: float = 300.0

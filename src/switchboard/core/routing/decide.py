@@ -112,7 +112,7 @@ def decide_with(
 def _begin(
     index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | None, start: TeamId | None
 ) -> Decision | Deciding:
-    """The decision at once if a rule of the root leads to butlers only, as for most messages; else the walk.
+    """Decide at once if a rule of the root leads only to butlers, as for most messages; otherwise begin the walk.
 
     The walk gives the same result, but takes a third longer.
     """
@@ -199,7 +199,7 @@ class _Way:
         """Teams, each with the part of the message that reached it."""
 
     def begin(self, start: TeamId) -> bool:
-        """Enter the first team if there is a path to it; else that is the finding."""
+        """Enter the first team if there is a path to it; otherwise record why not."""
         if self.index.reaches(start):
             self.entered.append((start, None))
             return True
@@ -256,7 +256,7 @@ class _Way:
                 self.chosen.append(Chosen(target.system_id, team_id, meant))
 
     def fall_back(self, team_id: TeamId, segment: str | None, category: DeadLetterCategory, why: str) -> None:
-        """The catch-all, else a dead letter."""
+        """The catch-all, otherwise a dead letter."""
         fired = self.index.catch_all(team_id)
         if fired is not None:
             self.follow_rule(team_id, segment, "catch_all", fired)

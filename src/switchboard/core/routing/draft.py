@@ -136,7 +136,7 @@ class DocumentReader(Struct, frozen=True):
         return self.whole_number(value, path, "higher priorities are evaluated first")
 
     def filters(self, value: object, path: str) -> Filters:
-        """Keys and their required values: one, or a list of which any will do."""
+        """Keys and their required values: one, or a list of alternatives."""
         return {key: self.any_of(one, below(path, key)) for key, one in self.by_key(value, path).items()}
 
     def facts(self, value: object, path: str) -> dict[str, str]:

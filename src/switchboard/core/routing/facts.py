@@ -50,7 +50,7 @@ def has(facts: Mapping[str, str], key: str, wanted: FilterValue) -> bool:
 
 
 def values_of(wanted: FilterValue) -> tuple[str, ...]:
-    """The values of a filter, any of which it accepts."""
+    """The alternative values of a filter."""
     return (wanted,) if isinstance(wanted, str) else wanted
 
 

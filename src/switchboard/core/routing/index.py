@@ -526,7 +526,7 @@ def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
 
 
 def _fired(node: _Node, packed: bytes) -> Fired:
-    """Unpack with a cache: nothing else in a decision takes as long, and often the same few rules fire."""
+    """Unpack with a cache: it is the slowest part of a decision, and often the same few rules fire."""
     fired = node.fired.get(packed)
     if fired is None:
         high, low, number = _ID_AND_FANOUT.unpack_from(packed, _ID_AT)

@@ -127,7 +127,7 @@ def lint(
 
 
 def lint_handlers(teams: Iterable[Team], *, told: bool) -> Iterator[Finding]:
-    """Teams whose dead letters may reach no person. `told`: a webhook is (`dead_letters.tell`)."""
+    """Teams whose dead letters may not reach any person. `told`: there is a webhook (`dead_letters.tell`)."""
     for team in teams:
         handler = next((member for member in team.members if member.number == 4 and member.active), None)
         if handler is None and team.parent_id is None:
@@ -249,7 +249,7 @@ def _about(rule: Rule, code: LintCode, severity: Severity, message: str) -> Find
 
 
 class _Problems:
-    """The problems by `check_rule` in many rules, many of which have the same targets."""
+    """The problems that `check_rule` finds in many rules, many of which have the same targets."""
 
     def __init__(self, tree: Teams, channels: Channels) -> None:
         self._tree = tree
@@ -314,7 +314,7 @@ def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding
 
 
 class _Kinds:
-    """Which messages can meet the filters of a rule; worked out once for each set of keys, of which there are few."""
+    """The messages that can match a rule's filters; computed once per set of keys, of which there are few."""
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
@@ -493,7 +493,7 @@ def _takes_nothing(team: Team, firing: Sequence[Rule]) -> str | None:
 
 
 def _namesakes(firing: Sequence[Rule]) -> Iterator[Finding]:
-    """A reader cannot tell them apart in a trail."""
+    """Rules of the same name, which a reader of a trail cannot tell apart."""
     named: dict[str, Rule] = {}
     for rule in firing:
         first = named.setdefault(rule.name, rule)

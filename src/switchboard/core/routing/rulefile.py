@@ -85,7 +85,7 @@ def _in_utc(moment: datetime) -> str:
 
 
 def rule_from_json(form: JsonMapping) -> Rule:
-    """The rule with this `rule_json`. For stored forms: anything else raises KeyError and the like."""
+    """The rule with this `rule_json`. For stored forms: anything else raises KeyError or the like."""
     updated_at = form["updated_at"]
     return Rule(
         rule_id=UUID(form["rule_id"]),
@@ -261,7 +261,7 @@ def _source(value: object, path: str) -> str | None:
 
 
 def _moment(value: object, path: str) -> datetime | None:
-    """An RFC 3339 time. YAML converts it to a time by itself; without a zone it would be ambiguous."""
+    """An RFC 3339 time. YAML converts it to a time on its own; without a zone it would be ambiguous."""
     if value is None:
         return None
     try:

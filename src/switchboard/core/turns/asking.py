@@ -97,7 +97,7 @@ def short(asked: ShownApproval) -> str:
 
 
 def pending_note(pending: Sequence[Pending]) -> str:
-    """What the turn of a later message is told about pending requests; empty if there are none."""
+    """The note for the turn of a later message about pending requests; empty if there are none."""
     if not pending:
         return ""
     lines = [
@@ -170,7 +170,7 @@ class ChatCommand(Struct, frozen=True):
 
 
 def command_in(text: str) -> ChatCommand | None:
-    """The command that a text is, and nothing else."""
+    """The command, if the text consists of nothing else."""
     found = _COMMAND.fullmatch(text.strip())
     if found is None:
         return None
@@ -198,7 +198,7 @@ def is_answer(envelope: Envelope, channel: Channel) -> bool:
 
 
 def chosen(asked: ShownApproval, said: str) -> str:
-    """An answer; a number stands for the option that has it."""
+    """The answer; a number selects the option with that number."""
     options = options_of(asked)
     if _NUMBER.fullmatch(said) and int(said) <= len(options):
         return options[int(said) - 1]

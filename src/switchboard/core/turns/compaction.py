@@ -89,7 +89,7 @@ _ABOUT_THE_AUTHOR = frozenset(
 
 
 class CompactionEntry(Struct, frozen=True):
-    """An entry as compaction reads it. `person`: who wrote it, or whom it answers; `learn`: facts may be taken."""
+    """An entry as compaction reads it. `person`: its author or addressee; `learn`: facts may be learned from it."""
 
     position: int
     role: str
@@ -152,7 +152,7 @@ def _private(
 
 
 def merged(parts: Sequence[Compacted]) -> Compacted:
-    """What stands of all parts."""
+    """The valid content of all parts."""
     return Compacted(parts[-1].summary, tuple(fact for one in parts for fact in one.facts)[:MAX_FACTS])
 
 
@@ -168,7 +168,7 @@ def request_for(lines: Sequence[CompactionEntry], summary: str, deadline: float 
 
 
 def compacted(answer: str, lines: Sequence[CompactionEntry]) -> Compacted | str:
-    """What stands of a model's answer, or what is wrong with the whole of it."""
+    """The valid content of a model's answer, or what is wrong with the answer as a whole."""
     found = json_value(_object_in(answer))
     if not isinstance(found, Mapping):
         return "the answer is not a JSON object"
@@ -183,9 +183,9 @@ def compacted(answer: str, lines: Sequence[CompactionEntry]) -> Compacted | str:
 
 
 def audience(lines: Iterable[tuple[str, bool]]) -> tuple[str, bool] | None:
-    """For whom a summary of entries is, by their (person, private): the strictest of them; None: for nobody.
+    """The audience of a summary of entries with these (person, private): the strictest; None: nobody.
 
-    What two people said in private is told to neither of them.
+    A summary of two people's private words is shown to neither.
     """
     people = {person for person, private in lines if private}
     if not people:

@@ -24,7 +24,7 @@ _SMALL: Final = 400
 
 
 class Moved(Struct, frozen=True):
-    """A result that is to be in a file of this name in the workspace."""
+    """A result to be moved to a file of this name in the workspace."""
 
     name: str
     text: str

@@ -80,5 +80,5 @@ class Frozen(Struct, frozen=True):
 
 
 def read_frozen(record: object) -> Frozen:
-    """What the journal kept. Raises `msgspec.ValidationError` for anything else."""
+    """Parse the journal's record. Raises `msgspec.ValidationError` for anything else."""
     return msgspec.convert(record, Frozen)

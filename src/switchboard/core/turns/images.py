@@ -1,4 +1,4 @@
-"""Attachments of a message as a model is told of them: images that are kept as files, and a line for each. Pure.
+"""A message's attachments as shown to a model: images kept as files, and a line for each. Pure.
 
 A program's images become files in `inbox/`, and the message refers to them by name and SHA-256; the engine `model`
 freezes the references, shows the images in the turn of their message, and no later one. Next: `tools/inbox.py`.
@@ -89,7 +89,7 @@ def left_out(images: Iterable[FrozenImage], why: str) -> str:
 
 
 def marked(text: str, attachments: Iterable[Attachment]) -> str:
-    """The text of a message, and a line for each of its attachments; so it stands in all later turns, too."""
+    """The text of a message with a line for each attachment, as in all later turns."""
     lines = (_mark(one) for one in attachments)
     return "\n".join(filter(None, (text, *lines)))
 

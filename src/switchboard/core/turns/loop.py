@@ -90,14 +90,14 @@ def next_step(progress: LoopProgress, limits: LoopLimits) -> SendRequest | Run |
 
 
 def stopping(progress: LoopProgress, limits: LoopLimits) -> StopReason | None:
-    """The limit because of which the next request is the last one."""
+    """The limit that makes the next request the last one."""
     return reached(limits, progress.used, progress.done)
 
 
 def answered(
     progress: LoopProgress, reply: Reply, limits: LoopLimits, *, seconds: float = 0.0, micros: int = 0
 ) -> LoopProgress:
-    """After a reply: its text is the end of the turn, or its calls are to be carried out.
+    """After a reply: its text ends the turn, or its calls must be executed.
 
     Where its usage is not reported, and generated tokens are limited, the caller has put in what was reserved.
     """
@@ -131,7 +131,7 @@ def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
 
 
 def ended_at(stop: StopReason, text: str = "") -> TurnEnd:
-    """The end at a limit: with what was said until then, else the template."""
+    """The end at a limit: with the text so far, otherwise the template."""
     return TurnEnd(text.strip() or _TEMPLATES[stop], stop)
 
 

@@ -1,7 +1,7 @@
-"""What a model is told, the same bytes for the same facts: prompt, history and the last message. Pure.
+"""Renders the input of a model, the same bytes for the same facts: prompt, history and last message. Pure.
 
-Providers keep what they have read by its beginning, so nothing that changes stands before what does not.
-`agents/loop/talk.py` renders once per turn; `frozen.py` keeps the result. Next: `fitting.py`, where it grows too long.
+Providers cache prefixes, so changing parts come after constant ones. `agents/loop/talk.py` renders once per turn;
+`frozen.py` keeps the result. Next: `fitting.py`, where it grows too long.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def as_text(said: Sequence[ChatMessage]) -> str:
 
 
 def made_before(calls: Sequence[tuple[ToolCall, JsonMapping]]) -> str:
-    """What a program is told that is started again; empty if nothing was called.
+    """The note for a restarted program; empty if nothing was called.
 
     Without it, it could do the same in other words, and so twice.
     """

@@ -22,9 +22,9 @@ STOPPED: Final = "I was stopped before I had an answer."
 
 
 def is_stop(envelope: Envelope, channel: Channel) -> bool:
-    """Whether a message is the command and nothing else, written by a person, and surely by its sender.
+    """Whether a message is only the command, written by a person, certainly its sender.
 
-    Groups add the name of the account that is meant (`/stop@house_bot`): with another's it is none of ours.
+    Groups add the name of the account that is meant (`/stop@house_bot`): with another's name it is not for us.
     """
     text = envelope.payload.normalized_text
     if len(text) > _LONGEST:

@@ -20,13 +20,13 @@ STRIDE: Final = 20
 
 
 def window_start(last: int, compacted: int = 0) -> int:
-    """The position before the first entry of a history up to `last`; a summary stands for those to `compacted`."""
+    """The position before the first entry of a history up to `last`; a summary replaces those up to `compacted`."""
     beyond = max(0, last - WINDOW)
     return max(compacted, -(-beyond // STRIDE) * STRIDE)
 
 
 def due(last: int, compacted: int) -> bool:
-    """Whether the oldest entries are to be compacted."""
+    """Whether to compact the oldest entries."""
     return last - compacted >= WINDOW
 
 

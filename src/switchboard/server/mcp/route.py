@@ -28,9 +28,7 @@ def route_tools(services: Services) -> tuple[McpToolSpec, ...]:
 
 
 def _schema_for(caller: Principal) -> JsonObject | None:
-    """The schema with the session's own candidates: many models choose better from a list, and cannot write other
-    names.
-    """
+    """The schema with the session's candidates: many models choose better from a list, and add no names."""
     session = caller.session
     return None if session is None or not session.candidates else route_tool_schema(session.candidates)
 

@@ -70,9 +70,7 @@ class Tools:
         return run
 
     def input_schema(self, name: str) -> JsonObject | None:
-        """The schema against which the SDK checks a call's headers; otherwise it would list and encode all tools for
-        every call.
-        """
+        """The schema for checking a call's headers; without it, the SDK would encode all tools for every call."""
         spec = self._tool_specs.get(name)
         return None if spec is None else spec.tool.input_schema
 
