@@ -1,1 +1,1 @@
-"""Public helpers for people who write agents and connectors, and for our own tests, chaos runs and benchmarks."""
+"""Public test support for authors of agents and connectors, and for our own tests, chaos runs and benchmarks."""

@@ -1,1 +1,1 @@
-"""`switchboard channels`: the accounts of channels, from adding one to taking it out of service."""
+"""`switchboard channels`: the accounts of channels, from adding one to removing it."""

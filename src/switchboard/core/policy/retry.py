@@ -30,7 +30,7 @@ class OutagePolicy(Struct, frozen=True):
 def outage_pause(policy: OutagePolicy, elapsed: float, retry_after: float | None, *, jitter: float) -> float:
     """Seconds until the next try, `elapsed` after the first: as long again as it has lasted, within the limits.
 
-    Not beyond the moment when the sender is to be told; never before the end of a pause that the other side asked for.
+    Never beyond the moment for telling the sender; never before the end of a pause that the other side asked for.
     `jitter` in [0, 1) adds up to a tenth.
     """
     pause = min(max(elapsed, policy.least), policy.most)

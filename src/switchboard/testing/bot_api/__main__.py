@@ -1,7 +1,7 @@
 """The Bot API server as a process, to try a bot without Telegram, and for bots in other languages.
 
 `python -m switchboard.testing.bot_api` prints where it listens and the token of the bot, and ends with SIGTERM or
-Ctrl-C. `POST /say` is what a person writes to the bot; the answer is what the bot sends then. Next: `server.py`.
+Ctrl-C. `POST /say` sends a person's message to the bot, and returns what the bot replies. Next: `server.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ANSWER_S: Final = 60.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until told to stop. 0, or 2 when the port will not do."""
+    """Run until told to stop. Returns 0, or 2 if the port is unusable."""
     parser = argparse.ArgumentParser(prog="python -m switchboard.testing.bot_api", description="A Bot API server.")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
     try:
@@ -40,7 +40,7 @@ async def _serve(port: int) -> None:
         loop.add_signal_handler(number, stop.set)
 
     async def say(request: Request) -> PlainTextResponse:
-        """What the bot sends once the person has written; 504: nothing within a minute."""
+        """The bot's reply to the person's message; 504 if there is none within a minute."""
         before = len(api.texts)
         api.people.say((await request.body()).decode(errors="replace").strip())
         try:

@@ -1,4 +1,4 @@
-"""What Telegram refuses: parameters, texts and entities. Pure; in: what a client sent, out: values or ApiError."""
+"""Checks what Telegram refuses: parameters, texts and entities. Pure; in: a client's input, out: values or ApiError."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Upload(Struct, frozen=True):
 
 
 class Params(Struct, frozen=True):
-    """The parameters of a call; in a form all are text, and objects and lists are JSON in it."""
+    """The parameters of a call; in a form all are text, with objects and lists as JSON."""
 
     given: Mapping[str, object]
     uploads: Mapping[str, Upload]
 
     def word(self, name: str) -> str | None:
-        """A text; an empty one is as good as none."""
+        """A text; an empty one counts as absent."""
         value = self.given.get(name)
         return None if value is None or value == "" else str(value)
 
     def number(self, name: str, default: int = 0) -> int:
-        """An integer. What is none counts as absent, as with Telegram."""
+        """An integer. As with Telegram, anything else counts as absent."""
         try:
             return int(str(self.given[name]))
         except (KeyError, ValueError):
@@ -98,7 +98,7 @@ def check_entities(text: str, entities: object) -> list[JsonObject]:
 
 
 def check_webhook(url: str, secret: str) -> None:
-    """Where updates are to be posted. Of plain HTTP only what is on this machine, which Telegram itself never takes."""
+    """The URL for updates. Plain HTTP is accepted only for this machine, which Telegram itself never accepts."""
     found = urlsplit(url)
     if found.scheme != "https" and found.hostname not in ("127.0.0.1", "localhost"):
         raise ApiError(400, "Bad Request: bad webhook: An HTTPS URL must be provided for webhook")

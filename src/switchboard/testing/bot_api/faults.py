@@ -1,4 +1,4 @@
-"""What can go wrong on purpose, as values; each spoils one call of a method. `server.py` carries them out."""
+"""Deliberate faults, as values; each spoils one call of a method. `server.py` carries them out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from switchboard.domain.json_values import JsonMapping
 
 
 class ApiError(Exception):
-    """An answer that is no success: its code, its description in Telegram's words, and `parameters`."""
+    """An unsuccessful answer: its code, its description in Telegram's words, and `parameters`."""
 
     def __init__(self, code: int, description: str, **parameters: object) -> None:
         super().__init__(description)
@@ -24,20 +24,20 @@ class Status(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """A page in place of the API, as proxies send it: `Page(502)`, or `Page(200)` that looks like a success."""
+    """A page instead of the API's answer, as proxies send it: `Page(502)`, or `Page(200)` that looks like a success."""
 
     code: int
     text: str = "<html><body>Bad Gateway</body></html>"
 
 
 class Hang(Struct, frozen=True):
-    """No answer until the client gives up; `taken`: Telegram has done what was asked."""
+    """No answer until the client gives up; `taken`: Telegram has carried out the request."""
 
     taken: bool = False
 
 
 class Cut(Struct, frozen=True):
-    """The connection is reset once the request has been read; `taken`: Telegram has done what was asked."""
+    """The connection is reset once the request has been read; `taken`: Telegram has carried out the request."""
 
     taken: bool = True
 

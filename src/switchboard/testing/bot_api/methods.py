@@ -1,7 +1,7 @@
-"""The methods of the Bot API but those that wait: what each does to the world, and what it refuses.
+"""The methods of the Bot API except those that wait: their effects on the world, and their errors.
 
 Called by `server.py` with the parameters of a call. Out: the result, or ApiError in Telegram's words. `parse_mode` is
-not offered: entities are.
+not supported; entities are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Limits:
         self._sent: dict[int, deque[float]] = {}
 
     def spend(self, chat: Chat) -> None:
-        """One message more. Raises ApiError 429 with the seconds to wait, and then nothing is spent."""
+        """Count one more message. Raises ApiError 429 with the seconds to wait, and then counts nothing."""
         now, (most, window) = self._clock(), _PER_GROUP
         sent = self._sent.setdefault(chat.id, deque())
         while sent and sent[0] <= now - window:
@@ -51,7 +51,7 @@ class Limits:
 
 
 class Methods:
-    """All methods by name; `limits`: None if messages may be sent as fast as you like."""
+    """All methods by name; `limits`: None if messages may be sent without limit."""
 
     def __init__(self, world: World, limits: Limits | None) -> None:
         self._world, self._limits = world, limits
@@ -111,7 +111,7 @@ class Methods:
         return found | ({"caption_entities": entities} if entities else {})
 
     def _file(self, named: str | None, upload: Upload | None, most: int) -> JsonObject:
-        """A file that was uploaded, or one that Telegram has."""
+        """An uploaded file, or one that Telegram has."""
         if upload is None:
             if named not in self._world.files:
                 raise ApiError(400, "Bad Request: wrong file identifier/HTTP URL specified")
@@ -155,7 +155,7 @@ class Methods:
         return {"file_id": file_id, "file_unique_id": f"u-{file_id}", "file_size": len(data), "file_path": path}
 
     def _chat(self, params: Params) -> Chat:
-        """The chat that is written to."""
+        """The chat to write to."""
         if not params.word("chat_id"):
             raise ApiError(400, "Bad Request: chat_id is empty")
         chat = self._world.found(params.word("chat_id"))
@@ -172,7 +172,7 @@ class Methods:
         return self._world.posted(chat, self._world.bot, {**where, **content})
 
     def _where(self, chat: Chat, params: Params) -> JsonObject:
-        """In which topic, and as the answer to what."""
+        """The topic, and the message to answer."""
         where: JsonObject = {}
         if thread := params.number("message_thread_id"):
             if thread not in chat.topics:
@@ -193,7 +193,7 @@ class Methods:
 
 
 def _upload(params: Params, name: str, source: str | None) -> Upload | None:
-    """The file that came with the call: under the name of the parameter, or the one that its value names."""
+    """The file uploaded with the call: under the name of the parameter, or the name in its value."""
     if source is not None and source.startswith("attach://"):
         name = source.removeprefix("attach://")
     return params.uploads.get(name)

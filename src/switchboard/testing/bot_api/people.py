@@ -1,4 +1,4 @@
-"""The other side of the bot: what people do in Telegram, as calls of a test; each returns what it made."""
+"""The other side of the bot: people's actions in Telegram, as calls of a test; each returns what it created."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SERVICE_ID: Final = {"id": 1087968824, "is_bot": True, "first_name": "Group", "
 
 
 class People:
-    """What people do; `changed` is called after each act, as the bot may be waiting for it."""
+    """People's actions; `changed` is called after each, as the bot may be waiting for it."""
 
     def __init__(self, world: World, changed: Callable[[], None]) -> None:
         self._world, self._changed = world, changed
@@ -88,7 +88,7 @@ class People:
         return self._post({"document": about, **more}, chat, user=user)
 
     def lose_files(self) -> None:
-        """Telegram gives none of the files any more that were sent so far."""
+        """Make all files sent so far unavailable."""
         self._world.files.clear()
 
     def press(self, message: JsonObject, data: str, *, user: JsonObject = ANN) -> None:
@@ -97,13 +97,13 @@ class People:
         self._tell("callback_query", {**query, "chat_instance": "1"})
 
     def block(self, user: JsonObject = ANN) -> None:
-        """Block the bot: it may not write to this person any more."""
+        """Block the bot: it may no longer write to this person."""
         chat = self._world.private(user)
         chat.closed = "Forbidden: bot was blocked by the user"
         self._membership(chat, user, "member", "kicked")
 
     def unblock(self, user: JsonObject = ANN) -> None:
-        """Take that back."""
+        """Unblock the bot."""
         chat = self._world.private(user)
         chat.closed = None
         self._membership(chat, user, "kicked", "member")
@@ -114,7 +114,7 @@ class People:
         self._membership(chat, user, "member", "kicked")
 
     def delete(self, message: JsonObject) -> None:
-        """Delete a message, which a bot is not told."""
+        """Delete a message, of which bots are not notified."""
         del self._world.chats[message["chat"]["id"]].messages[message["message_id"]]
 
     def migrate(self, chat: Chat, new_id: int = -100777888) -> Chat:

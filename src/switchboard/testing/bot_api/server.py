@@ -1,7 +1,7 @@
 """A strict Bot API server on loopback, for tests: `async with BotApi() as api`, and a client pointed at `api.url`.
 
-In: calls of a bot by HTTP, and what people do by `api.people`; out: answers as Telegram gives them, and a log of the
-calls. Next: `methods.py` for what a method does, `world.py` for what is kept.
+In: calls of a bot over HTTP, and people's actions through `api.people`; out: answers like Telegram's, and a log of the
+calls. Next: `methods.py` for the methods, `world.py` for the state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WEBHOOK_SET: Final = (
 
 
 class Call(Struct, frozen=True):
-    """One call of a method. `result` is what was done, even if the answer got lost; None if nothing was."""
+    """One call of a method. `result` is its effect, even if the answer got lost; None if it had none."""
 
     method: str
     params: Params
@@ -61,14 +61,14 @@ class Webhook:
 
 
 class _Cut(Exception):
-    """The connection is to be broken instead of an answer."""
+    """Break the connection instead of answering."""
 
 
 class BotApi(Loopback):
     """Telegram's side of a bot. `api.people` are those who write to it, `api.calls` is what the bot has called.
 
-    `limits`: 429 as Telegram gives it, by `clock` (seconds since 1970). `tokens` are valid; take one out to revoke it.
-    `more` are routes beside those of Telegram.
+    `limits`: 429 as from Telegram, by `clock` (seconds since 1970). `tokens` are valid; remove one to revoke it. `more`
+    are routes in addition to Telegram's.
     """
 
     def __init__(
@@ -134,11 +134,11 @@ class BotApi(Loopback):
         return [call for call in self.calls if call.method == method]
 
     def spoil(self, method: str, *faults: Fault) -> None:
-        """What happens to the next calls of a method, one each."""
+        """Set faults for the next calls of a method, one each."""
         self._faults[method.lower()].extend(faults)
 
     def forget(self) -> None:
-        """Forget what was never fetched, as Telegram does after 24 hours."""
+        """Drop updates that were never fetched, as Telegram does after 24 hours."""
         self.world.updates.clear()
 
     def put(self, kind: str, payload: object) -> None:
@@ -147,7 +147,7 @@ class BotApi(Loopback):
         self._tell()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return once it holds; it is looked at after every act of people, call, and end of a poll."""
+        """Wait until it holds; checked after every action of people, every call, and every end of a poll."""
         while not condition():
             await self._news.wait()
 
@@ -236,7 +236,7 @@ class BotApi(Loopback):
 
     def _allow(self, params: Params) -> None:
         allowed = params.tree("allowed_updates")
-        if isinstance(allowed, list):  # without it, what was asked for before stays
+        if isinstance(allowed, list):  # without it, the earlier choice stays
             self.world.allowed = frozenset(map(str, allowed)) or None
 
     async def _set_webhook(self, url: str | None, params: Params) -> bool:
@@ -254,7 +254,7 @@ class BotApi(Loopback):
         return True
 
     async def _push(self, webhook: Webhook) -> None:
-        """Send updates one after the other; one that is not taken is sent again."""
+        """Send updates one after the other; one that is not accepted is sent again."""
         headers = {"X-Telegram-Bot-Api-Secret-Token": webhook.secret} if webhook.secret else {}
         async with httpx2.AsyncClient(trust_env=False) as client:
             while True:
@@ -292,7 +292,7 @@ class BotApi(Loopback):
 
 
 class _Endpoint:
-    """As an ASGI application, since only such a one can break its connection."""
+    """An ASGI application, since only these can break their connection."""
 
     def __init__(self, api: BotApi) -> None:
         self._api = api
@@ -309,7 +309,7 @@ class _Endpoint:
 
 
 async def _why_not_taken(client: httpx2.AsyncClient, url: str, update: JsonObject, headers: JsonMapping) -> str | None:
-    """As getWebhookInfo tells it; None: it was taken."""
+    """The reason as in getWebhookInfo; None if it was accepted."""
     try:
         answer = await client.post(url, json=update, headers=dict(headers))
     except httpx2.HTTPError:
@@ -319,7 +319,7 @@ async def _why_not_taken(client: httpx2.AsyncClient, url: str, update: JsonObjec
 
 
 async def _params(request: Request) -> Params:
-    """From the query, and a body of any of the three kinds that Telegram takes."""
+    """The parameters from the query, and from a body of any of the three types that Telegram accepts."""
     given: JsonObject = dict(request.query_params)
     media_type = request.headers.get("content-type", "").partition(";")[0]
     if media_type == "application/json":

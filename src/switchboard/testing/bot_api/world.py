@@ -1,4 +1,4 @@
-"""What Telegram knows: chats with their messages, files, and the updates that a bot has not confirmed.
+"""Telegram's state: chats with their messages, files, and the updates that a bot has not confirmed.
 
 Called by `methods.py` for the bot, and by tests through `server.py` for the people who write to it. No I/O; `clock`
 gives seconds since 1970.
@@ -31,7 +31,7 @@ _MAX_PENDING: Final = 100
 
 @dataclass(slots=True)
 class Chat:
-    """A chat, and what has become of it. `closed`: why the bot may not write there; `moved_to`: its supergroup."""
+    """A chat and its state. `closed`: why the bot may not write there; `moved_to`: its supergroup."""
 
     about: JsonObject
     messages: dict[int, JsonObject] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Chat:
 
     @property
     def id(self) -> int:
-        """As the API gives it: negative for groups."""
+        """The id in the API: negative for groups."""
         number: int = self.about["id"]
         return number
 
@@ -53,7 +53,7 @@ class Chat:
 
 @dataclass(slots=True)
 class World:
-    """Everything there is on the platform, as far as one bot can see it."""
+    """Everything on the platform, as far as one bot can see it."""
 
     clock: Callable[[], float]
     bot: JsonObject = field(default_factory=lambda: dict(BOT))
@@ -67,7 +67,7 @@ class World:
     _file_count: int = 0
 
     def chat(self, about: JsonObject) -> Chat:
-        """The chat of this id, made if it is not there."""
+        """The chat of this id, created if missing."""
         return self.chats.setdefault(about["id"], Chat(dict(about)))
 
     def private(self, user: JsonObject) -> Chat:
@@ -77,7 +77,7 @@ class World:
         )
 
     def found(self, chat_id: object) -> Chat:
-        """The chat that a bot names, by its id or its @name."""
+        """The chat that a bot names, by id or @name."""
         name = str(chat_id)
         for chat in self.chats.values():
             if name == str(chat.id) or (name.startswith("@") and chat.about.get("username") == name[1:]):
@@ -86,7 +86,7 @@ class World:
 
     def posted(self, chat: Chat, sender: JsonObject, content: Mapping[str, object]) -> JsonObject:
         """A new message in a chat."""
-        space = chat.id if chat.about["type"] == "supergroup" else 0  # only supergroups count for themselves
+        space = chat.id if chat.about["type"] == "supergroup" else 0  # only supergroups have their own numbering
         number = self._message_ids[space] = self._message_ids.get(space, 0) + 1
         shown = {key: sender[key] for key in ("id", "is_bot", "first_name", "username") if key in sender}
         message = {"message_id": number, "from": shown, "chat": chat.about, "date": int(self.clock()), **content}
@@ -112,7 +112,7 @@ class World:
     def pending(self, offset: int, limit: int) -> list[JsonObject]:
         """The updates from the offset on; those before it are confirmed and forgotten.
 
-        A negative offset keeps so many of the last ones. Without an offset nothing is forgotten.
+        A negative offset keeps that many of the last ones. Without an offset, nothing is forgotten.
         """
         if offset > 0:
             self.updates = [one for one in self.updates if one["update_id"] >= offset]
@@ -121,6 +121,6 @@ class World:
         return self.updates[: max(1, min(limit or _MAX_PENDING, _MAX_PENDING))]
 
     def confirmed(self, update_ids: Iterable[int]) -> None:
-        """Forget updates that a webhook has taken."""
+        """Forget updates that a webhook has accepted."""
         taken = set(update_ids)
         self.updates = [one for one in self.updates if one["update_id"] not in taken]

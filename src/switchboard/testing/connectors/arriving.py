@@ -1,4 +1,4 @@
-"""Laws of what arrives: once, in its order, as it was written, and nothing of our own. Next: `leaving.py`."""
+"""Laws of arriving messages: once, in order, as written, and none of our own. Next: `leaving.py`."""
 
 from __future__ import annotations
 

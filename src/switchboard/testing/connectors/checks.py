@@ -47,5 +47,5 @@ MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
 
 
 def checks_for(driver: type) -> tuple[ConnectorCheck, ...]:
-    """Every law that a driver of this class can be asked to show."""
+    """Every law that can be checked with a driver of this class."""
     return (*CHECKS, *(check for check, needed in MORE_CHECKS if all(hasattr(driver, name) for name in needed)))

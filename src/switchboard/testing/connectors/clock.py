@@ -1,12 +1,12 @@
-"""Time that passes at once, so that an outage of a minute takes no minute of a test.
+"""Virtual time, so that an outage of a minute does not take a minute of a test.
 
 For a driver whose platform lives in the process of the test:
 
     def test_my_channel(check: ConnectorCheck) -> None:
         in_no_time(check(MyDriver()))
 
-Where other processes take part, time passes as it does, but for what a check skips with `passes`. Called by tests and
-`checks.py`.
+If other processes take part, real time passes, except for the time that a check skips with `passes`. Called by tests
+and `checks.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEANWHILE_S: Final = 0.005
 
 
 class _Selector(selectors.DefaultSelector):
-    """`skips`: where a loop would wait for nothing but time, that has passed."""
+    """`skips`: whether to skip the time when a loop would wait for nothing else."""
 
     def __init__(self, *, skips: bool) -> None:
         super().__init__()
@@ -78,19 +78,19 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def in_no_time(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run it to its end; whenever nothing happens in this process, the time until the next timer has passed."""
+    """Run it to its end; whenever nothing happens in this process, skip to the next timer."""
     with asyncio.Runner(loop_factory=lambda: _Loop(skips=True)) as runner:
         return runner.run(main)
 
 
 def in_its_time(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run it to its end by the clock, which only `passes` puts forward."""
+    """Run it to its end in real time, which only `passes` advances."""
     with asyncio.Runner(loop_factory=lambda: _Loop(skips=False)) as runner:
         return runner.run(main)
 
 
 async def passes(seconds: float) -> None:
-    """So much time passes, and what is due in it happens; in a loop of another kind it must be waited for."""
+    """Let this much time pass, with everything due in it; in a loop of another kind, wait for it."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, _Loop):
         await loop.skip(seconds)
@@ -99,6 +99,6 @@ async def passes(seconds: float) -> None:
 
 
 def is_skipped() -> bool:
-    """Whether time passes at once here, so that machines which stand still for seconds do not count."""
+    """Whether time is skipped here, so that pauses of the machine do not count."""
     loop = asyncio.get_running_loop()
     return isinstance(loop, _Loop) and loop.skips

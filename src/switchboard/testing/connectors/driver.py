@@ -1,6 +1,6 @@
-"""What a test of a channel supplies: the other side of its platform. Next: `checks.py`.
+"""The part that a channel's test supplies: the other side of its platform. Next: `checks.py`.
 
-A class that has the methods of several of these protocols is asked to show the laws of all of them.
+A class with the methods of several of these protocols is checked against the laws of all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Named = tuple[str, bytes]
 
 
 class Shown(Struct, frozen=True):
-    """What the platform shows of a part: in which thread, and its words."""
+    """A part as the platform shows it: its thread and its words."""
 
     thread: str
     text: str
@@ -39,7 +39,7 @@ class Driver(Protocol):
         """A person writes to the account, in a direct chat that is this thread."""
 
     async def shown(self) -> Sequence[Shown]:
-        """What the account has sent, oldest first; the thread is that of `says`."""
+        """The parts sent by the account, oldest first; the thread is that of `says`."""
 
 
 class Received(Struct, frozen=True):
@@ -50,45 +50,45 @@ class Received(Struct, frozen=True):
 
 
 class SentFileDriver(Driver, Protocol):
-    """The other side of a platform that takes files, and that can say on a file that it may be a repeat."""
+    """The other side of a platform that accepts files, and can mark a file as a possible repeat."""
 
     async def received(self) -> Sequence[Received]:
-        """What the account has sent, oldest first."""
+        """The messages sent by the account, oldest first."""
 
 
 class LeavingDriver(Driver, Protocol):
-    """The other side of a platform that can be out of reach."""
+    """The other side of a platform that can be unreachable."""
 
     def away(self) -> AbstractAsyncContextManager[None]:
-        """Nobody answers meanwhile; people cannot write either."""
+        """Within this block nobody answers; people cannot write either."""
 
 
 class BusyDriver(Driver, Protocol):
-    """The other side of a platform that can ask for patience."""
+    """The other side of a platform that can ask clients to wait."""
 
     def puts_off(self, times: int, seconds: float) -> None:
-        """So many of the next parts are not taken, but may be sent after these seconds."""
+        """Refuse this many of the next parts, to be sent after these seconds."""
 
 
 class CountingDriver(Driver, Protocol):
     """The other side of a platform whose requests can be counted."""
 
     def asked(self) -> int:
-        """How many requests the platform has had that did not wait for news."""
+        """The number of requests to the platform, except those that wait for updates."""
 
 
 class RenewingDriver(Driver, Protocol):
-    """The other side of a platform that can forget how it numbered what it gives."""
+    """The other side of a platform that can lose the numbering of its events."""
 
     async def starts_over(self) -> None:
-        """Cursors mean something else, or nothing, from now on; what is given again is the same, in other bytes."""
+        """Invalidate or change the meaning of cursors; repeated events are the same, in other bytes."""
 
 
 class SharedDriver(Driver, Protocol):
-    """The other side of a platform on which the account itself is seen to write, and programs do."""
+    """The other side of a platform that shows messages of the account itself, and of programs."""
 
     async def own_says(self, thread: str, text: str) -> None:
-        """The account writes there by another device of its owner."""
+        """The account writes there from another device of its owner."""
 
     async def bot_says(self, thread: str, text: str) -> None:
         """A program writes to the account."""
@@ -102,7 +102,7 @@ class EditingDriver(Driver, Protocol):
 
 
 class DeletingDriver(Driver, Protocol):
-    """The other side of a platform that tells what people delete."""
+    """The other side of a platform that reports deletions."""
 
     async def deletes(self, thread: str) -> None:
         """The person of this thread deletes the last message there."""
@@ -119,4 +119,4 @@ class LosingDriver(FileDriver, Protocol):
     """The other side of a platform from which files must be fetched."""
 
     def loses_files(self) -> None:
-        """None of the files that were sent so far are available any more."""
+        """Make all files sent so far unavailable."""

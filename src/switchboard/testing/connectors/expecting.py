@@ -1,4 +1,4 @@
-"""What checks expect. Called by `arriving.py`, `leaving.py` and `serving.py`; next: `running.py`."""
+"""Expectations of checks. Called by `arriving.py`, `leaving.py` and `serving.py`; next: `running.py`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MUCH: Final = 1_000_000
 
 
 async def says(driver: Driver, count: int) -> None:
-    """A person writes so many numbered messages."""
+    """A person writes this many numbered messages."""
     for number in range(count):
         await driver.says("t", f"message {number + 1}")
 
 
 async def answered(switchboard: ScriptedSwitchboard, outbox_id: str, *, more_s: float = 0.0) -> None:
-    """The reply has an outcome, at last after so many seconds more than usual. Raises AssertionError."""
+    """Wait for the reply's outcome, this many seconds longer than usual. Raises AssertionError."""
     await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome", more_s=more_s)
 
 

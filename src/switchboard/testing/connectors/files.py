@@ -1,7 +1,7 @@
 """The laws of files that arrive: fetched once, whole, before their message, and never in its way.
 
-Called by tests of channels as the other checks are. A `FileDriver` lets a person send a file; a `LosingDriver` is of a
-platform that may not have it any more. Next: `connectors/kernel/files.py`, which is checked here.
+Called by tests of channels as the other checks are. A `FileDriver` lets a person send a file; a `LosingDriver` is for a
+platform that may no longer have it. Next: `connectors/kernel/files.py`, which is checked here.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def check_a_file_that_cannot_be_had_keeps_no_message_back(driver: LosingDr
 
 
 def _file(number: int, size: int) -> bytes:
-    """Bytes of which no two pieces, and no two files, are the same."""
+    """Bytes that are unique for each piece and file."""
     return b"".join(b"%d:%d;" % (number, at) for at in range(size // 4 + 1))[:size]
 
 

@@ -1,7 +1,7 @@
-"""A connector is killed again and again, at one point after the other, and what became of messages and replies.
+"""Kills a connector repeatedly, at each point in turn, and counts the fates of messages and replies.
 
-`checks.py` does so a few times; `tally` and `table` are for a run of your own that does it more often. Next:
-`running.py`, which knows the points.
+`checks.py` does so a few times; `tally` and `table` are for longer runs of your own. Next: `running.py`, which knows
+the points.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def killed_while_receiving(driver: Driver, deaths: Sequence[Death], kills:
 
 
 async def killed_while_sending(driver: Driver, deaths: Sequence[Death], kills: int) -> list[Killed]:
-    """For each kill the account sends one reply of five parts."""
+    """For each kill, the account sends one reply of five parts."""
     await driver.says("t", "tell me")
     async with connected(driver.configured) as switchboard:
         await until(lambda: "tell me" in texts(switchboard.accepted), "the message is accepted")
@@ -99,7 +99,7 @@ async def _replies(driver: Driver, switchboard: ScriptedSwitchboard, death: Deat
 
 
 def five_parts(name: str, limit: int) -> str:
-    """Five paragraphs, of which no two fit into one part."""
+    """Five paragraphs, no two of which fit into one part."""
     size = max(limit * 2 // 3, len(name) + 2)
     return "\n\n".join(f"{name}.{part} ".ljust(size, "x") for part in range(5))
 
@@ -116,7 +116,7 @@ def became(death: Death, text: str, sent: Sequence[str], outcome: str) -> Killed
     return Killed(
         death,
         1,
-        # What comes behind a part that nobody knows of waits for a person.
+        # Parts after an uncertain one wait for a person.
         lost=len(expected) - len(once) if outcome == "sent" or once != expected[: len(once)] else 0,
         doubled=max(again - marked, 0),
         marked=marked,
@@ -125,7 +125,7 @@ def became(death: Death, text: str, sent: Sequence[str], outcome: str) -> Killed
 
 
 def table(rows: Iterable[Killed]) -> str:
-    """One line a point, the parts of replies together."""
+    """One line per point, with the parts of replies added up."""
     heads = ("killed", "kills", "lost", "doubled", "marked", "uncertain")
     lines = [heads] + [
         (str(one.death), *map(str, (one.kills, one.lost, one.doubled, one.marked, one.uncertain)))
@@ -155,7 +155,7 @@ def _together(some: Sequence[Killed]) -> Killed:
 
 
 async def dies(driver: Driver, switchboard: ScriptedSwitchboard, death: Death) -> None:
-    """The connector comes by there. Nothing else ends it."""
+    """Wait until the connector dies there. Nothing else ends it."""
     async with connector(driver.configured, switchboard, death) as running:
         await until(running.dead.is_set, f"it dies at {death}")
         await running.killed()

@@ -1,4 +1,4 @@
-"""Laws of what leaves: all of it, every part once or named, and when the platform wishes. Next: `serving.py`."""
+"""Laws of replies: complete, every part once or marked, at the platform's pace. Next: `serving.py`."""
 
 from __future__ import annotations
 

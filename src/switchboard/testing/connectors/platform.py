@@ -1,6 +1,6 @@
-"""A scripted platform in memory: people write, the account's session receives and sends, and faults are on request.
+"""A scripted platform in memory: people write, the account's session receives and sends, and faults are configurable.
 
-It gives events from a cursor, and again until they are confirmed. `checks.py` are run against it. Next: `checks.py`.
+It delivers events from a cursor, repeatedly until they are confirmed. The checks run against it. Next: `checks.py`.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class ScriptedPlatform:
         self.add(thread, text, files=[data])
 
     def loses_files(self) -> None:
-        """Nothing of them is left."""
+        """Make all files unavailable."""
         self.files.clear()
 
     @property
     def longest(self) -> int:
-        """As much as there may be."""
+        """There is no limit."""
         return 10_000_000
 
     async def edits(self, thread: str, text: str) -> None:
@@ -149,7 +149,7 @@ class ScriptedPlatform:
         self.add(thread, text, by_bot=True)
 
     async def starts_over(self) -> None:
-        """No cursor is known any more, and the order in which events are kept is another one."""
+        """Invalidate all cursors, and change the order of the stored events."""
         self.generation += 1
         self.events = [replace(one, raw=b"0" + one.raw) for one in reversed(self.events)]
 
@@ -162,7 +162,7 @@ class ScriptedPlatform:
 
     @asynccontextmanager
     async def away(self) -> AsyncIterator[None]:
-        """Nobody answers meanwhile."""
+        """Within this block nobody answers."""
         self.absent = True
         self.changed.set()
         try:
@@ -171,11 +171,11 @@ class ScriptedPlatform:
             self.absent = False
 
     def puts_off(self, times: int, seconds: float) -> None:
-        """So many of the next parts may be sent later."""
+        """This many of the next parts must be sent later."""
         self.outcomes += [Later(seconds)] * times
 
     def asked(self) -> int:
-        """How many requests there were that did not wait for news."""
+        """The number of requests, except those that wait for updates."""
         return self.requests
 
     async def received(self) -> Sequence[Received]:
@@ -221,13 +221,13 @@ class ScriptedPlatform:
         return event
 
     def asks(self) -> None:
-        """A request arrives. Raises OSError: nobody answers."""
+        """A request arrives. Raises OSError if nobody answers."""
         if self.absent:
             raise OSError("the platform is away")
         self.requests += 1
 
     def break_one(self, event_id: str) -> None:
-        """An event that nobody can read."""
+        """Add an event that cannot be parsed."""
         self.events.append(Unreadable(event_id, b"\x00", "no event"))
         self.changed.set()
 

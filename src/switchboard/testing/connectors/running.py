@@ -1,6 +1,6 @@
 """A connector that runs in a test, and dies where it is told to. Called by `killing.py`; next: `switchboard.py`.
 
-What belongs to a connector is known by the context in which its tasks were made, so that nothing of it lives on.
+A connector's tasks are recognised by their context, so that none survives it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def around(*paths: str) -> tuple[Death, ...]:
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A connector that runs, and the switchboard that it runs against."""
+    """A running connector, and its switchboard."""
 
     switchboard: ScriptedSwitchboard
     stop: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,19 +64,19 @@ class Running:
     task: asyncio.Task[int] = field(init=False)
 
     async def killed(self) -> None:
-        """As if its process were gone: it hears of nothing any more. Another one may have the account at once."""
+        """Kill it: it notices nothing any more. Another one may have the account at once."""
         await self.vanished()
         self.switchboard.process_ended()
 
     async def vanished(self) -> None:
-        """The same, and its leases last as long as they were given for."""
+        """The same, but its leases last until they expire."""
         self.dead.set()
         faults.arm("")
         while alive := [task for task in self.tasks if not task.done()]:
             for task in alive:
                 task.cancel()
-            # Among them is what connects the pipes of a program that is being started: who waits for that waits for
-            # ever, unless it is cancelled once more.
+            # Among them are tasks that connect the pipes of a starting program: waiting for those never ends unless it
+            # is cancelled once more.
             await asyncio.wait(alive, timeout=_AGAIN_S)
 
     def die(self) -> None:
@@ -93,7 +93,7 @@ _running: Final = ContextVar[Running]("_running")
 async def connector(
     configured: Configured, switchboard: ScriptedSwitchboard, death: Death | None = None
 ) -> AsyncIterator[Running]:
-    """Run the account until the block ends; `death`: it dies there by itself."""
+    """Run the account until the block ends; `death`: where it dies."""
     running = Running(switchboard)
 
     async def connect(_: Identity) -> httpx2.AsyncClient:
@@ -134,7 +134,7 @@ def _noted(
 
 @contextmanager
 def listening() -> Iterator[Callable[[], list[str]]]:
-    """What has been logged meanwhile, at any level."""
+    """The log lines within this block, at any level."""
     said = list[str]()
 
     class Keep(logging.Handler):
@@ -163,7 +163,7 @@ async def until(holds: Callable[[], object], what: str, *, more_s: float = 0.0) 
 
 
 def scripted(ttl_s: float = 15.0) -> ScriptedSwitchboard:
-    """A fresh switchboard by the clock of the loop."""
+    """A fresh switchboard with the loop's clock."""
     return ScriptedSwitchboard(asyncio.get_running_loop().time, ttl_s)
 
 

@@ -1,4 +1,4 @@
-"""The law of files that go with replies: each of them once and whole, or named. Next: `checks.py`, all laws."""
+"""The law of files sent with replies: each once and whole, or named. Next: `checks.py`, all laws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of an account as a whole: outages, two processes, secrets, and how little is asked. Next: `running.py`."""
+"""Laws of an account as a whole: outages, two processes, secrets, and few requests. Next: `running.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A scripted switchboard in memory: the routes that a connector uses, with faults on request.
 
-An `httpx2` transport, so no port is opened. In: requests; kept: what was accepted, quarantined and sent, and by which
-lease. Next: `connectors/kernel/api.py`, the client.
+An `httpx2` transport, so no port is opened. In: requests; it records what was accepted, quarantined and sent, and with
+which lease. Next: `connectors/kernel/api.py`, the client.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Outgoing:
 
 
 class ScriptedSwitchboard:
-    """What a connector sees of a switchboard. `ttl_s` is that of leases of accounts, which end when `clock` says so."""
+    """What a connector sees of a switchboard. `ttl_s` applies to leases of accounts, which expire by `clock`."""
 
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
@@ -102,11 +102,11 @@ class ScriptedSwitchboard:
         self._changed = asyncio.Event()
 
     def client(self, dead: asyncio.Event | None = None) -> httpx2.AsyncClient:
-        """A client of this switchboard; once `dead` is set nothing of it arrives any more."""
+        """A client of this switchboard; once `dead` is set, its requests no longer arrive."""
         return httpx2.AsyncClient(transport=_Wire(self, dead or asyncio.Event()), base_url="http://switchboard.test")
 
     def reply(self, envelope: JsonObject, text: str, files: Sequence[tuple[str, bytes]] = ()) -> str:
-        """Let a butler answer an accepted message, with files by name; the id of the reply."""
+        """Let a butler answer an accepted message, with files by name; returns the reply's id."""
         event, sender = envelope["event"], envelope["sender"]["identity"]
         outbox_id = str(uuid4())
         self._outbox[outbox_id] = _Outgoing(
@@ -127,7 +127,7 @@ class ScriptedSwitchboard:
         return outbox_id
 
     def outcome(self, outbox_id: str) -> str:
-        """The outcome of a reply; empty while there is none."""
+        """The outcome of a reply; empty until there is one."""
         return self._outbox[outbox_id].outcome
 
     def post(self, raw: bytes) -> None:
@@ -137,17 +137,17 @@ class ScriptedSwitchboard:
         self._changed.set()
 
     def resend(self, outbox_id: str) -> None:
-        """An operator wants a reply that has failed to be sent again."""
+        """An operator has a failed reply sent again."""
         self.blocked.discard(self._outbox[outbox_id].reply["conversation"])
         self._outbox[outbox_id].outcome = ""
         self._changed.set()
 
     def parts(self, outbox_id: str) -> dict[int, JsonObject]:
-        """What is recorded of the parts of a reply, by their index; a test may add what an earlier process left."""
+        """The recorded parts of a reply, by index; a test may add those of an earlier process."""
         return self._outbox[outbox_id].parts
 
     def leases_end(self) -> None:
-        """The leases of all replies run out: what was begun is uncertain."""
+        """Expire the leases of all replies: parts that were begun are uncertain."""
         self._leases_end(list(self._outbox.values()))
         self._changed.set()
 
@@ -158,7 +158,7 @@ class ScriptedSwitchboard:
                 part["state"] = "uncertain" if part["state"] == "intent" else part["state"]
 
     def process_ended(self) -> None:
-        """The connector is gone: its lease of the account and of replies ends, and another one may come."""
+        """The connector has ended: so do its leases of the account and of replies, and another one may come."""
         self._holder, self.dies_at = "", None
         for outgoing in self._outbox.values():
             outgoing.leased = False
@@ -189,7 +189,7 @@ class ScriptedSwitchboard:
         return None
 
     def lose_files(self, outbox_id: str, *others: bytes) -> None:
-        """The files of a reply are not there any more, but others in their place."""
+        """Replace the files of a reply by others."""
         self._outbox[outbox_id].files[:] = others
 
     def _away(self, request: httpx2.Request) -> bool:
@@ -356,7 +356,7 @@ class ScriptedSwitchboard:
         return 200, {"replies": [self._shown(outgoing) for outgoing in due]}
 
     def _due(self) -> list[_Outgoing]:
-        """The first reply of each conversation that has no outcome. What was leased for too long is free again."""
+        """The first reply of each conversation without an outcome. Expired leases are free again."""
         self._leases_end([some for some in self._outbox.values() if some.leased and some.until <= self._clock()])
         open_ones = [some for some in self._outbox.values() if not some.outcome]
         firsts = {some.reply["conversation"]: some for some in reversed(open_ones)}
@@ -422,7 +422,7 @@ class _Wire(httpx2.AsyncBaseTransport):
 
 
 def _wrong(envelope: JsonObject) -> str | None:
-    """What a switchboard would refuse it for."""
+    """Why a switchboard would refuse it."""
     try:
         parse_envelope(envelope, now=datetime.now(UTC))
     except InvalidInput as error:
