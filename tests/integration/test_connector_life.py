@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import httpx2
+import pytest
 from msgspec.structs import replace
 
 from switchboard.connectors.kernel.intake import Handling
@@ -163,13 +164,14 @@ def test_replies_whose_answer_was_on_its_way_when_the_session_broke_are_sent_by_
     assert in_no_time(main()) < 5.0
 
 
-def test_replies_whose_answer_was_lost_are_asked_for_again_though_the_session_goes_on() -> None:
+@pytest.mark.parametrize("path", ["/next", "/parts"])
+def test_what_the_server_answered_in_vain_is_asked_again_though_the_session_goes_on(path: str) -> None:
     class Wire(ScriptedSwitchboard):
         lost = False
 
         async def handle(self, request: httpx2.Request, dead: asyncio.Event) -> httpx2.Response:
             answer = await super().handle(request, dead)
-            if not self.lost and request.url.path == "/v1/outbox/next" and answer.json()["replies"]:
+            if not self.lost and request.url.path.endswith(path) and answer.json().get("replies", [path]):
                 self.lost = True
                 raise httpx2.ReadError("the connection was reset")
             return answer
@@ -182,7 +184,7 @@ def test_replies_whose_answer_was_lost_are_asked_for_again_though_the_session_go
             outbox_id = switchboard.reply(switchboard.accepted[0], "hi")
             began = asyncio.get_running_loop().time()
             await until(lambda: switchboard.outcome(outbox_id) == "sent", "the reply is sent", more_s=60.0)
-            assert (switchboard.lost, platform.opened) == (True, 1)
+            assert (switchboard.lost, platform.opened, [one.text for one in platform.posts]) == (True, 1, ["hi"])
             return asyncio.get_running_loop().time() - began
 
     assert in_no_time(main()) < 5.0

@@ -54,11 +54,19 @@ class HeldReply:
         )
 
     async def intend(self, index: int) -> str:
-        """Record that the part is about to be sent; returns the record. Raises Unreachable, Overtaken."""
-        began = self.clock()
-        state = await self.api.part(self.reply, index, len(self.parts), "intent", key=self.key(index))
+        """Record that the part is about to be sent, retrying; returns the record. Raises as `record` does."""
+        began, state = await self._insist(partial(self._intent, index))
         self.until, self.intended = began + LEASE_S, index
         return state
+
+    async def renew(self, index: int) -> None:
+        """Renew the lease while the part is being sent. Raises Unreachable, Overtaken."""
+        began = self.clock()
+        await self._intent(index)
+        self.until = began + LEASE_S
+
+    async def _intent(self, index: int) -> str:
+        return await self.api.part(self.reply, index, len(self.parts), "intent", key=self.key(index))
 
     async def take_back(self, index: int) -> None:
         """Record that the platform refused the part, so a crash before the retry leaves no doubt. Raises Overtaken."""
@@ -75,7 +83,7 @@ class HeldReply:
             record = partial(self.api.part, self.reply, index, of, "sent", platform_message_id=known)
         else:
             record = partial(self.api.part, self.reply, index, of, "refused", error=told(outcome.reason))
-        began = await self._insist(record)
+        began, _ = await self._insist(record)
         self.until, self.intended = began + LEASE_S, None
         point("connector_recorded")
 
@@ -92,18 +100,16 @@ class HeldReply:
         point("connector_reported")
         return outcome
 
-    async def _insist(self, call: Callable[[], Awaitable[object]]) -> float:
-        """Repeat a request until the server answers; returns when the answered request began."""
+    async def _insist(self, call: Callable[[], Awaitable[_T]]) -> tuple[float, _T]:
+        """Repeat a request until the server answers; returns when the answered request began, and the answer."""
         while True:
             began = self.clock()
             try:
-                await call()
+                return began, await call()
             except Unreachable as error:
                 if self.clock() > self.until:
                     raise
                 await asyncio.sleep(error.seconds or _PAUSE_S)
-            else:
-                return began
 
     async def _bytes(self, n: int) -> AsyncIterator[bytes]:
         """The bytes of a file, while we hold the lease: half a file must not be sent by a replaced process."""

@@ -295,7 +295,7 @@ class ReplySender:
         try:
             while not (await asyncio.wait((sending,), timeout=RENEW_S))[0]:
                 with suppress(Unreachable):
-                    await held.intend(index)
+                    await held.renew(index)
             return sending.result()
         finally:
             await cancelled(sending)
