@@ -1,7 +1,7 @@
 """Ids as typed by people: complete, or a unique beginning.
 
-Called by the commands that take an ID. In: words; out: a UUID, or an error that says what the id belongs to. Next: `GET
-/v1/ids`.
+Called by the commands that take an ID. In: words; out: a UUID, or an error that says what the id belongs to. Next:
+`GET /v1/ids`.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _beside(file: Path) -> Path:
 
 
 def _keep(partial: Path, file: Path) -> int:
-    """Replace the file by `partial` once it is on the disk; returns its size."""
+    """Replace `file` by `partial` once it is on the disk; returns its size."""
     _sync(partial)
     partial.replace(file)
     _sync(file.parent)

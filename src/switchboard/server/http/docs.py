@@ -150,7 +150,7 @@ def _answer(code: str, response: JsonMapping) -> str:
 
 
 def _prose(text: str) -> str:
-    """A description, with code marked as such."""
+    """A description as HTML, with `code` marked as such."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
