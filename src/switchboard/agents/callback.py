@@ -57,7 +57,7 @@ def callbacks_from(settings: Sequence[CallbackLike], files: Files | None = None)
 
 
 class SignedCallback(Struct, frozen=True):
-    """Posts `reply.v1`; the receiver recognises a repetition by its `Idempotency-Key`, the outbox id."""
+    """Posts `reply.v1`; the receiver recognises a repeat by its `Idempotency-Key`, the outbox id."""
 
     to: PostDestination
     files: Files | None = None
@@ -74,7 +74,7 @@ class SignedCallback(Struct, frozen=True):
             return Receipt("retryable", error=storable_text(repr(error))[:500])
 
     async def _linked(self, reply: OutboxRow) -> Sequence[JsonObject]:
-        """Each file with a URL that gives its bytes for an hour."""
+        """Each file with a URL that serves its bytes for an hour."""
         if self.files is None:
             return ()
         return [{**msgspec.to_builtins(one), "url": await self.files.link(_attachment(one))} for one in reply.files]
@@ -116,5 +116,5 @@ def _platform_id(body: bytes) -> str | None:
     try:
         found = msgspec.json.decode(body, type=_Acknowledged).id
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # a receiver need not answer anything
+        return None  # a receiver need not send a body
     return None if found is None else storable_text(str(found))[:200] or None

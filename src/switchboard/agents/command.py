@@ -3,14 +3,14 @@
 `journey/turn.py` calls `CommandEngine.run`; the program reads the delivery from standard input (`delivery.v1`), writes
 the reply to standard output, and reports the outcome by its exit status. Next: `programs.py`, which runs it.
 
-    exit 0    the output is the reply; no output, no reply            75 (EX_TEMPFAIL)  not now: tried again
-    exit 65   (EX_DATAERR) refused, the end of stderr is the reason   other             failed: tried again
+    exit 0    the output is the reply; without output, no reply       75 (EX_TEMPFAIL)  not now: tried again
+    exit 65   (EX_DATAERR) refused; the end of stderr is the reason   other             failed: tried again
     cannot be started: the delivery ends at once
 
 Options of the member: `command` (a list, no shell), `timeout` (seconds), `cwd`, `env`, `user` (to run as; only root
 can choose), `effect`, `max_output` (bytes), `output` (`text`, or `json` for the three answers of `delivery.py`),
-`sandbox` (true: it is shut in, without network, and writes to the directory of its turn only).
-What it leaves in the directory SWITCHBOARD_REPLY_FILES goes with its reply.
+`sandbox` (true: the program is confined, has no network, and can write only to the directory of its turn).
+Files that it leaves in the directory SWITCHBOARD_REPLY_FILES are sent with its reply.
 An `effectful` program is tried again only after status 75, which promises that nothing has happened; after any other
 failure the outcome is unknown.
 
@@ -99,7 +99,7 @@ class CommandEngine:
     """Runs programs; `guard` precedes each command, `grace` is the seconds from SIGTERM to SIGKILL.
 
     `user`: the user that they run as, unless the member names another. `sandbox` is for members that want one; its
-    processes are killed without a request to end.
+    processes are killed without being asked to end.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class CommandEngine:
             raise EngineFailure(message, error_class="validation", retryable=False) from error
 
     def lacking(self, member: Member) -> str | None:
-        """The program or the directory that is missing here; None: nothing."""
+        """The program or the directory that is missing here; None if nothing is."""
         options = read_options(CommandOptions, member)
         program, directory = options.command[0], Path(options.cwd or "")
         if not directory.is_dir():

@@ -98,7 +98,7 @@ def _said(model: type[BaseModel], problem: ErrorDetails) -> str:
 
 
 def _options_of(model: type[BaseModel], outer: Sequence[str]) -> Sequence[str]:
-    """The options nested in these."""
+    """The names of the options nested below these."""
     for name in outer:
         kind = model.model_fields[name].annotation if name in model.model_fields else None
         inner = (one for one in (kind, *get_args(kind)) if isinstance(one, type) and issubclass(one, BaseModel))
@@ -109,9 +109,9 @@ def _options_of(model: type[BaseModel], outer: Sequence[str]) -> Sequence[str]:
 def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping], upload_url: str = "") -> bytes:
     """`delivery.v1`: the work, the envelope without `payload.raw` and reply address, and for a notice its dead letter.
 
-    `files`: where to read the bytes of attachments; `upload_url`: where to send those of the answer. In a digest,
-    `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest` (the first 200
-    of them); the envelope is that of the first.
+    `files`: where to read the bytes of attachments; `upload_url`: where to send files for the answer. In a digest,
+    `dead_letter` also has `dead_letters` (their number), `categories` (the number of each) and `digest` (the first
+    200); the envelope is that of the first.
     """
     delivery: JsonObject = {
         "schema_version": SCHEMA_VERSION,
@@ -165,7 +165,7 @@ def _not_understood(problem: str) -> EngineFailure:
 
 
 def text_result(text: str, files: Sequence[Attachment] = ()) -> TurnResult:
-    """Plain text as an answer, with files; only whitespace and no files is no reply."""
+    """Plain text as an answer, with files; whitespace without files is no reply."""
     stripped = storable_text(text).strip()
     return Answer(stripped, tuple(files)) if stripped or files else NoReply()
 
@@ -180,8 +180,8 @@ async def run_step(
 ) -> TurnResult:
     """Run `act(idempotency_key)` as a journaled step.
 
-    If an effectful one raises `NoEffect`, that is recorded as the end of the step, so that the next attempt begins a
-    new step (`name/2`) instead of finding one whose outcome is unknown. Raises what `act` and the journal raise.
+    If an effectful step raises `NoEffect`, that is recorded as its end, so that the next attempt begins a new step
+    (`name/2`) instead of finding one whose outcome is unknown. Raises what `act` and the journal raise.
     """
 
     async def recorded(key: UUID) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Files on their way to a program or a service, and back: in a directory of the turn, or by links.
+"""Passes files to a program or a service and back: in a directory of the turn, or by links.
 
 `command.py`, `http.py` and `mcp.py` call it with a turn; it lists the stored files of the message, and collects those
 for the answer. Next: `ports/engine.py`, the port `Files`.
@@ -27,7 +27,7 @@ from switchboard.transport.scratch import scratch
 
 _REPLY: Final = "reply"
 _MOST_LEFT: Final = 1000
-"""Names that are looked at; a reply has far fewer files."""
+"""How many names are looked at; a reply has far fewer files."""
 
 
 async def linked(files: Files | None, turn: Turn) -> Sequence[JsonObject]:
@@ -37,19 +37,19 @@ async def linked(files: Files | None, turn: Turn) -> Sequence[JsonObject]:
 
 
 async def upload_url(files: Files | None, turn: Turn) -> str:
-    """Where a service may send the files of its answer; empty for a notice, which has none."""
+    """Where a service may send the files of its answer; empty for a notice, which has no answer."""
     return "" if files is None or turn.dead_letter is not None else await files.upload_link(turn)
 
 
 class TurnDirectory(Struct, frozen=True):
-    """`files` of `delivery.v1`, each with the `path` of a copy; files left in `reply` go with the answer."""
+    """`files` of `delivery.v1`, each with the `path` of a copy; files left in `reply` are sent with the answer."""
 
     files: Sequence[JsonObject]
     reply: Path
     root: Path
-    """The directory with both."""
+    """The directory that contains the copies and `reply`."""
     opened: int
-    """The descriptor of `reply`: by then its path may lead elsewhere."""
+    """The descriptor of `reply`: when the program has ended, its path may lead elsewhere."""
 
 
 @asynccontextmanager
@@ -71,7 +71,7 @@ async def turn_directory(files: Files | None, turn: Turn, account: ProgramUser |
 
 
 async def left_in(directory: TurnDirectory, files: Files | None, turn: Turn) -> tuple[Attachment, ...]:
-    """Files that a program left for its answer, by name; of anything else, a note that it is not sent."""
+    """The files that a program left for its answer, by name; for anything else, a note that it is not sent."""
     if files is None:
         return ()
     with os.scandir(directory.opened) as found:

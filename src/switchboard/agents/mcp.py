@@ -232,7 +232,7 @@ def _response(called: Called, turn: Turn) -> RouteResponse:
 
 
 def _result(response: RouteResponse) -> TurnResult:
-    """Check that exactly one of the two is present."""
+    """The result of the turn. Raises the failure that the response reports."""
     if response.error is not None:
         raise _failure(response.error)
     result = response.result or RouteResult(no_reply=True)

@@ -3,8 +3,8 @@
 `journey/turn.py` calls `MemoEngine.run`, which stores the message as a memo in the database and answers with the
 nearest earlier memos. Next: `store/memos.py`.
 
-What one person wrote is never shown to another: in a private chat, that person's own memos may be shown; where others
-can read it, only what was said in this same conversation.
+What one person wrote is never shown to another: in a private chat only that person's own memos are shown; where others
+can read along, only memos of the same conversation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MemoEngine:
         """Do the turn: a delivery is answered, a notice is stored without a reply. Raises `Unavailable`."""
 
         async def file(key: UUID) -> JsonObject:
-            # The key is the same in every attempt, so a repeated memo is kept once.
+            # The key is the same in every attempt, so a repeated memo is stored once.
             await self._memos.file(memo_of(turn, key))
             return {"memo_id": str(key)}
 
@@ -51,7 +51,7 @@ class MemoEngine:
 
 
 def memo_of(turn: Turn, memo_id: UUID) -> Memo:
-    """The memo of a delivery or of a notice. The latter is shown to nobody: its reason may contain internals."""
+    """The memo of a delivery or of a notice. A notice's memo is shown to nobody: its reason may contain internals."""
     envelope = turn.envelope
     if turn.dead_letter is None:
         person, private = person_of(envelope), is_private(envelope, turn.conversation)

@@ -1,6 +1,6 @@
 """The tool `ask_user`: a question to the person, whose answer may take days.
 
-`registry.py` builds it. A turn does not call it, but waits: see `agents/loop/asking.py`.
+`registry.py` builds it. A turn does not call it, but waits for the answer: see `agents/loop/asking.py`.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ class AskUser:
     spec: Final = ASK_USER
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:  # noqa: ARG002
-        """Nobody is there to be asked."""
+        """Always fails: nobody can be asked here."""
         return ToolOutcome("nobody can be asked from here", ok=False)

@@ -1,7 +1,7 @@
-"""The tool `attach_file`: a file of the workspace goes with the answer, as it is at that moment.
+"""The tool `attach_file`: attaches a file of the workspace to the answer, as it is at that moment.
 
-`registry.py` builds it. What it may touch is decided in `workspace.py`, where the bytes go by the scope. Next:
-`agents/loop/talk.py`, which hands the files on.
+`registry.py` builds it. What it may touch is decided in `workspace.py`; the scope says where the bytes are stored.
+Next: `agents/loop/talk.py`, which passes the files on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class AttachFile:
     spec: Final = ATTACH_FILE
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
-        """The file, stored for the answer; or a sentence on why it cannot be sent."""
+        """The file, stored for the answer; or a sentence that says why it cannot be sent."""
         path = shown_name(str(arguments["path"]))
         if scope.keep is None:
             return ToolOutcome("files cannot be sent from here", ok=False)

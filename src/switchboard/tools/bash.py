@@ -1,8 +1,8 @@
-"""The tool `bash`: commands in a shell of the conversation, which keeps directory, variables and functions.
+"""The tool `bash`: runs commands in the shell of a conversation, which keeps directory, variables and functions.
 
-`registry.py` builds it. A shell lives in this process only, so the turns of its conversation are offered to this
-process first. On another worker, after half an hour without a command, or when it has ended, the next command begins a
-new one, and says so; so does this process when the conversation comes back. Next: `sandbox/session.py`.
+`registry.py` builds it. A shell lives only in this process, so the turns of its conversation are offered to this
+process first. On another worker, after half an hour without a command, or when the shell has ended, the next command
+begins a new one, and says so; so does this process when a conversation returns to it. Next: `sandbox/session.py`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from switchboard.sandbox.session import INTERRUPT_S, ShellAnswer, ShellSession, 
 from switchboard.tools.execute_command import MOST_SHOWN, UNSAYABLE, one_command, sayable
 
 IDLE_S: Final = 1800.0
-"""How long a shell waits for a command."""
+"""Seconds that a shell waits for a command before it is ended."""
 MOST_SESSIONS: Final = 16
-"""Shells in one process; for another one, the one that has waited longest is ended."""
+"""Maximum of shells in one process; to start another, the one that has been idle longest is ended."""
 
 BASH: Final = ToolSpec(
     "bash",
@@ -46,10 +46,10 @@ _Key = tuple[Path, str]
 
 @dataclass(slots=True)
 class _Kept:
-    """The shell of one conversation, if there is one; `ending` is what a cancelled command has left to do.
+    """The shell of one conversation, if there is one; `ending` is the clean-up after a cancelled command.
 
-    `keeper` is the number that this process had as a worker when it ran the last command; `unsaid` what the model has
-    still to be told, if that command was stopped, and perhaps others before it.
+    `keeper` is the number that this process had as a worker when it ran the last command. `unsaid` is what the model
+    must still be told, if that command, and perhaps others before it, was stopped.
     """
 
     session: ShellSession | None = None
@@ -76,7 +76,7 @@ class Bash:
         self._expiring: set[asyncio.Task[None]] = set()
 
     async def lacking(self) -> str:
-        """What a shell needs and is not here."""
+        """What a shell needs but is missing here."""
         gone = [name for name in ("bash", "setsid") if shutil.which(name, path="/usr/bin:/bin") is None]
         return f"{gone[0]} is not installed" if gone else await self._sandbox.lacking()
 
@@ -102,7 +102,7 @@ class Bash:
 
     async def close(self) -> None:
         """End all shells."""
-        for key, kept in [*self._kept.items()]:  # one that has waited long enough ends by itself meanwhile
+        for key, kept in [*self._kept.items()]:  # a copy: idle shells may expire meanwhile
             await self._end(key, kept)
 
     async def _run(self, kept: _Kept, command: str, scope: ToolScope) -> ToolOutcome:
@@ -134,7 +134,7 @@ class Bash:
         return _told(said, begun, too_much=late)
 
     async def _keeps(self, kept: _Kept, scope: ToolScope) -> bool:
-        """Have the next turns come here. If there was a shell elsewhere since, ours is out of date, and ends."""
+        """Ask for the next turns to come here. If there was a shell elsewhere since, ours is out of date, and ends."""
         if scope.keeps is None:
             return True
         said = await scope.keeps(self._idle)
@@ -144,7 +144,7 @@ class Bash:
         return said is not None
 
     async def _make_room(self) -> None:
-        """Of those that wait, the first has waited longest."""
+        """End the shell that has been idle longest, which is the first, if there are too many."""
         living = [key for key, kept in self._kept.items() if kept.session is not None]
         waiting = [key for key in living if not self._kept[key].lock.locked()]
         if len(living) >= self._most and waiting:
@@ -153,7 +153,7 @@ class Bash:
     def _let_wait(self, scope: ToolScope, kept: _Kept) -> None:
         key = (scope.workspace, scope.conversation)
         self._kept.pop(key, None)
-        self._kept[key] = kept  # at the end: it has waited least
+        self._kept[key] = kept  # at the end: it has been idle for the shortest time
         loop = asyncio.get_running_loop()
         kept.expiry = loop.call_later(self._idle, self._expire, key, kept)
 
@@ -174,7 +174,7 @@ class Bash:
     async def _close(self, kept: _Kept) -> None:
         session, kept.session = kept.session, None
         if session is not None:
-            with suppress(OSError):  # it does not end in time
+            with suppress(OSError):  # it did not end in time
                 await session.close()
 
 

@@ -1,7 +1,7 @@
-"""One call of a tool, from what a model wrote to what it is told.
+"""One call of a tool, from a model's arguments to the result that it is told.
 
-The engine `model` calls `call_tool` inside a step. Whatever happens, the result is a `ToolOutcome`: arguments that do
-not fit, a tool that raises, one that does not end, one that returns far too much.
+The engine `model` calls `call_tool` inside a step. The result is always a `ToolOutcome`, even if the arguments are
+invalid, or if the tool raises, does not end, or returns far too much.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from switchboard.tools.workspace import MOST_WRITTEN
 
 TIMEOUT_S: Final = 60.0
 _GRACE_S: Final = 5.0
-"""How long a tool whose time is up may take to stop what it has running."""
+"""Seconds that a tool whose time is up has to stop its work."""
 _STOP_GRACE_S: Final = 0.3
-"""The same where somebody waits for the turn to end."""
+"""The same if somebody waits for the turn to end."""
 
 _log = structlog.get_logger(__name__)
 
 
 class CallLimits:
-    """Of some calls: the seconds that each may take, and what is called as it begins; what that raises is raised.
+    """The time limit of calls in seconds, and a function that is called as each begins; its errors are raised.
 
-    As all may take equally long, there is one timer, for the first: most never ring, and one for each call would cost a
-    tenth of all that a step of a plan costs.
+    All calls have the same limit, so one timer, for the oldest call, is enough: most never fire, and one for each call
+    would account for a tenth of the cost of a step of a plan.
     """
 
     def __init__(self, timeout: float = TIMEOUT_S, begin: Callable[[], None] | None = None) -> None:
         self.timeout = timeout
         self.begin = begin
         self._until: dict[asyncio.Future[None], float] = {}
-        """By the clock of the loop; those that began earlier come first."""
+        """By the clock of the event loop, oldest calls first."""
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, over: asyncio.Future[None]) -> None:
-        """End this when the time of a call is up that begins now."""
+        """Set `over` when the time of a call that begins now is up."""
         loop = over.get_loop()
         self._until[over] = loop.time() + self.timeout
         if self._timer is None:
             self._timer = loop.call_later(self.timeout, self._ring, loop)
 
     def leave(self, over: asyncio.Future[None]) -> None:
-        """The call has ended, one way or the other."""
+        """The call has ended, in whatever way."""
         del self._until[over]
         if self._timer is not None and not self._until:
             self._timer.cancel()
@@ -70,9 +70,9 @@ class CallLimits:
 async def call_tool(
     tool: Tool, arguments: JsonMapping, scope: ToolScope, limits: CallLimits | None = None
 ) -> ToolOutcome:
-    """Check the arguments, call the tool, shorten its result. Never raises, but for what `begin` does.
+    """Check the arguments, call the tool, shorten its result. Raises only what `limits.begin` raises.
 
-    Cancelled, it leaves nothing running but what does not end within a third of a second.
+    If cancelled, it leaves only work running that does not end within a third of a second.
     """
     if wrong := complaint(arguments, tool.spec.parameters):
         return ToolOutcome(f"{tool.spec.name} was not called: {wrong}", ok=False)

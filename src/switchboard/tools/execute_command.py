@@ -1,7 +1,7 @@
 """The tool `execute_command`: one shell command in the workspace, in a sandbox.
 
-`registry.py` builds it. What happens inside is limited by `sandbox/`; what comes out was written by programs, so
-characters that steer a terminal are shown as `\\x1b` and the like.
+`registry.py` builds it. `sandbox/` limits what happens inside. The output was written by programs, so characters that
+control a terminal are shown as `\\x1b` and the like.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 from switchboard.sandbox.run import CommandExit, NoSandbox, Sandbox
 
 MOST_SHOWN: Final = 30_000
-"""Characters of the output that a model sees."""
+"""Maximum characters of the output that a model sees."""
 LONGEST: Final = 32_000
-"""Characters of a command."""
+"""Maximum characters of a command."""
 UNSAYABLE: Final = ToolOutcome("the command was not run: it cannot contain NUL or half a character", ok=False)
-"""What is said of a command that is not `sayable`."""
+"""The outcome for a command that is not `sayable`."""
 
 
 def one_command(example: str) -> JsonObject:
-    """The schema of arguments that are one command."""
+    """The schema of arguments that consist of one command."""
     command = {"type": "string", "minLength": 1, "maxLength": LONGEST, "description": f"Such as: {example}"}
     return {
         "type": "object",
@@ -71,7 +71,7 @@ class ExecuteCommand:
 
 
 def sayable(command: str) -> bool:
-    """Whether a shell can be told this."""
+    """Whether a command can be passed to a shell."""
     try:
         return b"\0" not in command.encode()
     except UnicodeEncodeError:

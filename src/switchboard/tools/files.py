@@ -33,13 +33,13 @@ from switchboard.tools.workspace import (
 )
 
 MOST_SHOWN: Final = 15_000
-"""Characters of a result of these tools, without the mark that says what is missing."""
+"""Maximum characters of a result of these tools, without the mark that says what is missing."""
 LONGEST_LINE: Final = 2_000
-"""Characters that are shown of a line."""
+"""Maximum characters of a line that are shown."""
 MOST_READ: Final = 64 * 1024**2
-"""Bytes of a file that are looked through for the first line that was asked for."""
+"""Maximum bytes of a file that are searched for the first requested line."""
 _KEPT: Final = 4 * (LONGEST_LINE + 1)
-"""Bytes of a line that are kept: enough for what is shown of it."""
+"""Bytes of a line that are kept: enough for the part that is shown."""
 _BOM: Final = b"\xef\xbb\xbf"
 
 _PATH: Final = {"type": "string", "description": "Relative to the workspace, such as notes/plan.md"}
@@ -86,17 +86,17 @@ LIST_FILES: Final = ToolSpec(
 )
 
 Work = Callable[[JsonMapping, ToolScope, StopSignal], str]
-"""What a tool does with arguments that fit, in a thread. Raises OSError, `ToolRefusal`."""
+"""The work of a tool on valid arguments, in a thread. Raises OSError, `ToolRefusal`."""
 
 
 class FileTool(Struct, frozen=True):
-    """A tool whose work is done on files."""
+    """A tool that works on files."""
 
     spec: ToolSpec
     work: Work
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
-        """The result of the work; what it refuses, and what the system refuses, in a sentence."""
+        """The result of the work; or a sentence, if the work or the system refuses."""
         path = shown_name(str(arguments.get("path", "the workspace")))
         try:
             return ToolOutcome(await in_thread(lambda stop: self.work(arguments, scope, stop)))
@@ -112,14 +112,14 @@ def file_tools() -> tuple[FileTool, FileTool, FileTool]:
 
 
 class ResultLines:
-    """The lines of a result, as many as fit."""
+    """As many lines of a result as fit."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
         self._size = 0
 
     def add(self, line: str) -> bool:
-        """Whether there was room for it; a long line is cut."""
+        """Add a line, cut if it is long; returns whether there was room."""
         line = cut_line(line)
         if self._size + len(line) + 1 > MOST_SHOWN:
             return False
@@ -131,17 +131,17 @@ class ResultLines:
         return len(self._lines)
 
     def text(self, *notes: str) -> str:
-        """All of them, and the notes that are not empty, each in brackets."""
+        """All the lines, then each note that is not empty, in brackets."""
         return "\n".join([*self._lines, *(f"[{note}]" for note in notes if note)])
 
 
 def cut_line(line: str) -> str:
-    """At most `LONGEST_LINE` characters of a line, and that there are more."""
+    """At most `LONGEST_LINE` characters of a line, with a mark if there are more."""
     return f"{line[:LONGEST_LINE]} [… the line goes on]" if len(line) > LONGEST_LINE else line
 
 
 def shown_name(name: str) -> str:
-    """A path as it is, or as JSON if it has characters that cannot be seen or would end the line."""
+    """A path as it is, or as JSON if it has characters that are invisible or would end the line."""
     return name if visible(name) == name and not {"\n", "\t"} & set(name) else json.dumps(name)
 
 
@@ -183,7 +183,7 @@ def _shown_lines(opened: int, first: int, last: int | None, stop: StopSignal) ->
 
 
 def _lines_of(opened: int, stop: StopSignal) -> Iterator[bytes]:
-    """The lines of a file without their ends. Of one that is longer than what is shown, the beginning."""
+    """The lines of a file without their ends; only the beginning of a line that is longer than is shown."""
     rest, offset = b"", 0
     while piece := read_at(opened, offset):
         stop.check()

@@ -1,8 +1,8 @@
-"""Files that came with messages, kept for those who read the turn: `inbox/`, beside the results of tools.
+"""Files that came with messages, kept for the readers of the turn: `inbox/`, beside the results of tools.
 
-`turns/agent.py` keeps images before their message is stored; the engine `model` reads them when it shows them;
-`app/ops/results.py` removes them. All of it blocks. In: the directory of the readers; out: bytes that are the right
-ones, or nothing.
+`turns/agent.py` keeps images before their message is stored; the engine `model` reads them to show them;
+`app/ops/results.py` removes them. All functions block. In: the directory of the readers; out: the right bytes, or
+nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from switchboard.tools.threads import StopSignal
 from switchboard.tools.workspace import FileToWrite, ToolRefusal, entries, opened_file, read_at, remove, write
 
 QUOTA: Final = 256 * 1024**2
-"""Bytes on disk that the images of one reader may take."""
+"""Bytes that the images of one reader may take on disk."""
 
 
 class KeptFiles(Struct, frozen=True):
-    """The files that stay: of images those written since `recent`, and since `oldest` those with these names.
+    """The files to keep: images written since `recent`; images with these names, and other files, since `oldest`.
 
     The times are seconds since 1970.
     """
@@ -35,19 +35,19 @@ class KeptFiles(Struct, frozen=True):
     recent: float
 
     def has(self, name: str, written: float) -> bool:
-        """Whether a file stays; what is no image may be read in later turns."""
+        """Whether to keep a file; files that are not images may be read in later turns."""
         stays = name in self.names or not is_image_name(name)
         return written >= (self.oldest if stays else self.recent)
 
 
 def keep_image(readers: Path, name: str, image: Image) -> None:
-    """Write an image to the file of this name. Raises OSError, `ToolRefusal`."""
+    """Write an image under this name. Raises OSError, `ToolRefusal`."""
     file = FileToWrite(tuple(name.split("/")), image.data, uuid4(), most=len(image.data))
     write(readers, file, StopSignal(), QUOTA)
 
 
 def keep_file(readers: Path, name: str, data: bytes) -> None:
-    """Write what came with a message to the file of this name. Raises OSError, `ToolRefusal`."""
+    """Write a file of a message under this name. Raises OSError, `ToolRefusal`."""
     write(readers, FileToWrite(tuple(name.split("/")), data, uuid4(), most=MOST_FILE_BYTES), StopSignal(), QUOTA)
 
 
@@ -62,7 +62,7 @@ def read_image(readers: Path, image: FrozenImage) -> Image | None:
 
 
 def remove_images(readers: Path, wanted: KeptFiles, stop: StopSignal) -> None:
-    """Remove the images of one reader that are not wanted any more. Raises OSError, `ToolRefusal`."""
+    """Remove the files of one reader that are no longer wanted. Raises OSError, `ToolRefusal`."""
     if not (readers / INBOX).is_dir():
         return
     for one in entries(readers, (INBOX,), stop, deep=False):
@@ -71,7 +71,7 @@ def remove_images(readers: Path, wanted: KeptFiles, stop: StopSignal) -> None:
 
 
 def _all_of(opened: int) -> bytes:
-    """Empty for what is too large."""
+    """The whole file; empty if it is too large."""
     data = b""
     while piece := read_at(opened, len(data)):
         data += piece

@@ -1,8 +1,8 @@
-"""One MCP server: its process, started when it is needed and ended when it is not, and calls of its tools.
+"""One MCP server: its process, started when needed and ended when idle, and calls of its tools.
 
 `mcp_servers.py` has one of these for each server of the settings. In: a tool as it was accepted, and arguments; out:
-what the server says, or `ServerFailure`. Whatever a server does wrong concerns its own calls alone. Next:
-`transport/stdio_mcp.py`, which speaks to it.
+the server's result, or `ServerFailure`. A server's faults affect only calls to that server. Next:
+`transport/stdio_mcp.py`, which talks to it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _LOOK_AGAIN_S: Final = 60.0
-"""Tools that were listed longer ago are listed again before a call."""
+"""Seconds after which tools are listed again before a call."""
 _LONGEST_AWAY_S: Final = 60.0
-"""For this long at most a server that could not be started, or did not list its tools, is left alone."""
+"""Maximum seconds before a server that could not be started, or did not list its tools, is tried again."""
 _ERRORS_SHOWN: Final = 500
 _CHANGED: Final = (
     "{name} was not called: its server offers it in another form than the operator accepted, so it is disabled. Tell "
@@ -45,7 +45,7 @@ _GONE: Final = "{name} was not called: its server does not offer it any more. Tr
 
 
 class _Running:
-    """A process of the server, and what it has listed."""
+    """A process of the server, and the tools that it listed."""
 
     def __init__(self) -> None:
         self.session: asyncio.Future[StdioServer] = asyncio.get_running_loop().create_future()
@@ -81,7 +81,7 @@ class McpServer:
         self._why = ""
 
     async def look(self) -> None:
-        """List its tools, so that it is known what there is. That this fails is noted, and no failure of a turn.
+        """List its tools, so that they are known. A failure is noted, but does not fail a turn.
 
         Raises `Unavailable`.
         """
@@ -90,7 +90,7 @@ class McpServer:
                 pass
 
     async def call(self, wanted: PinnedTool, arguments: JsonMapping, key: UUID) -> McpToolResult:
-        """Call a tool, if it is still the one that was accepted. Raises `ServerFailure`, `Unavailable`."""
+        """Call a tool, if it is still as it was accepted. Raises `ServerFailure`, `Unavailable`."""
         name, seconds = wanted.tool.name, self.spec.timeout
         async with self._ready() as running:
             mark = running.marks.get(name)
@@ -110,14 +110,14 @@ class McpServer:
                 raise
 
     async def aclose(self) -> None:
-        """End its process. Nothing is to be called any more."""
+        """End its process. Nothing may be called after this."""
         async with self._changing:
             await self._left()
         await cancelled(*self._doubts)
 
     @asynccontextmanager
     async def _ready(self) -> AsyncIterator[_Running]:
-        """Its process, with tools listed lately; it is not idle meanwhile. Raises `ServerFailure`, `Unavailable`."""
+        """Its process, with recently listed tools; it is not idle meanwhile. Raises `ServerFailure`, `Unavailable`."""
         async with self._changing:
             running = self._running
             if running is None or not running.usable:
@@ -160,7 +160,7 @@ class McpServer:
             await asyncio.wait((running.task,))
 
     async def _kept(self, running: _Running) -> None:
-        """The process from its start to its end: of itself, when it is abandoned, or when it has been idle."""
+        """Run the process until it ends by itself, is abandoned, or has been idle for too long."""
         try:
             opened = await asyncio.to_thread(_imported)
             async with opened(self.spec.program(), self.spec.start_timeout) as session:
@@ -187,13 +187,13 @@ class McpServer:
             running.leaving = not running.calls and monotonic() - running.used >= self.spec.idle
 
     async def _listed(self, running: _Running) -> None:
-        """Ask what it offers, and hold that against what was accepted. Raises `ServerFailure`, `Unavailable`."""
+        """List its tools, to compare them with the accepted ones. Raises `ServerFailure`, `Unavailable`."""
         session = running.session.result()
         try:
             async with asyncio.timeout(self.spec.start_timeout):
                 tools = await session.tools()
         except TimeoutError as error:
-            if running.calls == 1:  # or else it may be busy with what others have asked for
+            if running.calls == 1:  # otherwise it may be busy with other calls
                 session.give_up("the server does not answer")
             failure = ServerFailure(f"it did not list its tools in {self.spec.start_timeout:g} s", reached=False)
             await self._failed(failure)
@@ -202,7 +202,7 @@ class McpServer:
             await self._failed(failure)
             raise
         names = Counter(tool.name for tool in tools)
-        found = [pinned(tool) for tool in tools if names[tool.name] == 1]  # of two nobody knows which would be called
+        found = [pinned(tool) for tool in tools if names[tool.name] == 1]  # a duplicate name would be ambiguous
         await self._pins.seen(self.spec.name, found)
         running.marks, running.listed = {one.tool.name: one.mark for one in found}, monotonic()
         self._failures = 0
@@ -218,9 +218,9 @@ class McpServer:
             await self._pins.failed(self.spec.name, f"{failure}: {written}" if written else f"{failure}")
 
     def _doubt(self, running: _Running, answers: int | None = None) -> None:
-        """After a call without an answer: end the process if it answers nothing at all.
+        """After a call without an answer: end the process if it does not answer at all.
 
-        `answers`: how many it had given when a call began whose time is up now.
+        `answers`: if the call timed out, the number of answers that the process had given when the call began.
         """
         doubt = asyncio.create_task(_doubted(running, self.spec.timeout, answers))
         self._doubts.add(doubt)
@@ -228,7 +228,7 @@ class McpServer:
 
 
 async def _doubted(running: _Running, seconds: float, answers: int | None) -> None:
-    """It may be busy with the call of somebody else, unless it has answered nobody in all that time."""
+    """Give up a session that does not answer. It may be busy with another call, unless it has answered none since."""
     session = running.session.result()
     if not await session.alive(seconds) and (not running.calls or session.answers == answers):
         session.give_up("the server does not answer")
@@ -241,7 +241,7 @@ def _imported() -> Callable[[LongProgram, float], AbstractAsyncContextManager[St
 
 
 async def tools_of(spec: ServerSpec) -> list[ListedTool]:
-    """Start a server for once, and list its tools. Raises `ServerFailure`, ConfigurationError."""
+    """Start a server just to list its tools. Raises `ServerFailure`, ConfigurationError."""
     opened = await asyncio.to_thread(_imported)
     async with opened(spec.program(), spec.start_timeout) as session:
         try:

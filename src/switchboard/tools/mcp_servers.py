@@ -1,7 +1,7 @@
 """The tools of all MCP servers of the settings, for the butlers that may use them.
 
-`app/wiring.py` makes one `McpServers` for a worker; the engine `model` asks it for the tools of a butler in each turn,
-and calls them like its own. Next: `mcp_server.py`, one server.
+`app/wiring.py` makes one `McpServers` for a worker; the engine `model` asks it for a butler's tools in each turn, and
+calls them like its own. Next: `mcp_server.py`, one server.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class McpTool(Struct, frozen=True):
     spec: ToolSpec
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
-        """What the server says, as JSON; or why it says nothing, in a sentence."""
+        """The server's result as JSON; or a sentence that says why there is none."""
         name = self.spec.name
         try:
             said = await self.server.call(self.pinned, arguments, scope.key)
@@ -52,7 +52,7 @@ class McpTool(Struct, frozen=True):
 
 
 class McpServers:
-    """As `switchboard.ports.tools.Toolset`. Close it at the end. `starts`: may a server be started to be listed?"""
+    """See `switchboard.ports.tools.Toolset`. Close it at the end. `starts`: whether to start servers to list them."""
 
     def __init__(self, specs: Iterable[ServerSpec], pins: Pins, *, starts: bool = True) -> None:
         self._pins = pins
@@ -65,7 +65,7 @@ class McpServers:
         return any(server.spec.name == server_of(name) for server in self._of(member))
 
     async def of(self, member: Member) -> Sequence[Tool]:
-        """As in the port. A server that was never listed is started for it, once in a while."""
+        """As in the port. A server that was never listed is started for this once in a while."""
         mine = self._of(member)
         if not mine:
             return ()
@@ -93,7 +93,7 @@ class McpServers:
         return [_tool(server, one) for one in offered if one.tool.name not in wrong]
 
     def _tell(self, server: str, tool: str, why: str) -> None:
-        """Once in the life of a worker; doctor and `switchboard mcp show` say it always."""
+        """Log this once per worker; doctor and `switchboard mcp show` always report it."""
         if (server, tool) not in self._left_out:
             self._left_out.add((server, tool))
             _log.warning("a tool of an MCP server is not offered", server=server, tool=tool, why=why)

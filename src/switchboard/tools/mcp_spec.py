@@ -1,6 +1,6 @@
 """The settings of one MCP server: `[[mcp_servers]]`.
 
-Made by `app/settings.py`, read by `mcp_server.py`. No SDK is imported for it.
+Made by `app/settings.py`, read by `mcp_server.py`. It does not import the SDK.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHORTEST_SECRET: Final = 4
 
 
 class DeclaredTool(Struct, frozen=True):
-    """What the operator says of a tool, whatever its server says. `name`: another one; `off`: it is never offered."""
+    """The operator's settings of a tool, which override its server's. `name`: a new name; `off`: never offer it."""
 
     effect: Effect = "effectful"
     risk: Risk = "medium"
@@ -35,10 +35,11 @@ class DeclaredTool(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """One server. Its program gets `env`, of our own variables those in `pass_env`, and the content of `secret_files`.
+    """One server. Its program gets `env`, those of our variables that `pass_env` names, and the content of
+    `secret_files`.
 
-    `butlers` and `teams` may use it (`*`: all). Seconds: `start_timeout` to start it, `timeout` for a call, `idle`
-    until it is ended when nobody calls it.
+    `butlers` and `teams` may use it (`*`: all). In seconds: `start_timeout` to start it, `timeout` for a call, `idle`
+    until it is ended if nobody calls it.
     """
 
     name: str
@@ -61,11 +62,11 @@ class ServerSpec:
 
     @property
     def renamed(self) -> dict[str, str]:
-        """The names that the operator has given to tools."""
+        """The operator's names of tools."""
         return {tool: said.name for tool, said in self.tools.items() if said.name is not None}
 
     def program(self) -> LongProgram:
-        """What is run, with its secrets. Raises ConfigurationError for what is not there."""
+        """The program to run, with its secrets. Raises ConfigurationError for missing ones."""
         try:
             account = account_of(self.user) if self.user else None
         except ValueError as error:
@@ -74,7 +75,7 @@ class ServerSpec:
         return LongProgram(self.command, env, self.cwd, account)
 
     def secrets(self) -> dict[str, str]:
-        """The variables that are secret. Raises ConfigurationError for those that are not there."""
+        """The secret variables. Raises ConfigurationError for missing ones."""
         missing = [name for name in self.pass_env if name not in os.environ]
         if missing:
             raise ConfigurationError(
@@ -84,7 +85,7 @@ class ServerSpec:
         return {name: os.environ[name] for name in self.pass_env} | read
 
     def redacted(self, text: str) -> str:
-        """What the program has written, without the secrets that it was given."""
+        """Output of the program without the secrets that it was given."""
         try:
             values = [*self.secrets().values(), *self.env.values()]
         except ConfigurationError:

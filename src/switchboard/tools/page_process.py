@@ -1,7 +1,7 @@
 """The program of a child process that turns one page into text: `pages.py` starts it.
 
-A stranger wrote the page, so what happens here is limited: memory, and processor time. In: on standard input the bytes,
-as arguments what they are; out: the text. Next: `core/mail/hypertext.py`.
+A stranger wrote the page, so memory and processor time are limited here. In: the bytes on standard input, their kind
+and character set as arguments; out: the text. Next: `core/mail/hypertext.py`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from switchboard.transport.child import limit
 MEMORY_BYTES: Final = 512 * 1024**2
 CPU_S: Final = 15
 _DECLARED: Final = re.compile(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", re.IGNORECASE)
-"""Where a page says its character set, if the server did not."""
+"""The character set that a page declares, used if the server did not name one."""
 
 
 def main(kind: str, charset: str) -> None:
-    """`kind`: html or text."""
+    """Write the text of a page to standard output. `kind`: html or text."""
     limit(resource.RLIMIT_AS, MEMORY_BYTES)
     limit(resource.RLIMIT_CPU, CPU_S)
     limit(resource.RLIMIT_CORE, 0)

@@ -1,4 +1,4 @@
-"""The text of a page that was fetched, read in a child process: a page can be made to take long.
+"""The text of a fetched page, extracted in a child process: pages can be crafted to take long.
 
 Called by `web_fetch.py`. In: bytes, media type and character set; out: text. Next: `page_process.py`.
 """
@@ -23,7 +23,7 @@ _TEXT: Final = frozenset({"application/json", "application/xml", "application/ja
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a server answered. `whole`: nothing of the body is missing."""
+    """A server's answer. `whole`: nothing of the body is missing."""
 
     url: str
     status: int
@@ -34,12 +34,12 @@ class Page:
 
 
 def is_text(media_type: str) -> bool:
-    """Whether there is a text to show of that type; a body without a type is taken for text."""
+    """Whether text can be shown for this type; a body without a type is assumed to be text."""
     return media_type.startswith("text/") or media_type in _HTML | _TEXT or media_type.endswith(("+json", "+xml"))
 
 
 async def text_of(page: Page) -> str:
-    """What a person would read. Raises `ToolRefusal`, OSError where no process can be started."""
+    """The text that a person would read. Raises `ToolRefusal`, and OSError if no process can be started."""
     kind = "html" if page.media_type in _HTML else "text"
     argv = (sys.executable, "-m", _PROGRAM, kind, page.charset)
     ended = await run_program(Program(argv, without_secrets(os.environ), "/", page.body, _SECONDS), grace=0)

@@ -1,8 +1,8 @@
-"""Which tools there are, how a model is told of them, and who is granted which.
+"""Which tools exist, how they are described to a model, and who may use which.
 
 `agents/loop` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for what a call is, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `attach.py` and `ask.py`
-for the tools.
+for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `attach.py` and `ask.py` for the
+tools.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEFAULTS: Final = SandboxRules()
 
 
 class Grants(Struct, frozen=True):
-    """The names of the tools that each audience may use; None: all but those of high risk."""
+    """The names of the tools that each audience may use; None: all except those of high risk."""
 
     owners: frozenset[str] | None = None
     others: frozenset[str] | None = frozenset()
@@ -40,7 +40,7 @@ class Grants(Struct, frozen=True):
 
 
 def build_tools(sandbox: SandboxRules = _DEFAULTS) -> tuple[Tool, ...]:
-    """All tools, in the order in which a model is told of them, which never changes.
+    """All tools, in the order in which models see them, which never changes.
 
     `sandbox` is for commands.
     """
@@ -66,5 +66,5 @@ def granted(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[
 
 
 def withheld(tools: Sequence[Tool], grants: Grants, audience: Audience) -> tuple[Tool, ...]:
-    """The tools that this audience might use if their risk were not high."""
+    """The tools that are withheld from this audience only because of their high risk."""
     return tuple(tool for tool in tools if grants.of(audience) is None and tool.spec.risk == "high")

@@ -1,8 +1,8 @@
-"""What a model sees of a long result: its head, a mark, its tail; the whole is kept in a file for the same readers.
+"""Shortens long results to head, mark and tail for the model; the whole is kept in a file for the same readers.
 
-Called by `calls.py` for every result, in a thread, and by `web_fetch.py` and `mcp_servers.py` for texts from outside;
-the engine `model` keeps what outgrows a context. The workspace would be no place for it: what one person was told is
-read there by others. The files of one turn are in one directory, and go together: `app/ops/results.py`.
+Called by `calls.py` for every long result, in a thread, and by `web_fetch.py` and `mcp_servers.py` for texts from
+outside; the engine `model` keeps what outgrows a context. The files cannot be in the workspace, where others could read
+what one person was told. The files of one turn are in one directory, and are removed together: `app/ops/results.py`.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from switchboard.tools.workspace import (
 )
 
 DIRECTORY: Final = ".results"
-"""Beside the workspaces of the butlers, none of which has that name."""
+"""A directory beside the workspaces of the butlers, none of which can have that name."""
 MOST: Final = SHOWN
-"""Characters of a page that a model sees, and of other results unless their tool says otherwise."""
+"""Maximum characters of a page that a model sees, and of other results unless their tool has its own maximum."""
 QUOTA: Final = 256 * 1024**2
-"""Bytes on disk that the results of one reader may take."""
+"""Bytes that the results of one reader may take on disk."""
 _MOST_TOLD: Final = MOST - 500
 _LIMITS: Final = (MOST - 2000, 7000, 3500, 1200)
-"""Characters of a text, tried in turn: as JSON it is longer, at worst by twelve times."""
+"""Lengths of a text in characters, tried in turn: as JSON it is longer, at worst twelve times as long."""
 
 
 def shorten(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None, most: int = MOST) -> str:
-    """`text`, if it has at most `most` characters; else head, mark and tail, and the whole in a file that is named.
+    """`text`, if it has at most `most` characters; else its head and tail, and a mark that names the file with it.
 
-    `name` of the tool. The file is the same whenever the call is made again. Blocks for as long as writing takes.
+    `name`: that of the tool. Repeated calls use the same file. Blocks while writing.
     """
     return text if len(text) <= most else cut(text, most, keep(text, scope, name, stop))
 
 
 async def told_as_data(said: str, about: JsonMapping, text: str, scope: ToolScope, name: str) -> str:
-    """`said`, then `about` with the text from outside, as JSON that nothing in it can end.
+    """`said`, then `about` with the text from outside, as JSON that nothing inside can end.
 
-    A long text is cut, and kept in a file, whole and as it is.
+    A long text is cut, and kept in a file, complete and unchanged.
     """
     if len(text) <= MOST and len(whole := outside_json({**about, "text": text})) <= _MOST_TOLD:
         return said + whole
@@ -62,7 +62,7 @@ async def told_as_data(said: str, about: JsonMapping, text: str, scope: ToolScop
 
 
 def keep(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None) -> str:
-    """Write the whole of a result to its file; returns a phrase that says where it is, or why it is nowhere."""
+    """Write a whole result to its file; returns a phrase that says where it is, or why it could not be kept."""
     parts = (RESULTS, f"{scope.turn}", f"{name}-{scope.key}.txt")
     data = text[:MOST_WRITTEN].encode("utf-8", "replace")[:MOST_WRITTEN]
     all_of_it = "all of it is" if len(data) < MOST_WRITTEN else f"the first {MOST_WRITTEN} bytes are"
@@ -76,7 +76,7 @@ def keep(text: str, scope: ToolScope, name: str, stop: StopSignal | None = None)
 
 
 def turns_with_results(root: Path, stop: StopSignal) -> list[UUID]:
-    """The turns of which there are results for these readers, the oldest first. Raises OSError, `ToolRefusal`."""
+    """The turns with results for these readers, oldest first. Raises OSError, `ToolRefusal`."""
     if not root.is_dir():
         return []
     try:
@@ -92,14 +92,14 @@ def remove_results(root: Path, turn: UUID, stop: StopSignal) -> None:
 
 
 def remove_if_empty(root: Path) -> None:
-    """Remove the directory of a reader who has nothing any more."""
+    """Remove the directory of a reader if it contains nothing any more."""
     for empty in (root / RESULTS, root / INBOX, root):
-        with suppress(OSError):  # it is not there, or not empty
+        with suppress(OSError):  # it does not exist, or is not empty
             empty.rmdir()
 
 
 def _is_turn(name: str) -> bool:
-    """Whether a name is the one that we give to the directory of a turn."""
+    """Whether a name is that of a turn's directory."""
     try:
         return f"{UUID(name)}" == name and UUID(name).version == 7
     except ValueError:

@@ -1,9 +1,9 @@
 """The tool `search_files`: the lines of the files of a workspace that contain a text or match a regular expression.
 
-`registry.py` builds it. The files are found and opened as in `workspace.py`; a text is looked for by us, a regular
-expression by ripgrep (`rg`), which takes time in proportion to the files whatever the expression. It is handed our open
-descriptors, never a path, so that nothing can be exchanged under it. Where there is no `rg` only texts can be searched
-for: Python's own expressions can take forever.
+`registry.py` builds it. The files are found and opened as in `workspace.py`. We search for texts ourselves, and for
+regular expressions with ripgrep (`rg`), which takes time proportional to the size of the files, whatever the
+expression. It gets our open descriptors, never a path, so that no file can be swapped. Without `rg` only texts can be
+searched for: Python's own regular expressions can take forever.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from switchboard.tools.workspace import (
 )
 
 MOST_SEARCHED: Final = 16 * 1024**2
-"""Bytes of a file that is searched; larger ones are counted, not searched."""
+"""Maximum bytes of a file that is searched; larger ones are only counted."""
 MOST_FOUND: Final = 200
-"""Lines that are shown."""
+"""Maximum of lines that are shown."""
 _LONGEST_PATTERN: Final = 1000
 _AT_ONCE: Final = 64
-"""Files that are open for one `rg`."""
+"""Files that are open for one run of `rg`."""
 _SHOWN_LINE: Final = 300
 _POLL_S: Final = 0.05
 _FOUND: Final = re.compile(rb"/dev/fd/(\d+)\x00(\d+):")
@@ -76,14 +76,14 @@ class _Pattern(Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Tally:
-    """What has been found, and what has been left out."""
+    """The lines found so far, and counts of what was left out."""
 
     lines: ResultLines
     large: int = 0
     full: bool = False
 
     def add(self, entry: DirectoryEntry, found: Iterable[tuple[int, str]]) -> None:
-        """The lines of one more file."""
+        """Add the lines of a file."""
         for number, line in () if self.full else found:
             self.full = len(self.lines) == MOST_FOUND or not self.lines.add(
                 f"{shown_name(entry.path)}:{number}:{line[:_SHOWN_LINE]}"
@@ -143,7 +143,7 @@ def _lines_with(text: str, pattern: _Pattern) -> Iterator[tuple[int, str]]:
 
 
 def _text(opened: int) -> str:
-    """What a file holds, if it is text; otherwise nothing."""
+    """The content of a file if it is text; otherwise empty."""
     data = b""
     while len(data) <= MOST_SEARCHED and (piece := read_at(opened, len(data), MOST_SEARCHED)):
         data += piece
@@ -169,7 +169,7 @@ def _with_rg(found: Iterable[DirectoryEntry], pattern: _Pattern, tally: _Tally, 
 
 
 def _opened(files: Iterable[DirectoryEntry], stack: ExitStack) -> Iterator[tuple[int, DirectoryEntry]]:
-    """The descriptors of texts, which `stack` will close."""
+    """The open descriptors of text files; `stack` closes them."""
     for entry in files:
         with suppress(OSError, ToolRefusal), ExitStack() as own:
             opened = own.enter_context(regular_file(entry.at, entry.name))
@@ -179,7 +179,7 @@ def _opened(files: Iterable[DirectoryEntry], stack: ExitStack) -> Iterator[tuple
 
 
 def _numbers(rg: str, pattern: _Pattern, opened: Sequence[int], stop: StopSignal) -> dict[int, list[int]]:
-    """The numbers of the lines that match, by descriptor. Raises `ToolRefusal` for what is no expression."""
+    """The numbers of matching lines, by descriptor. Raises `ToolRefusal` for an invalid expression."""
     limits = ("--regex-size-limit=1M", "--dfa-size-limit=10M")
     flags = ("--no-config", "--no-messages", "--no-mmap", "--text", "--crlf", "--color=never", "--no-heading")
     shown = ("--with-filename", "--null", "--line-number", "--max-columns=1", f"--max-count={MOST_FOUND + 1}")
@@ -217,5 +217,5 @@ def _run(argv: Sequence[str], opened: Sequence[int], stop: StopSignal) -> tuple[
 def _lines_at(opened: int, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
     lines = _text(opened).split("\n") if numbers else []
     for number in numbers:
-        if number <= len(lines):  # it may have been cut short meanwhile
+        if number <= len(lines):  # the file may have been truncated meanwhile
             yield number, lines[number - 1].removesuffix("\r")

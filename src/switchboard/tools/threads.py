@@ -1,8 +1,8 @@
-"""Work that blocks, in a thread that can be stopped.
+"""Blocking work in a thread that can be stopped.
 
-Called by the tools here for files, searches and long pages. In: a function that looks at its `StopSignal` between
-pieces of its work; out: its result. A thread cannot be killed, so a cancelled caller tells it to stop and waits until
-it has.
+Called by the tools here for files, searches and long pages. In: a function that checks its `StopSignal` between pieces
+of its work; out: its result. A thread cannot be killed, so a cancelled caller tells it to stop and waits until it has
+stopped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class Stopped(Exception):
-    """The caller has gone."""
+    """The caller is gone."""
 
 
 class StopSignal:
@@ -29,7 +29,7 @@ class StopSignal:
         self._asked.set()
 
     def check(self) -> None:
-        """Raises `Stopped` once that was asked for."""
+        """Raises `Stopped` once a stop was requested."""
         if self._asked.is_set():
             raise Stopped
 
@@ -44,5 +44,5 @@ async def in_thread(work: Callable[[StopSignal], _T]) -> _T:
         stop.ask()
         await asyncio.wait((running,))
         if not running.cancelled():
-            running.exception()  # that it was stopped is no news
+            running.exception()  # mark `Stopped` as retrieved
         raise

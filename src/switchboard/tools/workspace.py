@@ -1,10 +1,10 @@
-"""Files of a workspace, and of nothing else on the machine, whatever a model or a program in there makes of it.
+"""Access to the files of a workspace and to nothing else on the machine, whatever a model or a program does there.
 
 Called by `files.py`, `search.py` and `results.py`, in threads. In: the root and a path that a model wrote; out:
 descriptors, bytes, entries, or `ToolRefusal` with a sentence for the model.
 
 A path is opened component by component, each relative to the descriptor of the one before and without following links,
-so that nothing that is exchanged meanwhile can lead outside. Only regular files with one name are read or replaced: a
+so that nothing that is swapped meanwhile can lead outside. Only regular files with one name are read or replaced: a
 FIFO would block, a device could do anything, and a hard link may belong to a file elsewhere.
 """
 
@@ -32,11 +32,11 @@ MOST_ENTRIES: Final = 100_000
 MOST_WRITTEN: Final = 4 * 1024**2
 """Maximum bytes of a file that is written."""
 RESULTS: Final = "tool-results"
-"""The directory of a reader's long results, as a model sees it; it is not in the workspace, which others read, too."""
+"""A reader's directory of long results, as a model sees it; it is outside the workspace, which others also read."""
 OWN: Final = {RESULTS: "results of tools", INBOX: "what people send"}
-"""Directories that each reader has apart, and what they are for."""
+"""Directories that each reader has separately, and their purpose."""
 TEMPORARY: Final = ".switchboard-"
-"""What the names of files begin with that are being written; neither listed nor searched."""
+"""Prefix of files that are being written; they are neither listed nor searched."""
 
 _DEEPEST: Final = 32
 _LONGEST: Final = 1024
@@ -64,7 +64,7 @@ _MEANINGS: Final = {
 
 
 class ToolRefusal(Exception):
-    """A sentence for the model: what is wrong, and what would be right."""
+    """A sentence for the model: what is wrong, and what would be correct."""
 
 
 class DirectoryEntry(Struct, frozen=True):
@@ -85,7 +85,7 @@ class DirectoryEntry(Struct, frozen=True):
 
 
 class FileToWrite(Struct, frozen=True):
-    """A file to write: its content, whole, of at most `most` bytes, and the key of the step that writes it."""
+    """A file to write: its whole content, of at most `most` bytes, and the key of the step that writes it."""
 
     parts: Sequence[str]
     data: bytes
@@ -110,7 +110,7 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def root_of(scope: ToolScope, parts: Sequence[str]) -> Path:
-    """The directory of these names: the workspace, or what is kept for this reader. Raises `ToolRefusal`."""
+    """The root of this path: the workspace, or the directory kept for this reader. Raises `ToolRefusal`."""
     if not parts or parts[0] not in OWN:
         return scope.workspace
     if scope.results is None:
@@ -119,20 +119,20 @@ def root_of(scope: ToolScope, parts: Sequence[str]) -> Path:
 
 
 def meaning(error: OSError) -> str:
-    """What went wrong, to continue behind a path."""
+    """What went wrong, as a phrase that follows a path."""
     return _MEANINGS.get(error.errno or 0, f"cannot be used: {error.strerror or type(error).__name__}")
 
 
 def what(status: os.stat_result) -> str:
-    """What is not a regular file."""
+    """A name for something that is not a regular file."""
     return _KINDS.get(stat.S_IFMT(status.st_mode), "not a regular file")
 
 
 @contextmanager
 def directory(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterator[int]:
-    """The descriptor of a directory of the workspace; with `make` all that is missing is made. Raises OSError."""
+    """The descriptor of a directory of the workspace; `make` creates missing directories. Raises OSError."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    at = os.open(root, _DIRECTORY)  # the root is the operator's, and may be a link
+    at = os.open(root, _DIRECTORY)  # the operator chose the root, so it may be a link
     try:
         for name in parts:
             if make:
@@ -148,8 +148,8 @@ def directory(root: Path, parts: Sequence[str], *, make: bool = False) -> Iterat
 
 @contextmanager
 def regular_file(at: int, name: str) -> Iterator[int]:
-    """The descriptor of a regular file in an open directory, to read. Raises OSError, `ToolRefusal`."""
-    check_regular(os.stat(name, dir_fd=at, follow_symlinks=False))  # to open a device may do something already
+    """The descriptor of a regular file in an open directory, for reading. Raises OSError, `ToolRefusal`."""
+    check_regular(os.stat(name, dir_fd=at, follow_symlinks=False))  # merely opening a device may have an effect
     opened = os.open(name, os.O_RDONLY | _UNFOLLOWED, dir_fd=at)
     try:
         check_regular(os.fstat(opened))
@@ -160,7 +160,7 @@ def regular_file(at: int, name: str) -> Iterator[int]:
 
 @contextmanager
 def opened_file(root: Path, parts: Sequence[str]) -> Iterator[int]:
-    """The same of a file by its path, whose last part is its name."""
+    """The same for a file by its path, whose last part is its name."""
     *above, name = parts
     with directory(root, above) as at, regular_file(at, name) as opened:
         yield opened
@@ -188,9 +188,9 @@ async def pieces_of(opened: int) -> AsyncIterator[bytes]:
 
 
 def entries(root: Path, parts: Sequence[str], stop: StopSignal, *, deep: bool = True) -> Iterator[DirectoryEntry]:
-    """What is in a directory, by name, each directory followed by what is in it. Raises OSError, `ToolRefusal`.
+    """The entries of a directory, by name, each directory followed by its entries. Raises OSError, `ToolRefusal`.
 
-    What cannot be opened, or has gone meanwhile, is left out below the first level.
+    Below the first level, entries that cannot be opened or have disappeared are left out.
     """
     left = iter(range(MOST_ENTRIES))
     with directory(root, parts) as at:
@@ -223,9 +223,9 @@ def _inside(entry: DirectoryEntry, stop: StopSignal, depth: int) -> Iterator[Dir
 
 
 def write(root: Path, file: FileToWrite, stop: StopSignal, quota: int = QUOTA) -> bool:
-    """Write a whole file, or nothing; whether there was one before. Raises OSError, `ToolRefusal`.
+    """Write a whole file, or nothing; returns whether there was one before. Raises OSError, `ToolRefusal`.
 
-    Another name is written and renamed, so that no reader sees half of it and no link is written through.
+    It is written under another name and renamed, so that no reader sees half of it and no link is written through.
     """
     *above, name = file.parts
     if len(file.data) > file.most:
@@ -238,7 +238,7 @@ def write(root: Path, file: FileToWrite, stop: StopSignal, quota: int = QUOTA) -
 
 
 def remove(root: Path, parts: Sequence[str], stop: StopSignal) -> None:
-    """Remove a file, or a directory with all that is in it; of a link the link alone. Raises OSError."""
+    """Remove a file, a directory with all its contents, or a link, but not its target. Raises OSError."""
     *above, name = parts
     with directory(root, above) as at:
         _remove(at, name, stop, _DEEPEST)
@@ -262,7 +262,7 @@ def _remove(at: int, name: str, stop: StopSignal, depth: int) -> None:
 
 
 def _mode(at: int, name: str) -> int | None:
-    """The permissions of the file that will be replaced; None: there is none. Raises `ToolRefusal`."""
+    """The permissions of the file that will be replaced; None if there is none. Raises `ToolRefusal`."""
     try:
         status = os.stat(name, dir_fd=at, follow_symlinks=False)
     except FileNotFoundError:
@@ -274,7 +274,7 @@ def _mode(at: int, name: str) -> int | None:
 def _replace(at: int, name: str, file: FileToWrite, mode: int, stop: StopSignal) -> None:
     temporary = f"{TEMPORARY}{file.key}.tmp"
     with suppress(FileNotFoundError):
-        os.unlink(temporary, dir_fd=at)  # of this very step, interrupted
+        os.unlink(temporary, dir_fd=at)  # left by an interrupted attempt of the same step
     opened = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _UNFOLLOWED, 0o600, dir_fd=at)
     try:
         _write_all(opened, file.data, stop)
@@ -298,9 +298,9 @@ def _write_all(opened: int, data: bytes, stop: StopSignal) -> None:
 
 
 def _check_quota(root: Path, file: FileToWrite, stop: StopSignal, quota: int) -> None:
-    """What is replaced counts until it is; a file with holes counts for what it takes on disk.
+    """A file counts until it is replaced; a sparse file counts with its size on disk. Raises `ToolRefusal`.
 
-    Each of the directories in `OWN` counts alone.
+    Each of the directories in `OWN` is counted separately.
     """
     counted, used, more = file.parts[:1] if file.parts[0] in OWN else (), 0, len(file.data)
     with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""What child processes get that read what strangers wrote: limits of the kernel, and an environment without secrets.
+"""Kernel limits and an environment without secrets, for child processes that read strangers' input.
 
 `mail_process.py` and `tools/page_process.py` limit themselves; `mail_reading.py` and `tools/pages.py` start them.
 """
@@ -14,12 +14,12 @@ _PASSED: Final = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
 
 
 def limit(kind: int, value: int) -> None:
-    """As far as the limits allow that this process was started with; macOS has none on memory."""
+    """Set a limit, as far as the limits inherited by this process allow; macOS has none on memory."""
     hard = resource.getrlimit(kind)[1]
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
 def without_secrets(ours: Mapping[str, str]) -> dict[str, str]:
-    """What Python needs of our environment to start."""
+    """The part of our environment that Python needs to start."""
     return {name: ours[name] for name in _PASSED if name in ours}

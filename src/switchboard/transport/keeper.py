@@ -1,11 +1,12 @@
-"""The parent of a program that runs for long: ends all that has come of it, however it hides and however we ended.
+"""The parent of a long-running program: ends everything that the program started, however it hides or the worker ends.
 
 `kept.py` starts it by its path, without any package of ours: `keeper.py LIFELINE ACCOUNT PROGRAM ARGUMENT…`. LIFELINE
-is the number of a descriptor to read from; only the worker has the other end, so it ends when the worker closes it or
-dies, `kill -9` included. Then the program gets SIGTERM, after a second SIGKILL, and so does everything else that it has
-started: orphans become children of the keeper, whatever session they are in (Linux). The same happens when the program
-ends by itself. A byte through LIFELINE asks for the same in a hurry. ACCOUNT is `-`, or `UID:GID:GROUP,GROUP` to run
-the program as. The status is that of the program, 128 and the number of a signal, or 127 where it cannot be started.
+is the number of a descriptor to read from. Only the worker has the other end, so LIFELINE ends when the worker closes
+it or dies, even by `kill -9`. Then the program gets SIGTERM, after a second SIGKILL, and so does everything else that
+it has started: orphans become children of the keeper, whatever session they are in (Linux). The same happens when the
+program ends by itself. A byte through LIFELINE requests the same in a hurry. ACCOUNT is `-`, or the
+`UID:GID:GROUP,GROUP` to run the program as. The status is that of the program, 128 plus the number of a signal, or 127
+if it cannot be started.
 """
 
 import contextlib
@@ -19,17 +20,17 @@ import time
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _UNHEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Who stops a whole service sends these to all of it; the worker closes the lifeline when it has stopped."""
+"""Stopping a service sends these to all its processes; the keeper waits until the worker closes the lifeline."""
 _PYTHONS_OWN = (signal.SIGPIPE, signal.SIGXFSZ)
-"""Python ignores these, and a program that it becomes would, too."""
+"""Python ignores these, and the program that it executes would inherit that."""
 _GRACE_S = 1.0
 _HASTE_S = 0.3
-"""Instead of that, where somebody waits for the end."""
+"""Used instead of `_GRACE_S` in a hurry."""
 _LOOK_S = 0.05
 
 
 def main() -> int:
-    """Start the program, wait for its end or for ours, leave nothing."""
+    """Start the program, wait until it or the lifeline ends, and leave nothing running."""
     lifeline, account, argv = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     os.set_inheritable(lifeline, False)
     _control(_PR_SET_CHILD_SUBREAPER, 1)
@@ -52,7 +53,7 @@ def main() -> int:
 
 
 def _become(argv: list[str], account: str, keeper: int) -> None:
-    """Never returns."""
+    """Execute the program in this child process; never returns."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, *_UNHEARD, *_PYTHONS_OWN):
@@ -72,7 +73,7 @@ def _become(argv: list[str], account: str, keeper: int) -> None:
 
 
 def _let_go() -> None:
-    """Of the pipes of the program: who reads them is to notice its end."""
+    """Close our copies of the program's pipes, so that their readers notice its end."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -80,7 +81,7 @@ def _let_go() -> None:
 
 
 def _watched(program: int, lifeline: int, woken: int) -> int | None:
-    """The status of the program; None: the lifeline has ended before."""
+    """Wait for the status of the program; None if the lifeline ends first."""
     while (status := _reaped(program)) is None:
         ready, _, _ = select.select([lifeline, woken], [], [])
         _drain(woken)
@@ -90,7 +91,7 @@ def _watched(program: int, lifeline: int, woken: int) -> int | None:
 
 
 def _ended(program: int, woken: int, grace: float) -> int:
-    """End the program: asked first, killed after `grace` seconds."""
+    """End the program: ask it first, kill it after `grace` seconds. Returns its status."""
     _signal(program, signal.SIGTERM)
     until = time.monotonic() + grace
     while (status := _reaped(program)) is None and (left := until - time.monotonic()) > 0:
@@ -105,13 +106,13 @@ def _ended(program: int, woken: int, grace: float) -> int:
 
 
 def _signal(program: int, number: int) -> None:
-    """To the whole session of the program."""
+    """Send a signal to the program's whole process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(program, number)
 
 
 def _reaped(program: int) -> int | None:
-    """Reap all that have ended; the status of the program if it is among them."""
+    """Reap all ended children; returns the status of the program if it is among them."""
     found = None
     while True:
         try:
@@ -126,7 +127,7 @@ def _reaped(program: int) -> int | None:
 
 
 def _end_others() -> None:
-    """Kill what is left, level by level: children of those that are killed become ours."""
+    """Kill what is left, level by level: children of killed processes become ours."""
     while True:
         for pid in _children():
             with contextlib.suppress(ProcessLookupError):
@@ -139,7 +140,7 @@ def _end_others() -> None:
 
 
 def _children() -> list[int]:
-    """The processes whose parent we are."""
+    """The ids of our child processes."""
     found: list[int] = []
     with contextlib.suppress(OSError), os.scandir("/proc") as entries:
         names = [entry.name for entry in entries if entry.name.isdigit()]
@@ -148,7 +149,7 @@ def _children() -> list[int]:
 
 
 def _parent_of(process: str) -> int:
-    """0: it has ended."""
+    """The parent's id; 0 if the process has ended."""
     try:
         stat = os.open(f"/proc/{process}/stat", os.O_RDONLY)
     except OSError:
@@ -168,7 +169,7 @@ def _drain(woken: int) -> None:
 
 
 def _control(option: int, value: int) -> None:
-    """Where the kernel has it."""
+    """Call prctl, if the system has it."""
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:
         control(option, value, 0, 0, 0)

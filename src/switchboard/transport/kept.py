@@ -1,8 +1,8 @@
-"""A program that runs for long beside us, whose pipes we read and write, and of which nothing is left.
+"""A long-running program whose pipes we read and write, and of which nothing is left over.
 
-`stdio_mcp.py` starts one for each MCP server, `llm/running.py` one for each turn that a command line does. In: a
-command with its environment; out: bytes as they are asked for, so a program that writes more than is read waits.
-Next: `keeper.py`, the process between us and the program.
+`stdio_mcp.py` starts one for each MCP server, `llm/running.py` one for each turn run by a command-line program. In: a
+command with its environment; out: bytes on request, so a program that writes more than is read must wait. Next:
+`keeper.py`, the process between us and the program.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class KeptProgram:
 
     @property
     def pid(self) -> int:
-        """Of the keeper."""
+        """The process id of the keeper."""
         return self._process.pid
 
     @property
     def status(self) -> int | None:
-        """Of the program, 128 + the number of a signal; None while it runs."""
+        """The status of the program, or 128 plus the number of a signal; None while it runs."""
         return self._process.returncode
 
     @property
@@ -72,8 +72,8 @@ class KeptProgram:
         return bytes(self._errors).decode("utf-8", "replace").strip()
 
     async def read(self) -> bytes:
-        """What is there of its output, as soon as there is something; nothing at its end."""
-        await asyncio.sleep(0)  # of a program that never stops writing, others should not wait for the end
+        """The next bytes of its output, as soon as there are any; empty at its end."""
+        await asyncio.sleep(0)  # so that a program that never stops writing does not starve other tasks
         while self._stdout in self._open:
             try:
                 return os.read(self._stdout, _PIECE)
@@ -82,7 +82,7 @@ class KeptProgram:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """All of it. Raises BrokenPipeError when the program reads no more; cancelled, only a part may be written."""
+        """Write all of it, or only a part if cancelled. Raises BrokenPipeError if the program no longer reads."""
         rest = memoryview(data)
         while rest:
             if self._stdin not in self._open:
@@ -93,11 +93,11 @@ class KeptProgram:
                 await self._ready(self._stdin, writing=True)
 
     def close_input(self) -> None:
-        """It is to read no more than it was written."""
+        """Close its standard input."""
         self._close(self._stdin)
 
     async def end(self, grace: float, *, in_a_hurry: bool = False) -> None:
-        """Close its input, wait `grace` seconds, then end it and all that it started. Twice does no harm."""
+        """Close its input, wait `grace` seconds, then end it and all that it started. Calling it twice does no harm."""
         try:
             self._close(self._stdin)
             await wait_at_most(grace, self.exited)
@@ -143,7 +143,7 @@ class KeptProgram:
             self._lifeline = None
 
     def _close(self, *pipes: int) -> None:
-        """Who waits for one of them hears of it."""
+        """Close these pipes, and wake everybody who waits for one."""
         loop = asyncio.get_running_loop()
         for pipe in self._open & set(pipes):
             loop.remove_reader(pipe)
@@ -155,9 +155,9 @@ class KeptProgram:
 
 
 def start(program: LongProgram) -> KeptProgram:
-    """Start it. Raises OSError where no process can be started, ValueError for what cannot be an argument.
+    """Start it. Raises OSError if no process can be started, ValueError for something that cannot be an argument.
 
-    There is nothing to await, so no cancellation can leave it half started.
+    Nothing is awaited, so no cancellation can leave it half started.
     """
     account = program.account
     who = f"{account.uid}:{account.gid}:{','.join(map(str, account.groups))}" if account else "-"

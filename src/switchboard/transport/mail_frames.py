@@ -1,6 +1,6 @@
-"""What a server and the processes that read mails for it say to each other.
+"""The protocol between a server and the processes that read mails for it.
 
-Next: `mail_reading.py`, the server's side, and `mail_process.py`, the other one.
+Next: `mail_reading.py`, the server's side, and `mail_process.py`, the other side.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 ASKED: Final = struct.Struct(">II")
-"""Before a mail: the sizes of `MailRequest`, and of the mail."""
+"""Precedes a mail: the sizes of `MailRequest` and of the mail."""
 TOLD: Final = struct.Struct(">BI")
-"""Before an answer: what it is, and its size."""
+"""Precedes an answer: its kind and its size."""
 
 
 class MailOutcome(IntEnum):
-    """`READY` comes once, before any mail."""
+    """The kind of an answer. `READY` comes once, before any mail."""
 
     READY = 0
     ENVELOPE = 1
@@ -30,9 +30,9 @@ class MailOutcome(IntEnum):
 
 
 class MailRequest(msgspec.Struct, frozen=True):
-    """About a mail: what is not in its bytes. `attachment`: only the bytes of this one are wanted.
+    """Data about a mail that is not in its bytes. `attachment`: return only the bytes of this one.
 
-    `mail`: if the last question had the same, it was about the same mail, whose bytes are not sent again.
+    `mail`: if it equals that of the last request, both are about the same mail, and its bytes are not sent again.
     """
 
     endpoint: str

@@ -1,10 +1,9 @@
-"""The program of a child process that reads mails: `mail_reading.py` starts it, and gives it one mail after another.
+"""The program of a child process that reads mails: `mail_reading.py` starts it, and sends it one mail after another.
 
-A stranger wrote them, so what happens here is limited: memory for the process, processor time per mail. It has no
-secrets in its environment, and ends with its parent, when its input ends. In: frames of the account and the bytes; out:
-a frame with the envelope as JSON, or with the reason why there is none; or with the bytes of an attachment. The first
-mail waits for all imports here, so what few mails need is imported with the first that does. Next:
-`core/mail/parse.py`."""
+Strangers wrote the mails, so memory of the process and processor time per mail are limited. It has no secrets in its
+environment, and ends with its parent, when its input ends. In: frames with the account and the bytes; out: a frame with
+the envelope as JSON, with the reason why there is none, or with the bytes of an attachment. The first mail waits for
+all imports here, so modules that few mails need are imported when first needed. Next: `core/mail/parse.py`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from switchboard.transport.mail_frames import ASKED, TOLD, MailOutcome, MailRefu
 
 
 def main(memory_bytes: int, cpu_s: int) -> None:
-    """Read mails until the input ends. MemoryError ends the process, as does a mail that takes too long."""
+    """Read mails until the input ends. A MemoryError ends the process, and so does a mail that takes too long."""
     gc.freeze()
     gc.enable()
     limit(resource.RLIMIT_AS, memory_bytes)
@@ -40,14 +39,14 @@ def main(memory_bytes: int, cpu_s: int) -> None:
 
 
 class _Reading:
-    """Keeps the attachments of one mail, since those who ask for one mostly ask for all."""
+    """Keeps the attachments of one mail, since callers that request one usually request all."""
 
     def __init__(self) -> None:
         self._mail = ""
         self._attached: list[MailPart] | None = None
 
     def keeps(self, mail: str) -> None:
-        """Nothing of another mail is in memory while one is read."""
+        """Drop the attachments of any other mail, so that only one mail is in memory."""
         if mail != self._mail or not mail:
             self._mail, self._attached = mail, None
 
@@ -65,7 +64,7 @@ def _read(raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
         mail = envelope_from_mail(raw, endpoint=asked.endpoint, provider=asked.provider, now=asked.now)
     except InvalidInput as error:
         return MailOutcome.REFUSED, msgspec.json.encode(MailRefusal(error.message, error.code, error.field))
-    except ImportError as error:  # an upgrade is under way, or the installation is broken: no fault of this mail
+    except ImportError as error:  # an upgrade is under way, or the installation is broken: not this mail's fault
         return MailOutcome.BROKEN, str(error).encode()
     return MailOutcome.ENVELOPE, msgspec.json.encode(mail.envelope)
 
@@ -76,6 +75,6 @@ def _tell(outcome: MailOutcome, answer: bytes) -> None:
 
 
 def _limit_time(cpu_s: int) -> None:
-    """The limit is one of all that the process has used; whatever its machine is busy with does not count."""
+    """Set the limit for the next mail, in total CPU time of the process; other load of the machine does not count."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime) + cpu_s)

@@ -1,8 +1,8 @@
-"""Mails are read in child processes with a deadline and a memory limit, so no mail can stop or bloat a server.
+"""Reads mails in child processes with a deadline and a memory limit, so that no mail can stop or bloat a server.
 
-Called by `app/messages/intake.py`, `connectors/email` and `cli/importing`. In: a mail as it was received; out: its
-envelope, always: of a mail that exceeds a limit, the header fields are read here, and a mark stands for the text. The
-processes are started with the first mail. Next: `mail_process.py`, what they run.
+Called by `app/messages/intake.py`, `connectors/email` and `cli/importing`. In: a mail as it was received; out: always
+an envelope: if a mail exceeds a limit, its header fields are read here, and a mark replaces the text. The processes are
+started with the first mail. Next: `mail_process.py`, their program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _START_S: Final = 30.0
 
 
 class MailLimits(Struct, frozen=True):
-    """Of one mail: processor seconds, and seconds by the clock; of a process: bytes. And how many processes."""
+    """Per mail: seconds of CPU time and by the clock; per process: bytes of memory; and the number of processes."""
 
     cpu_s: int = 10
     seconds: float = 30.0
@@ -50,9 +50,9 @@ class MailReader:
         self._idle: list[_Child] = []
 
     async def read(self, raw: bytes, *, endpoint: str, provider: str, now: datetime) -> Mail:
-        """What `envelope_from_mail` returns, or what `envelope_of_head` does if a limit was exceeded.
+        """The result of `envelope_from_mail`, or of `envelope_of_head` if a limit was exceeded.
 
-        Raises InvalidInput as they do, and Unavailable where no process can be started.
+        Raises InvalidInput as they do, and Unavailable if no process can be started.
         """
         answer = await self._ask(raw, MailRequest(endpoint, provider, now))
         if answer is not None:
@@ -61,9 +61,9 @@ class MailReader:
         return envelope_of_head(raw, endpoint=endpoint, provider=provider, now=now)
 
     async def file(self, raw: bytes, attachment: int, mail: str = "") -> bytes | None:
-        """The decoded bytes of an attachment, by its position; None: there is none, or a limit was exceeded.
+        """The decoded bytes of an attachment, by its position; None if there is none, or a limit was exceeded.
 
-        `mail`: what `mail_name` says, so that a mail is taken apart once, and not for each of its files. Raises
+        `mail`: the result of `mail_name`, so that a mail is parsed once, and not for each of its files. Raises
         Unavailable.
         """
         answer = await self._ask(raw, MailRequest("", "", datetime.now(UTC), attachment, mail))
@@ -83,7 +83,7 @@ class MailReader:
                     async with asyncio.timeout(self._limits.seconds):
                         answer = await child.ask(raw, asked)
             finally:
-                # It has exceeded a limit, or nobody waits for its answer any more.
+                # The process has exceeded a limit, or nobody waits for its answer any more.
                 if answer is None:
                     await child.end()
             if answer is not None:
@@ -91,38 +91,38 @@ class MailReader:
             return answer
 
     def _free(self, mail: str) -> _Child | None:
-        """A process that waits for a question, the one that has this mail before others."""
+        """An idle process, preferably the one that has this mail; None if there is none."""
         self._idle.sort(key=lambda child: bool(mail) and child.mail == mail)
         return self._idle.pop() if self._idle else None
 
 
 def mail_name(raw: bytes) -> str:
-    """What tells a mail from all others."""
+    """A name that identifies a mail by its bytes."""
     return sha256(raw).hexdigest()
 
 
 class _Child:
-    """One process, and the pipes to it. `mail`: what its last question was about, if that has a name."""
+    """One process, and the pipes to it. `mail`: the name of the mail of its last request, if it has one."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
         self.mail = ""
-        # Both are pipes, as `start` says.
+        # Both are pipes, because `start` requests them.
         self._given = cast(asyncio.StreamWriter, process.stdin)
         self._told = cast(asyncio.StreamReader, process.stdout)
 
     @classmethod
     async def start(cls, limits: MailLimits) -> _Child:
-        # Almost all that is loaded stays; to look for garbage in it took a twelfth of the start. `main` turns it on.
+        # Almost everything loaded stays; collecting garbage took a twelfth of the start-up time. `main` turns it on.
         program = f"import gc; gc.disable(); from {_PROGRAM} import main; main({limits.memory_bytes}, {limits.cpu_s})"
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-c", program),  # the directory that we are in has no modules of ours
+                *(sys.executable, "-P", "-c", program),  # -P: import nothing from the current directory
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,
                 env=without_secrets(os.environ),
-                start_new_session=True,  # Ctrl-C on a terminal is for us alone
+                start_new_session=True,  # Ctrl-C on a terminal is for us only
             )
         except OSError as error:
             raise _cannot_start(str(error)) from error
@@ -139,7 +139,10 @@ class _Child:
         return child
 
     async def ask(self, raw: bytes, asked: MailRequest) -> tuple[MailOutcome, bytes]:
-        """Raises EOFError or ConnectionError where the process has ended, Unavailable where it lacks a module."""
+        """Send a request and return the answer.
+
+        Raises EOFError or ConnectionError if the process has ended, and Unavailable if it lacks a module.
+        """
         about = msgspec.json.encode(asked)
         given = b"" if asked.mail and asked.mail == self.mail else raw
         self.mail = asked.mail

@@ -1,7 +1,7 @@
-"""Calls of tools of MCP servers: where to, what came back, and how they fail.
+"""Values of calls to tools of MCP servers: destination, result, and failures.
 
 `agents/mcp.py` calls remote servers through `mcp_session.py`, `tools/mcp_server.py` programs through `stdio_mcp.py`.
-Both are imported late for the SDK's sake, and need these values.
+Both modules are imported late, because they import the SDK, and share these values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from switchboard.domain.ledger import FailureClass
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where to call which tool; `timeout` in seconds is for all of it, `max_response` in bytes for each answer."""
+    """A tool and its server; `timeout` in seconds is for the whole call, `max_response` in bytes for each answer."""
 
     url: str
     tool: str
@@ -26,7 +26,7 @@ class Remote:
 
 
 class Called(Struct, frozen=True):
-    """What the tool returned. `failed`: it is marked as an error."""
+    """The tool's result. `failed`: it is marked as an error."""
 
     structured: object
     texts: tuple[str, ...]
@@ -51,14 +51,14 @@ class CallFailed(Exception):
 
 
 class McpToolResult(Struct, frozen=True):
-    """What the tool of a program has returned. Not `ok`: the server says that it failed."""
+    """The result of a program's tool. Not `ok`: the server reports that it failed."""
 
     text: str
     ok: bool
 
 
 class ServerFailure(Exception):
-    """What a program has not done, as a sentence. `reached` False: it was certainly not asked to do anything.
+    """What a program failed to do, as a sentence. `reached` False: it was certainly not asked to do anything.
 
     `errors`: the end of what it wrote to standard error, for operators; it may contain secrets.
     """

@@ -3,9 +3,9 @@
 `agents/mcp.py` imports it late and calls `call_tool`, which returns the tool's result or raises `CallFailed`. Next:
 `signed_post.py`.
 
-The SDK says little about what went wrong on the wire, so our own transport sits below it: it connects to checked
-addresses only, follows no redirect, cuts off what is too long, and records what happened. Each call is a session of its
-own; the server may be stateful or not.
+The SDK says little about what went wrong on the wire, so our own transport sits below it: it connects only to checked
+addresses, follows no redirects, cuts off answers that are too long, and records what happened. Each call is a session
+of its own; the server may be stateful or not.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def call_tool(to: Remote, arguments: JsonObject) -> Called:
             return await _called(client, wire, to.tool, arguments)
     except TimeoutError as error:
         raise _too_slow(host, wire) from error
-    except Exception as error:  # whatever form the SDK gives it: groups of errors, complaints of its validator
+    except Exception as error:  # the SDK raises many types, such as exception groups and validation errors
         raise _failure(host, wire, _innermost(error)) from error
 
 
@@ -68,7 +68,7 @@ def _client(to: Remote, wire: _Wire) -> Client:
 
 
 async def _called(client: Client, wire: _Wire, tool: str, arguments: JsonObject) -> Called:
-    # Not `client.call_tool`: after the tool was called that lists all tools, to hold the answer against their schemas.
+    # Not `client.call_tool`: after the call it lists all tools, to validate the answer by their schemas.
     request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
     wire.calling = True
     try:
@@ -137,7 +137,7 @@ def _broken(host: str, wire: _Wire, problem: Exception) -> CallFailed:
     if isinstance(problem, PostError):
         retryable = problem.kind != "forbidden"
         return CallFailed(str(problem), retryable=retryable, reached=wire.reached)
-    if isinstance(problem, httpx2.ReadTimeout):  # it runs beside the time of the whole call, and may be the first
+    if isinstance(problem, httpx2.ReadTimeout):  # it may expire before the limit of the whole call
         return _too_slow(host, wire)
     error_class: FailureClass = "timeout" if isinstance(problem, httpx2.TimeoutException) else "target_unavailable"
     message = f"{host}: {type(problem).__name__} {problem}".strip()
@@ -149,7 +149,7 @@ def _too_slow(host: str, wire: _Wire) -> CallFailed:
 
 
 def _refused(host: str, wire: _Wire, said: str) -> CallFailed:
-    """A status other than success. 404 in an open session: the server has been restarted meanwhile."""
+    """A status other than success. 404 in an open session means that the server was restarted meanwhile."""
     status = wire.status
     if status < 400:
         message = f"{host} answered {status}, a redirect, which is not followed"
@@ -169,13 +169,13 @@ class _Sent(msgspec.Struct, frozen=True):
 
 
 class _Wire(httpx2.AsyncBaseTransport):
-    """What one call sends and receives. `status`: of the last request; `calling`: the tool is being called."""
+    """The wire of one call. `status`: that of the last response; `calling`: the tool is being called."""
 
     def __init__(self, to: Remote) -> None:
         self.to = to
         self.calling = False
         self._sending = SendTrace()
-        """Whether this request is the tool call, not one that the SDK sends before or beside it."""
+        """Whether sending the tool call itself has begun; other requests of the SDK do not count."""
         self.status = 0
         self.problem: Exception | None = None
         self.too_long = False
@@ -187,7 +187,7 @@ class _Wire(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if request.method == "GET" and "last-event-id" not in request.headers:
-            return httpx2.Response(405, request=request)  # nobody listens for unsolicited messages of the server
+            return httpx2.Response(405, request=request)  # we do not listen for unsolicited messages of the server
         if request.method == "DELETE":
             return await self._goodbye(request)
         self.status, self.problem = 0, None
@@ -212,7 +212,7 @@ class _Wire(httpx2.AsyncBaseTransport):
                 response = await _network().handle_async_request(request)
                 await response.aclose()
         except (PostError, httpx2.HTTPError, TimeoutError):
-            pass  # its session ends by itself
+            pass  # the session expires by itself
         return httpx2.Response(204, request=request)
 
 
@@ -221,7 +221,7 @@ def _is_call(request: httpx2.Request) -> bool:
 
 
 def _harmless(headers: httpx2.Headers) -> list[tuple[str, str]]:
-    """Without redirects, and without compression, in which an endless answer could hide."""
+    """The headers without redirects and without compression, which could hide an endless answer."""
     hidden = {"location", "content-encoding", "content-length"}
     return [(name, value) for name, value in headers.multi_items() if name.lower() not in hidden]
 
@@ -250,5 +250,5 @@ class _Limited(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-# As in `signed_post.py`: its certificates cost 25 ms. It keeps no connection: none needs closing.
+# As in `signed_post.py`: loading certificates costs 25 ms. No connection is kept, so nothing needs closing.
 _network = per_loop(CheckedTransport)

@@ -1,6 +1,6 @@
-"""What installed packages add to ours: their entry points.
+"""Plug-ins of installed packages: their entry points.
 
-Called wherever an engine, a channel or a connector is looked for by its name. In: the name of a group; out: its entry
+Called wherever an engine, a channel or a connector is looked up by its name. In: the name of a group; out: its entry
 points.
 """
 
@@ -12,5 +12,5 @@ from importlib.metadata import EntryPoints, entry_points
 
 @cache
 def plug_ins(group: str) -> EntryPoints:
-    """The entry points of a group, read once: that opens a file of every package there is."""
+    """The entry points of a group, read once, because that opens a file of every installed package."""
     return entry_points(group=group)

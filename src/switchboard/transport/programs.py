@@ -45,7 +45,7 @@ class ProgramUser(Struct, frozen=True):
 
 
 def account_of(user: str) -> ProgramUser | None:
-    """The account of a user; None for our own. Raises ValueError when there is none, or when only root could use it."""
+    """The account of a user; None for our own. Raises ValueError if there is none, or if only root could use it."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -58,17 +58,17 @@ def account_of(user: str) -> ProgramUser | None:
 
 
 def environment_for(account: ProgramUser | None) -> dict[str, str]:
-    """What a program gets of our own environment, whose other variables may be secrets: PATH, HOME, and LANG."""
+    """The part of our environment that a program gets: PATH, HOME and LANG. Other variables may be secrets."""
     ours = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **ours, **({"HOME": account.home} if account else {})}
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run: an argument vector, never a shell line; `env` is its whole environment; seconds, bytes.
+    """What to run: an argument vector, never a shell line; `env` is its whole environment. In seconds and bytes.
 
-    `cwd` None: our own. `deadline` None: no limit. `account` None: our own. `keep`: descriptors that it gets as well.
-    `started` is called when it has been started, `stop` to end it in another way than by SIGTERM.
+    `cwd` None: our own. `deadline` None: no limit. `account` None: our own. `keep`: descriptors that it also gets.
+    `started` is called when it has been started, `stop` to end it, if not by SIGTERM.
     """
 
     argv: Sequence[str]
@@ -101,13 +101,13 @@ class ProgramExit(Struct, frozen=True):
 def death_guard() -> tuple[str, ...]:
     """The prefix of a command that makes the kernel kill it when the worker dies; empty if unavailable.
 
-    Not done between fork and exec in Python (`preexec_fn`), which can deadlock when there are threads.
+    It is not done between fork and exec in Python (`preexec_fn`), which can deadlock if there are threads.
     """
     setpriv = shutil.which("setpriv") if sys.platform == "linux" else None
     if setpriv is None:
         return ()
     guard = (setpriv, "--pdeathsig", "KILL", "--")
-    # BusyBox has a setpriv without this option, so it is tried.
+    # The setpriv of BusyBox lacks this option, so we try it.
     tried = subprocess.run((*guard, setpriv, "--help"), capture_output=True, timeout=10, check=False)
     return guard if tried.returncode == 0 else ()
 
@@ -117,8 +117,8 @@ async def run_program(program: Program, grace: float = 3.0) -> ProgramExit:
 
     Raises ValueError for an argument or a variable that cannot be passed to a program, such as one with a NUL.
     """
-    # No await between the start and the `try`. asyncio's own start can be cancelled halfway: it kills the program alone
-    # then, tells nobody what else is in the group, and waits until the last of it has closed the pipes.
+    # No await between the start and the `try`. asyncio's own start can be cancelled halfway: then it kills only the
+    # program, does not reveal the rest of the group, and waits until all of the group have closed the pipes.
     run = _Run(_start(program), program.most)
     late = False
     try:
@@ -157,15 +157,15 @@ def _start(program: Program) -> subprocess.Popen[bytes]:
 
 @contextlib.contextmanager
 def _standard_input(given: bytes) -> Iterator[IO[bytes]]:
-    """A file and not a pipe: nobody must feed it, and a program that does not read it breaks nothing."""
-    if not given:  # nor is there a file that a program could fill
+    """The input as a file, not a pipe: nobody must feed it, and a program that does not read it breaks nothing."""
+    if not given:  # and then there is no file that a program could fill
         with Path(os.devnull).open("rb") as nothing:
             yield nothing
         return
     with tempfile.TemporaryFile() if sys.platform != "linux" else _in_memory() as file:
         file.write(given)
         file.seek(0)
-        if sys.platform == "linux":  # who opens it again, through /proc, cannot fill it
+        if sys.platform == "linux":  # sealed, so that nobody can open it through /proc and fill it
             fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
         yield file
 
@@ -193,18 +193,18 @@ class _Run:
 
     @property
     def status(self) -> int:
-        """Of the process; 0 if it cannot be known."""
+        """The status of the process; 0 if unknown."""
         return self._process.returncode or 0
 
     def watch(self) -> None:
-        """Begin to read, and to wait for the end. Raises RuntimeError where there can be no more threads."""
+        """Begin to read, and to wait for the end. Raises RuntimeError if no thread can be started."""
         for pipe in self._open:
             os.set_blocking(pipe.fileno(), False)
             self._loop.add_reader(pipe, self._read, pipe)
         threading.Thread(target=self._wait, name=f"waits for {self.pid}", daemon=True).start()
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         for pipe in [*self._open]:
             self._close(pipe)
         self._process.poll()  # in case nobody waits for it
@@ -249,7 +249,7 @@ class _Run:
 async def _end(run: _Run, grace: float, stop: Callable[[], None] | None) -> None:
     """Ask the whole group to end, kill the rest, and read what is still in the pipes.
 
-    Also when the program has ended by itself: its children must neither hold its output open nor live on.
+    This is also done if the program ended by itself: its children must neither keep its output open nor live on.
     """
     try:
         if not run.exited.is_set():
@@ -258,7 +258,7 @@ async def _end(run: _Run, grace: float, stop: Callable[[], None] | None) -> None
         _signal_group(run.pid, signal.SIGKILL)
         await wait_at_most(_DRAIN_S, run.drained)
     finally:
-        _signal_group(run.pid, signal.SIGKILL)  # if we were cancelled while we waited
+        _signal_group(run.pid, signal.SIGKILL)  # in case we were cancelled while waiting
         try:
             await wait_at_most(_EXIT_S, run.exited)
         finally:
@@ -266,6 +266,6 @@ async def _end(run: _Run, grace: float, stop: Callable[[], None] | None) -> None
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
-    # macOS answers EPERM where only a zombie is left.
+    # macOS reports EPERM if only a zombie is left.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)

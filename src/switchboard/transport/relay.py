@@ -1,8 +1,8 @@
-"""The MCP server that a command line starts: it passes lines between the program and a socket of ours, and no more.
+"""The MCP server that a command-line program starts: it only passes lines between the program and a socket of ours.
 
 `llm/tool_server.py` listens at the socket and names this file in the settings of the program, which starts it by its
-path, without any package of ours: `relay.py SOCKET`. It ends when either side does; so without its worker, a program
-that has survived has no tools.
+path, without any package of ours: `relay.py SOCKET`. It ends when either side ends, so a program that outlives its
+worker has no tools.
 """
 
 import os
@@ -14,7 +14,7 @@ _PIECE = 65_536
 
 
 def main() -> int:
-    """Pass on what comes until one side has ended."""
+    """Pass on data until one side has ended."""
     directory, name = os.path.split(sys.argv[1])
     os.chdir(directory)  # the path of a socket must be short
     with socket.socket(socket.AF_UNIX) as ours:

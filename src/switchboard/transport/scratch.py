@@ -1,8 +1,8 @@
-"""The directory of one turn or of one run of a program, removed when that is over.
+"""The directory of one turn, or of one run of a program, removed at its end.
 
-`llm/cli.py` writes the files of a command to it, `agents/files.py` the files of a message. A worker that is killed
-leaves it behind, with what people sent or a provider's key in it; so every process that may make such directories
-first removes those that are no longer locked.
+`llm/cli.py` writes the files of a command to it, `agents/files.py` the files of a message. A killed worker leaves it
+behind, with people's files or a provider's key in it; so every process that may create such directories first removes
+those that are no longer locked.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ async def scratch(kind: Literal["session", "turn"]) -> AsyncIterator[Path]:
 
 
 def sweep() -> None:
-    """Remove what killed workers have left behind; as root also what was given to another user."""
+    """Remove directories that killed workers left behind; as root also those given to another user."""
     for kind in ("session", "turn"):
         for place in Path(tempfile.gettempdir()).glob(f"switchboard-{kind}-*"):
-            with contextlib.suppress(OSError):  # removed by another process in between
+            with contextlib.suppress(OSError):  # another process may have removed it meanwhile
                 if os.geteuid() in (0, place.stat(follow_symlinks=False).st_uid) and not _is_held(place):
                     shutil.rmtree(place)
 
 
 def _made(kind: str) -> tuple[Path, int]:
-    # It gets the name by which it is swept only when it is locked: no sweep can find it in between.
+    # It gets the name that `sweep` looks for only when it is locked, so no sweep can find it before.
     place = Path(tempfile.mkdtemp(prefix=_NEW))
     held = _opened(place)
     fcntl.flock(held, fcntl.LOCK_EX)

@@ -4,10 +4,10 @@
 it returns a status and at most 1 MiB of body, or raises `PostError`. Receivers check requests with `verify`. Next:
 `http.py`.
 
-A host is resolved once: the addresses are checked and one of them is connected to, so that a name which resolves to
-something else a moment later (DNS rebinding) gains nothing. Proxies from the environment are not used, for they would
-resolve the name again. Connections are not kept: one that was verified for a name must not serve another name on the
-same address, and a connection that the other side has closed meanwhile would make outcomes unknown.
+A host is resolved once: the addresses are checked and one of them is connected to, so that a name that resolves to
+something else a moment later (DNS rebinding) gains nothing. Proxies from the environment are not used, because they
+would resolve the name again. Connections are not kept: one that was verified for a name must not serve another name on
+the same address, and a connection that the other side has closed meanwhile would make outcomes unknown.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from switchboard.domain.errors import ConfigurationError
 TIMESTAMP_HEADER: Final = "Switchboard-Timestamp"
 SIGNATURE_HEADER: Final = "Switchboard-Signature"
 WINDOW_S: Final = 300.0
-"""How old a timestamp may be, or how far in the future."""
+"""Seconds that a timestamp may be in the past or in the future."""
 MAX_RESPONSE: Final = 1_048_576
 MAX_RETRY_AFTER_S: Final = 3600.0
 RETRYABLE: Final = frozenset({408, 425, 429})
@@ -70,7 +70,7 @@ class PostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PostDestination:
-    """Where to post, and signed with what; `timeout` in seconds is for the whole exchange."""
+    """Where to post, and the secret to sign with; `timeout` in seconds is for the whole exchange."""
 
     url: str
     secret: bytes = field(repr=False)
@@ -79,7 +79,7 @@ class PostDestination:
 
 
 class Webhook(Protocol):
-    """What settings say of a webhook."""
+    """The settings of a webhook."""
 
     @property
     def url(self) -> str: ...
@@ -92,7 +92,7 @@ class Webhook(Protocol):
 
 
 class PostResult(Struct, frozen=True):
-    """What the other side answered. `cut`: only the first 1 MiB is kept. `retry_after` in seconds, at most an hour."""
+    """The answer. `cut`: only the first 1 MiB is kept. `retry_after` in seconds, at most an hour."""
 
     status: int
     media_type: str
@@ -131,9 +131,9 @@ def verify(
 
 
 def read_secret(env: str | None, file: Path | None, *, hint: str = ", such as `openssl rand -hex 32` makes") -> bytes:
-    """The secret, from the environment variable `env` or from `file`. Raises `ConfigurationError`: what to do.
+    """The secret, from the environment variable `env` or from `file`. Raises `ConfigurationError` that says what to do.
 
-    `hint` says where one comes from; the default suits a secret that two parties may choose.
+    `hint` says where to get a secret; the default suits one that two parties may choose.
     """
     if (env is None) == (file is None):
         raise ConfigurationError("a secret is needed: give either secret_env or secret_file")
@@ -154,7 +154,7 @@ def _read(file: Path) -> str:
 
 
 def destination(webhook: Webhook, whose: str, timeout: float) -> PostDestination:
-    """The destination that settings name; `timeout` in seconds. Raises `ConfigurationError`: `whose`, and the fix."""
+    """The destination in the settings; `timeout` in seconds. Raises `ConfigurationError` with `whose` and the fix."""
     try:
         check_url(webhook.url)
         secret = read_secret(webhook.secret_env, webhook.secret_file)
@@ -164,7 +164,7 @@ def destination(webhook: Webhook, whose: str, timeout: float) -> PostDestination
 
 
 def check_url(url: str) -> None:
-    """Raises `ConfigurationError` unless it is an http or https URL with a host; not shown, it may hold a password."""
+    """Raises `ConfigurationError` unless it is an http or https URL with a host; not shown: it may hold a password."""
     try:
         parsed = httpx2.URL(url)
     except (httpx2.InvalidURL, UnicodeError) as error:
@@ -198,7 +198,7 @@ async def post(to: PostDestination, body: bytes, idempotency_key: UUID) -> PostR
 
 
 def limits(whole: float) -> httpx2.Timeout:
-    """The timeouts of an exchange: an address that does not connect leaves half of the time for the next."""
+    """The timeouts of an exchange: an address that does not connect leaves half the time for the next."""
     return httpx2.Timeout(whole, connect=min(whole / 2, _CONNECT_S))
 
 
@@ -228,7 +228,7 @@ async def _exchange(client: httpx2.AsyncClient, request: httpx2.Request) -> Post
 
 
 async def body_of(response: httpx2.Response, most: int) -> tuple[bytes, bool]:
-    """At most so many bytes of a body as it is sent, and whether it was cut."""
+    """The first `most` bytes of a body as it is sent, and whether it was cut."""
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
@@ -250,7 +250,7 @@ def retry_after(value: str | None, now: float) -> float | None:
 
 
 def is_public(address: str) -> bool:
-    """Whether a numeric address is on the public Internet; for an IPv4 address inside IPv6, the inner one counts."""
+    """Whether a numeric address is on the public Internet; of an IPv4 address inside IPv6, the inner one counts."""
     ip = _inner(ip_address(address))
     special = ip.is_multicast or ip.is_reserved or any(ip in network for network in _ALSO_FORBIDDEN)
     return ip.is_global and not special
@@ -265,7 +265,7 @@ def _inner(ip: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 async def resolve(host: str, port: int) -> tuple[str, ...]:
-    """The numeric addresses of a host in any notation, as the system knows them. Raises OSError, UnicodeError."""
+    """The numeric addresses of a host, in any notation, according to the system. Raises OSError, UnicodeError."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(info[4][0]).partition("%")[0] for info in found))
 
@@ -286,9 +286,9 @@ async def checked_addresses(
 
 
 class CheckedTransport(httpx2.AsyncBaseTransport):
-    """Calls the checked address by number; the name stays in the Host header and in the TLS handshake.
+    """Connects to the checked address by number; the name stays in the Host header and in the TLS handshake.
 
-    A request says in its extensions whether it may go to private addresses: `allow_private`.
+    The extension `allow_private` of a request says whether it may go to private addresses.
     """
 
     def __init__(self, resolver: Resolve = resolve) -> None:
@@ -324,7 +324,7 @@ def _pinned(request: httpx2.Request, host: str, address: str) -> httpx2.Request:
 
 
 def per_loop(make: Callable[[], _T]) -> Callable[[], _T]:
-    """What `make` makes, once for each event loop."""
+    """A function that calls `make` once for each event loop."""
     made: WeakKeyDictionary[asyncio.AbstractEventLoop, _T] = WeakKeyDictionary()
 
     def of_this_loop() -> _T:
@@ -336,5 +336,5 @@ def per_loop(make: Callable[[], _T]) -> Callable[[], _T]:
     return of_this_loop
 
 
-# A client costs 25 ms (its certificates). It keeps no connection: none needs closing.
+# A client costs 25 ms (loading certificates). No connection is kept, so nothing needs closing.
 _client = per_loop(lambda: httpx2.AsyncClient(transport=CheckedTransport(), trust_env=False, follow_redirects=False))

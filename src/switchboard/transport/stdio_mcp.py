@@ -1,10 +1,10 @@
 """A session with an MCP server that is a program, with the official SDK over a transport of our own.
 
 `tools/mcp_server.py` imports it late, starts one `StdioServer` for each server and calls its tools. In: a program and
-arguments; out: what the server lists and says, as text, or `ServerFailure` with a sentence. Next: `kept.py`.
+arguments; out: the server's tools and results, as text, or `ServerFailure` with a sentence. Next: `kept.py`.
 
 The SDK's own transport keeps a line of any length, and copies all of it for each 64 KiB that arrive; so ours reads
-lines within a limit, hands on only what answers us, and gives up a server that sends too much else.
+lines up to a limit, passes on only answers and requests, and gives up a server that sends too much else.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ from switchboard.transport.kept import KeptProgram, LongProgram, start
 from switchboard.transport.mcp_call import McpToolResult, ServerFailure
 
 MOST_LINE: Final = 8_388_608
-"""Bytes of one message."""
+"""Maximum bytes of one message."""
 MOST_UNASKED: Final = 16_777_216
-"""Bytes of messages that answer nothing, and of what is no message at all, since the last answer."""
+"""Maximum bytes of messages that answer nothing, and of other output, since the last answer."""
 LEAST_UNASKED: Final = 512
-"""Bytes that each of them counts for, however short: to read it takes time."""
+"""Bytes that each of these counts for, however short, since reading it takes time."""
 MOST_REQUESTS: Final = 100
-"""Requests of the server since its last answer; each is told that we do not do that."""
+"""Maximum of requests by the server since its last answer; each is refused as unsupported."""
 MOST_TOOLS: Final = 200
 KEY: Final = "switchboard/idempotency_key"
-"""In `_meta` of a call: the same for the same call, however often it is made."""
+"""Key in `_meta` of a call; its value is the same whenever the same call is repeated."""
 _GRACE_S: Final = 2.0
-"""For a server to end when its input is closed."""
+"""Seconds for a server to end when its input is closed."""
 _END_S: Final = 0.5
-"""For a server that says nothing more to end by itself."""
+"""Seconds for a server whose output has ended to end by itself."""
 _PING_S: Final = 5.0
 _SHOWN: Final = 500
 _US: Final = Implementation(name="switchboard", version=__version__)
 
 
 class StdioServer:
-    """A server that runs. Made by `opened`; `over` is set when it has ended or is abandoned."""
+    """A running server. Made by `opened`; `over` is set when it has ended or is abandoned."""
 
     def __init__(self, client: ClientSession, lines: _Lines) -> None:
         self._client = client
@@ -83,21 +83,21 @@ class StdioServer:
 
     @property
     def over(self) -> asyncio.Event:
-        """Set when nothing more comes of it."""
+        """Set when nothing more comes from it."""
         return self._lines.over
 
     @property
     def answers(self) -> int:
-        """How many it has given."""
+        """The number of its answers so far."""
         return self._lines.answers
 
     @property
     def changed(self) -> bool:
-        """Whether the server has said, since its tools were listed, that they are others now."""
+        """Whether the server has announced a change of its tools since they were listed."""
         return self._lines.changed
 
     async def tools(self) -> list[ListedTool]:
-        """What it offers, at most 200. Raises `ServerFailure`."""
+        """The tools that it offers, at most 200. Raises `ServerFailure`."""
         self._lines.changed = False
         found: list[ListedTool] = []
         cursor: str | None = None
@@ -112,17 +112,17 @@ class StdioServer:
         return found[:MOST_TOOLS]
 
     async def call(self, tool: str, arguments: JsonMapping, key: UUID) -> McpToolResult:
-        """Call a tool once. Raises `ServerFailure`. Cancelled, the server is told so."""
+        """Call a tool once. Raises `ServerFailure`. If cancelled, the server is notified."""
         params = CallToolRequestParams.model_validate(
             {"name": tool, "arguments": dict(arguments), "_meta": {KEY: f"{key}"}}
         )
         with _told(self._lines):
-            # Not `call_tool`: that lists all tools to hold the answer against their schemas.
+            # Not `call_tool`: that lists all tools to validate the answer by their schemas.
             result = await self._client.send_request(CallToolRequest(params=params), CallToolResult)
         return McpToolResult(said_in(result), not result.is_error)
 
     async def alive(self, seconds: float) -> bool:
-        """Whether it answers at all, within five seconds or less."""
+        """Whether it answers a ping within `seconds`, at most five."""
         try:
             async with asyncio.timeout(min(seconds, _PING_S)):
                 with _told(self._lines):
@@ -132,13 +132,13 @@ class StdioServer:
         return True
 
     def give_up(self, why: str) -> None:
-        """It is not asked for anything any more, and ended."""
+        """Abandon the server: it gets no more requests, and is ended."""
         self._lines.give_up(why)
 
 
 @asynccontextmanager
 async def opened(program: LongProgram, seconds: float) -> AsyncIterator[StdioServer]:
-    """Start a server and greet it within `seconds`; afterwards nothing of it runs. Raises `ServerFailure`.
+    """Start a server and open a session within `seconds`; at the end nothing of it runs. Raises `ServerFailure`.
 
     Enter and leave it in the same task.
     """
@@ -150,7 +150,7 @@ async def opened(program: LongProgram, seconds: float) -> AsyncIterator[StdioSer
     try:
         async with AsyncExitStack() as stack:
             client = await ClientSession(lines, lines, client_info=_US).__aenter__()
-            # Not by `async with`: what is raised here would come out of it as a group.
+            # Not by `async with`: errors raised here would leave it as an exception group.
             stack.push_async_callback(client.__aexit__, None, None, None)
             await _greeted(client, kept, lines, seconds)
             yield StdioServer(client, lines)
@@ -168,7 +168,7 @@ async def _greeted(client: ClientSession, kept: KeptProgram, lines: _Lines, seco
         raise ServerFailure(lines.why, reached=False, errors=kept.errors) from error
     except ServerFailure as failure:
         lines.give_up(f"{failure}")
-        # That it reads no more, or closes its output, may be seen before its end; its status says more.
+        # A closed input or output may be noticed before the end of the program, whose status says more.
         await wait_at_most(_END_S, kept.exited)
         why = f"the server has ended, status {kept.status}" if kept.exited.is_set() else f"{failure}"
         await kept.end(0.0)
@@ -177,7 +177,7 @@ async def _greeted(client: ClientSession, kept: KeptProgram, lines: _Lines, seco
 
 @contextmanager
 def _told(lines: _Lines) -> Iterator[None]:
-    """Whatever form the SDK gives to a failure, as a `ServerFailure`."""
+    """Turn any failure of the SDK into a `ServerFailure`."""
     try:
         yield
     except MCPError as error:
@@ -188,13 +188,13 @@ def _told(lines: _Lines) -> Iterator[None]:
     except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
         raise ServerFailure(lines.why or "the server reads no more") from error
     except (ValueError, RuntimeError) as error:
-        # It quotes the server.
+        # The error quotes the server.
         what = outside_json(f"{error}"[:_SHOWN])
         raise ServerFailure(f"the server does not answer as MCP servers do: {what}") from error
 
 
 class _Lines:
-    """Messages as lines, both ways: what the SDK takes for its two streams.
+    """Messages as lines in both directions: it serves as the SDK's two streams.
 
     `why` says why nothing more is read.
     """
@@ -212,7 +212,7 @@ class _Lines:
         self._requests = 0
 
     def give_up(self, why: str) -> None:
-        """Read no more. The first reason counts."""
+        """Stop reading. The first reason counts."""
         self.why = self.why or why
         self.over.set()
 
@@ -235,11 +235,11 @@ class _Lines:
             except OSError as error:
                 raise anyio.BrokenResourceError from error
             finally:
-                if not whole:  # what follows half a line would be no message
+                if not whole:  # anything after half a line would not be a valid message
                     self.give_up("the server reads no more")
 
     async def receive(self) -> SessionMessage:
-        """The next answer, or request. Raises EndOfStream."""
+        """The next answer or request. Raises EndOfStream."""
         while True:
             if (line := await self._line()) is None:
                 raise anyio.EndOfStream
@@ -247,7 +247,7 @@ class _Lines:
                 return message
 
     async def _line(self) -> bytes | None:
-        """The next one, without its end; None: there are no more."""
+        """The next line, without its end; None if there are no more."""
         looked = 0
         while (end := self._buffer.find(b"\n", looked)) < 0:
             looked = len(self._buffer)
@@ -263,10 +263,10 @@ class _Lines:
         return None if self.over.is_set() else line
 
     def _heard(self, line: bytes) -> SessionMessage | None:
-        """What the SDK is to hear of a line."""
+        """The message for the SDK in a line; None if there is none."""
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:  # what some programs print
+        except ValueError:  # some programs print other text
             message = None
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id in self._asked:
             self._asked.discard(message.id)
@@ -282,7 +282,7 @@ class _Lines:
         return SessionMessage(message) if isinstance(message, JSONRPCRequest) else None
 
     async def aclose(self) -> None:
-        """The program is ended by the process that has started it."""
+        """Does nothing: the code that started the program ends it."""
 
     def __aiter__(self) -> Self:
         return self
@@ -301,7 +301,7 @@ class _Lines:
 
 
 def said_in(result: CallToolResult) -> str:
-    """All of a result as text; what is none is named with its type and size."""
+    """A whole result as text; other content is named with its type and size."""
     if not result.content and result.structured_content is not None:
         return json.dumps(result.structured_content, ensure_ascii=False)
     return "\n".join(map(_part, result.content))
@@ -323,5 +323,5 @@ def _part(part: ContentBlock) -> str:
 
 
 def _bytes(data: str) -> str:
-    """Of base64, about."""
+    """The approximate size of base64 data."""
     return f"{len(data) * 3 // 4} bytes"

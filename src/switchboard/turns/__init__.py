@@ -1,14 +1,15 @@
 """Turns for embedders: `from switchboard.turns import process_message`. Its names are public.
 
 A program with an asyncpg pool asks a butler of an installation and gets the answer in the same call. The message is
-stored like any other, its lane is claimed by the caller's process, and the turn runs there through the journal: killed
-in the middle, it continues at the next call. The engine is the one that workers run. docs/butlers.md shows it at work.
+stored like any other, its lane is claimed by the caller's process, and the turn runs there through the journal: if it
+is killed in the middle, it continues at the next call. The engine is the one that workers run. docs/butlers.md has
+examples.
 
-    calls of one session            wait for each other, in the order in which they came
+    calls of one session            wait for each other, in order of arrival
     the same `request_id` again     the same turn: its answer, or the rest of it
     no model can be reached         `ProviderError`; the message is kept, and tried again with the next call
 
-Next: `messages.py` for the functions, `context.py` for what they work with, `hosting.py` for how it is opened.
+Next: `messages.py` for the functions, `context.py` for their context, `hosting.py` for how it is opened.
 """
 
 from switchboard.domain.ledger import ReplyFile

@@ -60,15 +60,15 @@ log = structlog.get_logger(__name__)
 
 _LOOK_EVERY_S: Final = 0.1
 _LOOK_AT_LEAST_EVERY_S: Final = 1.0
-"""A call that waits looks at its message less and less often, but at least so often (seconds)."""
+"""A waiting call checks its message less and less often, but at least at this interval (seconds)."""
 _PAUSE_S: Final = 1.0
-"""Seconds before a turn is tried again that failed by a defect."""
+"""Seconds before a turn that failed because of a defect is tried again."""
 _COMPACTING: Final = 2
-"""Sessions that are compacted at once."""
+"""Maximum of sessions that are compacted at the same time."""
 
 
 class AgentParts(Struct, frozen=True):
-    """What turns are run with."""
+    """The parts that an agent needs to run turns."""
 
     database: Database
     notifier: Notifier
@@ -81,7 +81,7 @@ class AgentParts(Struct, frozen=True):
 
 
 class ButlerAgent:
-    """As `switchboard.turns.Agent`: one butler with the engine `model`."""
+    """Implements `switchboard.turns.Agent` with one butler of the engine `model`."""
 
     def __init__(self, butler: SystemId, parts: AgentParts) -> None:
         self._butler = butler
@@ -94,7 +94,7 @@ class ButlerAgent:
             return await asyncio.to_thread(self._parts.engine.prompt_of, self._member)
 
     async def get_model(self, override: str | None = None) -> Sequence[str]:
-        """As in the protocol: the option `models`, else all. Raises NotFound, ConfigurationError, too."""
+        """As in the protocol: the option `models`, else all. Also raises NotFound, ConfigurationError."""
         with _configured():
             names = self._parts.engine.models_of(self._member)
         if override is None:
@@ -106,7 +106,7 @@ class ButlerAgent:
         return (override,)
 
     async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
-        """As in the protocol. Raises NotFound and ConfigurationError where the butler cannot answer."""
+        """As in the protocol. Raises NotFound and ConfigurationError if the butler cannot answer."""
         self.require_butler()
         require_session_key(message.session_key)
         require_request_id(message.request_id or "")
@@ -121,13 +121,13 @@ class ButlerAgent:
         return answer
 
     async def finish_compacting(self, within: float) -> None:
-        """Wait so many seconds for what was started; what is not ready then has changed nothing."""
+        """Wait up to `within` seconds for running compactions; one that is not finished then changes nothing."""
         if self._compacting:
             _, late = await asyncio.wait(self._compacting, timeout=within)
             await cancelled(*late)
 
     def require_butler(self) -> None:
-        """Raises NotFound where there is no such butler, and ConfigurationError for one of another engine."""
+        """Raises NotFound if there is no such butler, and ConfigurationError if it has another engine."""
         if (engine := self._member.engine) != "model":
             raise ConfigurationError(f"{self._butler} has the engine {engine or 'none'}; programs ask the engine model")
 
@@ -139,7 +139,7 @@ class ButlerAgent:
         return member
 
     async def _submission(self, message: NewMessage, named: Sequence[str]) -> Submission:
-        """The message as it is stored; another process that takes the turn over asks the same model, if one is `named`.
+        """The message as it is stored. If one model is `named`, a process that takes over the turn asks the same one.
 
         A request id belongs to its session. Raises InvalidInput.
         """
@@ -157,7 +157,7 @@ class ButlerAgent:
         return Submission(envelope, msgspec.json.encode(envelope))
 
     async def _attached(self, message: NewMessage) -> tuple[Attachment, ...]:
-        """References to the images, which are kept before their message is stored. Raises InvalidInput."""
+        """References to the images, which are kept before the message is stored. Raises InvalidInput."""
         _check(message.images)
         if not message.images:
             return ()
@@ -188,7 +188,7 @@ class ButlerAgent:
         return found
 
     async def _worked(self, found: store.FoundDelivery) -> bool:
-        """Run what comes next in the lane, if it is free. Raises `ProviderError` if that is to be tried later."""
+        """Run the next item of the lane, if it is free. Raises `ProviderError` if it must be tried later."""
         claim = self._parts.registration.claim
         item = await self._claimed(found.lane, claim)
         if item is None and found.delayed:
@@ -198,7 +198,7 @@ class ButlerAgent:
         return item is not None
 
     async def _claimed(self, lane: LaneKey, claim: Claim) -> Item | None:
-        """What comes next in a lane, claimed if it is free. A caller that goes meanwhile leaves it free."""
+        """Claim the next item of a lane; None if it is not free. If the caller leaves meanwhile, it stays free."""
         claiming = asyncio.create_task(store.claim_lane(self._parts.database, claim.worker, lane))
         try:
             return await asyncio.shield(claiming)
@@ -216,16 +216,16 @@ class ButlerAgent:
             await self._leave(item, claim)
 
     async def _leave(self, item: Item, claim: Claim) -> None:
-        """The caller is gone: the item is free again, and this does not count as an attempt."""
+        """The caller is gone: free the item, and do not count this as an attempt."""
         await self._put_back(replace(item, attempts=item.attempts - 1), claim, "the caller has gone", 0.0)
 
     async def _run(self, item: Item, claim: Claim) -> None:
-        """Run the turn of an item. Whatever ends it before its time, the lane is free again."""
+        """Run the turn of an item. Whatever ends it early, the lane is free again."""
         try:
             await self._parts.leg(item, claim)
         except Fenced:
             return
-        except Parked as parked:  # a worker has begun it: programs ask nobody
+        except Parked as parked:  # a worker began this turn: those of programs do not ask people
             await claim.steps.park(item, parked.keys)
         except asyncio.CancelledError:
             await asyncio.shield(self._leave(item, claim))
@@ -246,7 +246,7 @@ class ButlerAgent:
             self._parts.registration.lose()
 
     def _start_compacting(self, ctx: MessageContext, session_key: str) -> None:
-        """A few at a time: the next turn of a session starts it, too."""
+        """Start a compaction, but only a few at a time; the next turn of the session also tries to."""
         if len(self._compacting) < _COMPACTING:
             task = asyncio.create_task(_compact(ctx, session_key))
             self._compacting.add(task)
@@ -264,9 +264,9 @@ def _check(images: Sequence[Image]) -> None:
 
 
 def _keep(readers: Path | None, image: Image) -> Attachment:
-    """What the message says of an image, whether it can be kept or not: the same request is the same message.
+    """Keep an image, and return its attachment, even if it cannot be kept: the same request gives the same message.
 
-    The model is told of an image that is not there.
+    The model is told if an image is missing.
     """
     attachment = reference(image)
     if readers is not None:
@@ -286,7 +286,7 @@ async def _compact(ctx: MessageContext, session_key: str) -> None:
 
 @contextlib.contextmanager
 def _configured() -> Iterator[None]:
-    """Raises ConfigurationError where an option of the butler is wrong."""
+    """Turns failures of the engine into ConfigurationError: an option of the butler is wrong."""
     try:
         yield
     except EngineFailure as error:
@@ -294,7 +294,7 @@ def _configured() -> Iterator[None]:
 
 
 def _processed(found: store.FoundDelivery) -> ProcessedMessage:
-    """Raises `ProviderError` for a turn that came to nothing."""
+    """The result of a settled turn. Raises `ProviderError` for a turn without an answer."""
     if found.state not in {"answered", "declined"}:
         raise ProviderError(found.error or f"the turn is {found.state}")
     usage = found.usage

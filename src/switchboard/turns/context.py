@@ -1,7 +1,7 @@
-"""What a program hands to `process_message`: an agent, its memory and its terminal.
+"""The context that a program passes to `process_message`: an agent, its memory and its terminal.
 
-`open_turns` makes such a context over an installation. A program with a state of its own has the same three methods,
-and hands on those of that context, or its own around them: what they return is what the turn works with. Next:
+`open_turns` makes such a context for an installation. A program can also pass an object of its own with the same three
+methods, which return the parts of that context, or wrappers around them; the turn works with what they return. Next:
 `agent.py`, `memory.py` and `terminal.py`, which implement them.
 """
 
@@ -27,7 +27,7 @@ class ProviderError(SwitchboardError):
 
 
 class ProcessedMessage(Struct, frozen=True):
-    """The answer, the model that gave it, what it cost in tokens, why it ended, and the files that go with it."""
+    """The answer, the model that wrote it, its cost in tokens, why it ended, and its files."""
 
     content: str
     model: str
@@ -38,7 +38,7 @@ class ProcessedMessage(Struct, frozen=True):
 
 
 class NewMessage(Struct, frozen=True):
-    """What one call of `process_message` brings. A session belongs to its channel."""
+    """The arguments of one call of `process_message`. A session belongs to its channel."""
 
     session_key: str
     channel_name: str
@@ -51,46 +51,46 @@ class NewMessage(Struct, frozen=True):
 
 
 class Agent(Protocol):
-    """Who answers."""
+    """The answering side."""
 
     async def prompt(self) -> str:
-        """What the model is told about its work, after its name and team. Asked once per turn."""
+        """The instructions for the model, which follow its name and team. Called once per turn."""
         ...
 
     async def get_model(self, override: str | None = None) -> Sequence[str]:
-        """The models to ask, in this order; `override` alone if it is one of them. Raises InvalidInput."""
+        """The models to ask, in this order; only `override` if it is one of them. Raises InvalidInput."""
         ...
 
     async def run(self, ctx: MessageContext, message: NewMessage) -> ProcessedMessage:
-        """Store a message, run its lane up to it with what `ctx` returns, and return the answer.
+        """Store a message, run its lane up to this message with the parts of `ctx`, and return the answer.
 
-        Raises `ProviderError` once the message is stored, and before that what storing a message raises.
+        Raises `ProviderError` once the message is stored, and before that the errors of storing a message.
         """
         ...
 
 
 class Memory(Protocol):
-    """What was said and learned in the sessions of the agent, each of one person."""
+    """The history and the facts of the agent's sessions, each of which belongs to one person."""
 
     async def get_history(
         self, session_key: str, limit: int = WINDOW, *, channel_name: str | None = None
     ) -> Sequence[Entry]:
-        """The latest messages, at most `limit`, the oldest first, the summary of those before them at their head.
+        """The latest messages, at most `limit`, oldest first, after the summary of earlier ones.
 
-        `channel_name` None: on all channels. Asked once per turn. Raises `Unavailable`.
+        `channel_name` None: on all channels. Called once per turn. Raises `Unavailable`.
         """
         ...
 
     async def save_message(
         self, session_key: str, channel_name: str, role: Literal["user", "assistant"], content: str
     ) -> None:
-        """Keep what was said outside of turns; a turn keeps its own with its answer. Raises InvalidInput."""
+        """Store a message from outside of turns; a turn stores its own messages. Raises InvalidInput."""
         ...
 
     async def learn(self, session_key: str, channel_name: str, text: str, *, subject: str = "self") -> bool:
-        """Keep a fact that the person stated, for their own private sessions. False: it is known, or was forgotten.
+        """Store a fact that the person stated, for their own private sessions. False if it is known or was forgotten.
 
-        Raises InvalidInput for what is not kept as a fact: more than 300 characters, questions, instructions, secrets.
+        Raises InvalidInput for text that is not a fact: over 300 characters, questions, instructions, secrets.
         """
         ...
 
@@ -100,15 +100,15 @@ class Memory(Protocol):
 
 
 class Terminal(Protocol):
-    """Where commands are run."""
+    """Runs commands."""
 
     async def exec(self, command: str) -> str:
-        """Run a command and return its output. Raises ConfigurationError where there is no sandbox for it."""
+        """Run a command and return its output. Raises ConfigurationError if there is no sandbox for it."""
         ...
 
 
 class MessageContext(Protocol):
-    """What `process_message` needs of the program that calls it."""
+    """What `process_message` needs from the calling program."""
 
     def agent(self) -> Agent: ...
 

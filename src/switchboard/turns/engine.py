@@ -1,7 +1,7 @@
-"""The engine of workers for the calls of a program: what their context says takes the place of the installation's.
+"""The workers' engine for the calls of a program: the context of a call overrides the installation's prompt and models.
 
-`hosting.py` makes it for the leg, `agent.py` registers the calls. A turn whose call is not here, because it was made in
-another process, is done as a worker would. Next: `agents/model/engine.py`.
+`hosting.py` makes it for the leg, `agent.py` registers the calls. A turn whose call was made in another process is run
+as a worker would run it. Next: `agents/model/engine.py`.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _OnDelta = Callable[[Delta], None]
 
 
 class EngineCall(Struct, frozen=True, eq=False):
-    """A call that waits for its answer; no two are equal."""
+    """A call that waits for its answer. Compared by identity."""
 
     ctx: MessageContext
     message: NewMessage
 
 
 class Calls:
-    """Those of this process, by the message that each has stored."""
+    """The waiting calls of this process, by the message that each has stored."""
 
     def __init__(self) -> None:
         self._calls: defaultdict[RequestId, list[EngineCall]] = defaultdict(list)
 
     @contextlib.contextmanager
     def waiting(self, request_id: RequestId, call: EngineCall) -> Iterator[None]:
-        """While a call waits for its answer."""
+        """Register a call within this block, while it waits for its answer."""
         self._calls[request_id].append(call)
         try:
             yield
@@ -54,12 +54,12 @@ class Calls:
                 del self._calls[request_id]
 
     def of(self, request_id: RequestId) -> EngineCall | None:
-        """The call that waits for a message, of several the first; None: it was made elsewhere."""
+        """The first call that waits for a message; None if it was made elsewhere."""
         return next(iter(self._calls.get(request_id, ())), None)
 
 
 class SessionEngine(ModelEngine):
-    """`ModelEngine` that asks the context of the call."""
+    """A `ModelEngine` that asks the context of the call."""
 
     def __init__(self, context: EngineContext, calls: Calls) -> None:
         super().__init__(context)
@@ -76,12 +76,12 @@ class SessionEngine(ModelEngine):
         return await super().run(turn, journal)
 
     async def prompt_for(self, turn: Turn) -> str:
-        """What the agent of the context says."""
+        """The prompt from the context's agent."""
         call = self._calls.of(turn.request_id)
         return await (super().prompt_for(turn) if call is None else _of_program(call.ctx.agent().prompt()))
 
     async def models_for(self, turn: Turn) -> Sequence[str]:
-        """The same of its models."""
+        """The models from the context's agent."""
         if (call := self._calls.of(turn.request_id)) is None:
             return await super().models_for(turn)
         names = await _of_program(call.ctx.agent().get_model(call.message.model_override))
@@ -92,7 +92,7 @@ class SessionEngine(ModelEngine):
 
 
 class SessionHistory(Struct, frozen=True):
-    """`History` that asks the memory of the context of the call."""
+    """A `History` that asks the memory of the call's context."""
 
     calls: Calls
     stored: StoredHistory
@@ -106,7 +106,7 @@ class SessionHistory(Struct, frozen=True):
 
 
 def _unless_it_fails(on_delta: _OnDelta) -> _OnDelta:
-    """The program's callback until it raises for the first time: that is no failure of the turn or of its model."""
+    """Call the program's callback until it first raises, which is not a failure of the turn or of its model."""
     failed = False
 
     def tell(delta: Delta) -> None:
@@ -123,7 +123,7 @@ def _unless_it_fails(on_delta: _OnDelta) -> _OnDelta:
 
 
 async def _of_program(answer: Awaitable[_T]) -> _T:
-    """What a context answers. What goes wrong there fails the turn, as what goes wrong in an engine does."""
+    """A result from the context. Its errors fail the turn, like errors of an engine."""
     try:
         return await answer
     except (EngineFailure, Unavailable):

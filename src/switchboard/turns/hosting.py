@@ -1,7 +1,7 @@
-"""Opening an installation for the turns of one butler: `open_turns`, and the context that it gives.
+"""Opens an installation for the turns of one butler: `open_turns`, and the context that it yields.
 
-Called by the program, with its pool and its models. This process is registered like a worker that claims nothing by
-itself; what it knows of butlers, clock and backlog is kept up to date. Next: `agent.py` and `memory.py`.
+Called by the program, with its pool and its models. This process is registered like a worker, but claims nothing by
+itself; its data about butlers, clock and backlog is kept up to date. Next: `agent.py` and `memory.py`.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from switchboard.turns.registration import Registration
 from switchboard.turns.terminal import NoTerminal
 
 _CLOSE_S: Final = 10.0
-"""Seconds that a context waits at its end for what is being compacted."""
+"""Seconds that a context waits at its end for running compactions."""
 
 
 class TurnContext:
-    """`MessageContext` over an installation, for one butler. Made by `open_turns`."""
+    """The `MessageContext` of an installation, for one butler. Made by `open_turns`."""
 
     def __init__(self, agent: ButlerAgent, memory: SessionMemory, files: BlobStore) -> None:
         self._files = files
@@ -65,7 +65,7 @@ class TurnContext:
         return self._agent
 
     def memory(self) -> SessionMemory:
-        """What was said and learned in its sessions."""
+        """The history and the facts of its sessions."""
         return self._memory
 
     def read(self, file: ReplyFile) -> AsyncIterator[bytes]:
@@ -73,7 +73,7 @@ class TurnContext:
         return self._files.read(bytes.fromhex(file.sha256))
 
     def terminal(self) -> NoTerminal:
-        """There is none yet: whatever it is to run raises ConfigurationError."""
+        """Not available yet: every command raises ConfigurationError."""
         return self._terminal
 
 
@@ -89,9 +89,9 @@ async def open_turns(
     """A context for `process_message`: `butler` (`System1/clerk`, engine `model`) of the installation, over `models`.
 
     The pool stays the caller's; its settings and codecs do not matter. `compact_model` condenses long sessions; None:
-    the first that answers; at its end the context waits for that, at most ten seconds. Images are kept below
-    `workspaces`, where the workers of the installation should have theirs, too. Raises NotFound where there is no such
-    butler, and ConfigurationError for one of another engine.
+    the first model that answers. At its end the context waits up to ten seconds for compactions. Images are kept below
+    `workspaces`, where the workers of the installation should also keep theirs. Raises NotFound if there is no such
+    butler, and ConfigurationError if it has another engine.
     """
     hide_variables()
     database, calls, system_id = ForeignDatabase(pool, "read_committed"), Calls(), SystemId(butler)
@@ -130,7 +130,7 @@ async def open_turns(
 
 
 class _Returned:
-    """The caller has the reply; nobody else sends it."""
+    """The delivery of replies: the caller gets them, and nobody else sends them."""
 
     def __init__(self, readers: StoredReaders) -> None:
         self._readers = readers

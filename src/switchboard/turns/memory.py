@@ -1,7 +1,7 @@
-"""The memory of a butler's sessions, over the store: `Memory` of `context.py`. `hosting.py` makes it.
+"""The memory of a butler's sessions, in the store: `Memory` of `context.py`. `hosting.py` makes it.
 
-What may be read is decided where it is decided for workers, by `visible_entries` and `visible`. Next:
-`store/history.py`, `store/facts.py`.
+`visible_entries` and `visible` decide what may be read, as they do for workers. Next: `store/history.py`,
+`store/facts.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from switchboard.turns.session import EARLIEST, conversations_of, reader_of_sess
 
 
 class SessionMemory:
-    """As `switchboard.turns.Memory`."""
+    """Implements `switchboard.turns.Memory`."""
 
     def __init__(self, butler: SystemId, database: Database, stored: StoredHistory, compactor: Compactor) -> None:
         self._butler = butler
@@ -77,7 +77,7 @@ class SessionMemory:
 
 
 def _latest(entries: Sequence[Entry], limit: int) -> list[Entry]:
-    """The last of them, in the order of time; summaries, which nobody wrote, do not count."""
+    """All summaries, which nobody wrote, and the last `limit` other entries, by time."""
     summaries = [entry for entry in entries if entry.role == "user" and not entry.author]
     said = [entry for entry in entries if entry.role == "assistant" or entry.author]
     said.sort(key=lambda entry: entry.created_at or EARLIEST)

@@ -23,11 +23,11 @@ async def process_message(  # noqa: PLR0913 - the arguments of one call, most of
     images: Sequence[Image] = (),
     on_delta: Callable[[Delta], None] | None = None,
 ) -> ProcessedMessage:
-    """One message of a session, answered by the agent; `on_delta` is told the answer while it is written.
+    """Let the agent answer one message of a session; `on_delta` gets the answer while it is written.
 
-    `model_override` is a name of the agent's models. `images` are at most four, of 5 MB each; models with `vision` see
-    them in this turn. Raises `ProviderError` once the message is stored, and before that
-    what storing a message raises.
+    `model_override` names one of the agent's models. `images` are at most four, of up to 5 MB each; models with
+    `vision` see them in this turn. Raises `ProviderError` once the message is stored, and before that the errors of
+    storing a message.
     """
     message = NewMessage(
         session_key, channel_name, content, user_context or "", model_override, request_id, images, on_delta
@@ -49,10 +49,10 @@ async def stream_message(  # noqa: PLR0913 - as above
     request_id: str | None = None,
     images: Sequence[Image] = (),
 ) -> AsyncGenerator[Delta | ProcessedMessage]:
-    """`process_message` as an iterator: the answer while it is written, and at last the result.
+    """`process_message` as an iterator: the answer while it is written, and finally the result.
 
-    The folded deltas equal the content, in whichever process the turn ran. Closed before its end, it ends the attempt;
-    the message is kept, and the same `request_id` continues. Raises what `process_message` raises.
+    The folded deltas equal the content, whichever process runs the turn. Closing the iterator early ends the attempt;
+    the message is kept, and the same `request_id` continues it. Raises what `process_message` raises.
     """
     told: asyncio.Queue[Delta | None] = asyncio.Queue()
     message = NewMessage(
@@ -74,9 +74,9 @@ async def stream_message(  # noqa: PLR0913 - as above
 
 
 async def compact_session_if_needed(ctx: MessageContext, session_key: str) -> None:
-    """Let a summary and a few facts take the place of the oldest 20 entries of a session that has 40.
+    """Replace the oldest 20 entries of a session that has 40 by a summary and a few facts.
 
-    `process_message` starts it by itself after each turn, and does not wait for it. What goes wrong is logged, changes
-    nothing, and is tried again after later turns. Raises `Unavailable`.
+    `process_message` starts this after each turn, and does not wait for it. A failure is logged, changes nothing, and
+    the compaction is tried again after later turns. Raises `Unavailable`.
     """
     await ctx.memory().compact(session_key)

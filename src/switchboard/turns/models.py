@@ -1,4 +1,4 @@
-"""Models that a program asks itself. `open_models` makes them for `open_turns`. Next: `llm/dispatch.py`."""
+"""Models that a program calls itself. `open_models` makes them for `open_turns`. Next: `llm/dispatch.py`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from switchboard.llm.spending import DayBook
 
 @asynccontextmanager
 async def open_models(specs: Sequence[ModelSpec]) -> AsyncIterator[OpenModels]:
-    """The models of a program, with slots of their own and no limit on spending.
+    """The models of a program, with their own slots and no spending limit.
 
-    Raises ConfigurationError: the model, and the fix.
+    Raises ConfigurationError that names the model and the fix.
     """
     sessions = Sessions(specs)
     book = DayBook(lambda: datetime.now(UTC).date())

@@ -1,6 +1,6 @@
-"""A program among the workers: it claims no lane by itself, and its lanes are free again when it dies.
+"""Registers a program like a worker: it claims no lane by itself, and its lanes are free again when it dies.
 
-`hosting.py` opens it, `agent.py` claims by it. Next: `store/lanes.py`.
+`hosting.py` opens it, `agent.py` claims lanes with it. Next: `store/lanes.py`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _TTL_S: Final = 10.0
 
 
 class Registration:
-    """That this process is alive, as workers are.
+    """Reports that this process is alive, as workers do.
 
-    `claim` is another one after it was taken for dead, or could not give a lane back.
+    `claim` is replaced after the process was considered dead, or could not give back a lane.
     """
 
     def __init__(self, database: Database, claim: Claim) -> None:
@@ -54,17 +54,17 @@ class Registration:
                 await lanes.release_worker(database, registration.claim.worker)
 
     def lose(self) -> None:
-        """A lane could not be given back: let all lanes of this process go, as soon as the database is there."""
+        """A lane could not be given back: release all lanes of this process as soon as the database is available."""
         self._lost = True
 
     async def _beat(self) -> None:
-        """Beat whatever happens; what goes on going wrong is logged once."""
+        """Beat whatever happens; a repeated error is logged once."""
         problem = ""
         while True:
             try:
                 await self._beat_once()
                 problem = ""
-            except Unavailable:  # the next beat comes
+            except Unavailable:  # the next beat follows
                 pass
             except Exception as error:
                 if str(error) != problem:

@@ -1,4 +1,4 @@
-"""A session of a program as the conversation that it is, in the names of the installation. Pure.
+"""Maps a session of a program to a conversation of the installation. Pure.
 
 Called by `agent.py` and `memory.py`. In: butler, channel and session key; out: envelopes, conversations and readers.
 Each session is the private conversation of one person, whom the program vouches for, with one butler.
@@ -26,9 +26,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def require_session_key(session_key: str) -> None:
-    """Raises InvalidInput for an empty key, control characters, and blanks around it.
+    """Raises InvalidInput for an empty key, control characters, and surrounding blanks.
 
-    An envelope leaves some of these out, so two keys could become one session.
+    Envelopes drop some of these, so two keys could become one session.
     """
     if not session_key or session_key != session_key.strip() or _CONTROL.search(session_key):
         problem = "a session key is not empty, and has neither control characters nor blanks around it"
@@ -36,7 +36,7 @@ def require_session_key(session_key: str) -> None:
 
 
 def require_request_id(request_id: str) -> None:
-    """Raises InvalidInput for control characters and blanks around it: two ids could become one request."""
+    """Raises InvalidInput for control characters and surrounding blanks: two ids could become one request."""
     if request_id != request_id.strip() or _CONTROL.search(request_id):
         problem = "a request id has neither control characters nor blanks around it"
         raise InvalidInput(problem, field="request_id")
@@ -61,12 +61,12 @@ def envelope_of(
 
 
 def key_of_request(session_key: str, request_id: str) -> str:
-    """The idempotency key of a call. Callers number the requests of each session, so the session belongs to it."""
+    """The idempotency key of a call. It includes the session, since callers may number the requests of each."""
     return sha256(json.dumps([session_key, request_id]).encode()).hexdigest()
 
 
 def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> Reader:
-    """For whom a turn of the session reads.
+    """The reader of a session's turns.
 
     Raises InvalidInput for a channel that does not exist, and as `require_session_key`.
     """
@@ -78,5 +78,5 @@ def reader_of_session(butler: SystemId, channel_name: str, session_key: str) -> 
 
 
 def conversations_of(butler: SystemId, session_key: str) -> list[Conversation]:
-    """Those of a session key, one for each channel."""
+    """The conversations of a session key, one for each channel."""
     return [reader_of_session(butler, name, session_key).conversation for name in CHANNELS]

@@ -8,7 +8,7 @@ from switchboard.domain.errors import ConfigurationError
 
 
 class NoTerminal:
-    """`Terminal` without a sandbox: nothing is run outside of one."""
+    """A `Terminal` without a sandbox, which runs nothing."""
 
     async def exec(self, command: str) -> NoReturn:  # noqa: ARG002
         """Always raises ConfigurationError."""

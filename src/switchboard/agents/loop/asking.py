@@ -1,8 +1,8 @@
 """Calls of a turn that people must decide about, and questions to the person.
 
 `talk.py` asks for the decisions about the calls of one answer, and makes none of these calls before all decisions
-exist, so that all results go back together. The questions depend only on frozen data, so a resumed turn asks the same.
-Next: `core/turns/asking.py` for the words, `journey/approving.py` for who decides.
+exist, so that all results go back together. The questions depend only on frozen data, so a resumed turn asks the same
+ones. Next: `core/turns/asking.py` for the wording, `journey/approving.py` for who decides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from switchboard.ports.engine import Approvals, Ask, Decided, Journal, Parked, T
 from switchboard.ports.tools import AsksFirst, Tool, ToolScope
 
 MOST_WAITING: Final = 20
-"""What one conversation of a butler may wait for: nobody reads a list that strangers make longer and longer."""
+"""How many requests may wait in one conversation of a butler: nobody reads a list that strangers keep extending."""
 _FULL: Final = f"not asked: {MOST_WAITING} requests are already waiting in this conversation"
 _NOBODY: Final = "nobody can be asked from here"
 OUTSIDE: Final = "external text was read before, and may have requested it"
@@ -51,7 +51,7 @@ class People(Struct, frozen=True):
     async def decisions(self, calls: Sequence[PlannedCall], n: int, read: Collection[str] = ()) -> dict[str, Decided]:
         """The decisions, by path, about those calls of answer `n` that people decide about. Raises `Parked`.
 
-        `read`: the names of the tools whose results its model has read before.
+        `read`: the names of the tools whose results the model has already read.
         """
         own, outside = self.frozen.own, self.frozen.outside
         wary = own is not None and (outside or not set(read) <= set(own))
@@ -65,7 +65,7 @@ class People(Struct, frozen=True):
         return {path: await self.journal.wait(event_of(path)) for path in asked}
 
     async def decision(self, call: PlannedCall, why: str) -> Decided | None:
-        """The decision about one call that needs an approval; None: not yet, and people have been asked."""
+        """The decision about one call that needs an approval; None if people have been asked but not decided yet."""
         tool = next(one for one in self.frozen.tools if one.name == call.made.name)
         ask = Ask("call", tool.name, call.made.arguments, why, self._digest(tool.parameters, call), self.frozen.readers)
         if nobody := await self._nobody(call.path, 1):
@@ -86,7 +86,7 @@ class People(Struct, frozen=True):
         return None
 
     async def _nobody(self, n: str, count: int) -> str | None:
-        """Why nobody is asked, on record; None if people are."""
+        """Why nobody can be asked; None if people are. Recorded in the journal."""
         approvals = self.approvals
 
         async def look(_: object) -> str | None:
@@ -98,7 +98,7 @@ class People(Struct, frozen=True):
         return found
 
     def _ask(self, call: PlannedCall, *, wary: bool) -> Ask | None:
-        """The question to people about a call; None if it is made, or fails, without them."""
+        """The question to people about a call; None if it is made, or fails, without asking."""
         made = call.made
         tool = next((one for one in self.frozen.tools if one.name == made.name), None)
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
@@ -116,11 +116,11 @@ class People(Struct, frozen=True):
         return tool.approval or (self._outside(tool, call.made.arguments) if wary else "") or self._first(call)
 
     def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
-        """Why a call needs an approval after outside content was read; "": it neither changes nor reveals anything."""
+        """Why a call needs an approval after outside content was read; "" if it changes and reveals nothing."""
         if not is_read_only(tool):
             return OUTSIDE
         if isinstance(self.present.get(tool.name), AsksFirst):
-            return ""  # it looks at addresses itself
+            return ""  # it checks addresses itself
         url = unknown_url(arguments, self.frozen.urls, self.frozen.hosts)
         return "" if url is None else STRANGE
 

@@ -1,9 +1,9 @@
 """A turn run by a command-line program: claude-code or codex asks its model itself, and calls our tools.
 
-`engine.py` makes a `ProgramTalk` where a turn's models are such programs. A run of the program is one step (`run:1`).
-Each call is a step of its own, known by tool, arguments and how many times it was made so (`tool:pay:3f0c…:1`), and
-before it another one says what is called (`made:1`). So after a crash the program is started again, is told what was
-called before, and gets the recorded result if it calls the same again. Next: `llm/running.py`.
+`engine.py` makes a `ProgramTalk` if the models of a turn are such programs. A run of the program is one step (`run:1`).
+Each call is a step of its own, identified by the tool, the arguments, and a counter of identical calls
+(`tool:pay:3f0c…:1`); a step before it records what is called (`made:1`). So after a crash the program is started again,
+is told what was called before, and gets the recorded result if it repeats a call. Next: `llm/running.py`.
 """
 
 from __future__ import annotations
@@ -58,31 +58,31 @@ _SHORT: Final = 16
 _MOST_NAME: Final = 64
 _LEAST_S: Final = 1.0
 _PATIENCE: Final = 5
-"""A program that is told to end so many times, and goes on calling, is ended."""
+"""How many times a program is told to end; if it still calls tools, it is ended."""
 
 
 class ProgramTalk(Talk):
-    """Such a turn while it runs."""
+    """A running turn of this kind."""
 
     def __init__(self, turn: Turn, journal: Journal, frozen: Frozen, around: Around) -> None:
         super().__init__(turn, journal, frozen, around)
         self._used = TurnUsage()
         self._finished: list[CompletedCall] = []
         self._made: list[PlannedCall] = []
-        """All calls of the turn, in their order."""
+        """All calls of the turn, in order."""
         self._records: dict[str, JsonMapping] = {}
-        """What came of them, by path; nothing of those that wait for a person."""
+        """Their records, by path; calls that wait for a person have none."""
         self._tasks: dict[str, asyncio.Task[JsonMapping]] = {}
         self._waiting: set[str] = set()
         """The paths of calls of this run about which a person must decide."""
         self._limit: StopReason | None = None
         self._told_to_end = 0
         self._so_far = ""
-        """The last that was said in this run, also if it came to nothing."""
+        """The latest text of this run, even if the run fails."""
         self._began = 0.0
         self._in_order = asyncio.Lock()
         self._asking_people = asyncio.Lock()
-        """Of calls at once, each is to count what the others have asked."""
+        """Held while people are asked, so that parallel calls count each other's requests."""
 
     async def _through(self) -> TurnResult:
         n, result = 0, None
@@ -115,7 +115,7 @@ class ProgramTalk(Talk):
             self._waiting.clear()
             try:
                 report = await self._around.models.ask(await self._whole(), self._asking_for_run())
-                # The program may have died before the end of a call; and what ends the attempt is raised here.
+                # The program may have died before a call ended; and errors that end the attempt are raised here.
                 await asyncio.gather(*self._tasks.values())
             finally:
                 await cancelled(*self._tasks.values())
@@ -129,7 +129,7 @@ class ProgramTalk(Talk):
         return record
 
     async def _whole(self) -> Request:
-        """All of the turn as one request."""
+        """The whole turn as one request."""
         frozen = self._frozen
         said = messages(frozen.history, (await self._begun()).messages, frozen.zone)
         before = [(call.made, self._records[call.path]) for call in self._made if call.path in self._records]
@@ -159,7 +159,7 @@ class ProgramTalk(Talk):
         self._so_far = self._telling.text or self._so_far
 
     def _record_of(self, report: Report, seconds: float) -> Costed:
-        """What the journal keeps of a run. Raises ModelFailure for what may go better later."""
+        """The journal record of a run. Raises ModelFailure for failures that may be temporary."""
         late = seconds + self._used.seconds >= self._frozen.limits.seconds
         limit = self._limit or ("limit:time" if late else None)
         if report.reply is None and (limit or self._waiting):
@@ -169,12 +169,12 @@ class ProgramTalk(Talk):
         return replace(kept, result={**kept.result, "limit": limit or rounds, "waits": bool(self._waiting)})
 
     def _cut(self, report: Report) -> Reply:
-        """What there is of the answer of a run that was ended, or ended by itself, before it had one."""
+        """The partial answer of a run that ended, or was ended, before it had a whole one."""
         usage = sum((one.usage for one in report.attempts), NO_USAGE)
         return Reply(self._so_far, usage=usage, model=report.attempts[-1].name, stop_reason="end")
 
     def _concluded(self, record: JsonMapping) -> TurnResult | None:
-        """The result of the turn after a run; None: it continues with another."""
+        """The result of the turn after a run; None if it continues with another run."""
         if "refused" in record:
             usage = self._use.usage
             return Refusal(f"the model refused: {record['refused']}", stop_reason="refused", usage=usage)
@@ -206,7 +206,7 @@ class ProgramTalk(Talk):
     # Calls ------------------------------------------------------------------------------------------------------------
 
     async def _recall(self) -> None:
-        """What earlier runs have called, with what came of it. An approved call is made now. Raises `Parked`."""
+        """Load the calls of earlier runs and their records. Calls approved since are made now. Raises `Parked`."""
         on_record = self._journal.on_record()
         while (made := on_record.get(f"made:{len(self._made) + 1}")) is not None and made.state == "done":
             of = made.result
@@ -222,7 +222,7 @@ class ProgramTalk(Talk):
                 self._keep_record(call, await self._call(call))
 
     def _has_begun(self, call: PlannedCall, on_record: Mapping[str, OnRecord]) -> bool:
-        """Whether it is known what came of a call, or that this is not known; others may be made again."""
+        """Whether a call has an outcome on record, even an unknown one; all other calls may be made again."""
         found, tool = on_record.get(call.path), self._tools.get(call.made.name)
         repeated = tool is None or tool.effect == "idempotent"
         return found is not None and (found.state == "done" or not repeated)
@@ -231,18 +231,18 @@ class ProgramTalk(Talk):
         try:
             self._decisions[call.path] = await self._journal.wait(event_of(call.path))
         except Parked:
-            self._go_on()  # a turn that is to end does not wait any more
+            self._go_on()  # a turn that must end no longer waits
             raise
 
     def _carrying(self) -> CarryOut:
-        """What carries out the calls of one run."""
+        """The function that carries out the calls of one run."""
         seen = Counter[str]()
 
         async def carry_out(made: ToolCall) -> ToolResult:
             digest = sha256(written(made).encode()).hexdigest()[:_SHORT]
             head = f"tool:{made.name[:_MOST_NAME]}:{digest}"
             if any(path.startswith(head) for path in self._waiting):
-                return self._end_now(_PENDING)  # nobody is asked twice for the same
+                return self._end_now(_PENDING)  # nobody is asked twice about the same call
             seen[head] += 1
             path = f"{head}:{seen[head]}"
             if self._is_over(path):
@@ -251,7 +251,7 @@ class ProgramTalk(Talk):
                 return ToolResult("", _AGAIN + known["text"], known["ok"])
             try:
                 record = await asyncio.shield(self._task(path, made))
-            except Exception as error:  # what ends the attempt, such as `Fenced`, is no failure of the model
+            except Exception as error:  # it ends the attempt, like `Fenced`, and is no failure of the model
                 raise ModelFailure("unavailable", "the turn cannot go on", alive=True) from error
             if path in self._waiting:
                 return self._end_now(_PENDING)
@@ -260,14 +260,14 @@ class ProgramTalk(Talk):
         return carry_out
 
     def _end_now(self, why: str) -> ToolResult:
-        """Raises ModelFailure for a program that does not listen; what it was told to wait for is kept."""
+        """Tell the program to end, and why. Raises ModelFailure if it ignores that often; waiting calls are kept."""
         self._told_to_end += 1
         if self._told_to_end > _PATIENCE:
             raise ModelFailure("defect", "it was told to end, but keeps calling tools", alive=True)
         return ToolResult("", why, ok=False)
 
     def _task(self, path: str, made: ToolCall) -> asyncio.Task[JsonMapping]:
-        """It continues if the program is gone: what has begun should end, and be known."""
+        """The task of a call. It continues if the program is gone, so that the outcome is recorded."""
         if path not in self._tasks:
             self._tasks[path] = asyncio.create_task(self._carry(path, made))
         return self._tasks[path]
@@ -288,7 +288,7 @@ class ProgramTalk(Talk):
             return record
 
     async def _intended(self, path: str, made: ToolCall) -> tuple[int, PlannedCall]:
-        """The number of a call, and itself, on record before anything is done."""
+        """The number of a call, and the call itself, recorded before anything is done."""
         for n, call in enumerate(self._made, 1):
             if call.path == path:
                 return n, call
@@ -316,7 +316,7 @@ class ProgramTalk(Talk):
         self._finished.append(CompletedCall(call.made.name, written(call.made), f"{record['ok']} {record['text']}"))
 
     def _close(self) -> None:
-        """What was called becomes part of the history, and files go with the answer."""
+        """Add the calls to the history, and their files to the answer."""
         for made, record in self._open.values():
             if record is not None:
                 self._remember(made, record)

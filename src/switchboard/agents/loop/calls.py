@@ -1,7 +1,7 @@
-"""One call of a tool in a turn: where it may reach, and what is recorded of it.
+"""One call of a tool in a turn: what it may reach, and its record.
 
-`talk.py` makes the calls that a model wants with it, `agents/trio` those of plans. In: what is frozen and what is
-around; out: a record for the journal. Next: `tools/calls.py`.
+`talk.py` uses it for the calls that a model requests, `agents/trio` for those of plans. In: the frozen data and the
+surroundings of the turn; out: a record for the journal. Next: `tools/calls.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from switchboard.tools.calls import CallLimits, call_tool
 
 
 class Around(Struct, frozen=True):
-    """What a turn works with that is not frozen."""
+    """The surroundings of a turn: everything it works with that is not frozen."""
 
     models: Models
     tools: Mapping[str, Tool]
@@ -41,7 +41,7 @@ class Around(Struct, frozen=True):
     keep: Keep | None = None
     """Stores a file for the answer."""
     asker: str = "turn"
-    """What models are asked for."""
+    """The purpose of requests to models."""
 
 
 class ToolCaller:
@@ -54,11 +54,11 @@ class ToolCaller:
         self.around = around
         self._limits = CallLimits(around.options.tool_timeout)
         self._limits_of_effects = CallLimits(around.options.tool_timeout, journal.check)
-        """Of tools that may not be repeated: when one begins, nobody else can have taken over the turn."""
+        """For tools that must not be repeated: before one begins, it is checked that nobody has taken over the turn."""
         self._scope = None if around.workspace is None else self._reach(around.workspace)
 
     async def call(self, tool: FrozenTool, arguments: JsonMapping, key: UUID, *, approved: bool) -> ToolOutcome:
-        """Carry out a call. Whatever a tool does wrong is an outcome, and no failure of the turn."""
+        """Carry out a call. A failure of the tool is an outcome, not a failure of the turn."""
         present = self.around.tools.get(tool.name)
         if present is None or self._scope is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
@@ -68,7 +68,7 @@ class ToolCaller:
 
     @property
     def scope(self) -> ToolScope | None:
-        """What a call may touch before anybody approves it, as it was when the turn began; None: nothing."""
+        """What a call may touch without an approval, as it was when the turn began; None if nothing."""
         return None if self._scope is None else replace(self._scope, hosts=frozenset(self.frozen.hosts))
 
     def _reach(self, workspace: Path) -> ToolScope:
@@ -89,11 +89,11 @@ class ToolCaller:
 
 
 def record_of(outcome: ToolOutcome, began: float) -> JsonObject:
-    """What the journal keeps of a call that `began` then, by the monotonic clock."""
+    """The journal record of a call; `began` is its start by the monotonic clock."""
     record = told(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
     return record | ({"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {})
 
 
 def told(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:
-    """The record of a call of which this is said."""
+    """The record of a call with this text as its result."""
     return {"text": storable_text(text), "ok": ok, "seconds": seconds}

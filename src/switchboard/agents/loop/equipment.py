@@ -1,7 +1,7 @@
-"""What a butler with a model works with: its prompt, its tools, its directories, what was said and learned before.
+"""What a butler with a model works with: its prompt, its tools, its directories, its history and facts.
 
 The engines `model` and `trio` have one each, and begin their turns with it. In: the `EngineContext` and the options of
-a member; out: what is frozen when a turn begins, and what is around it while it runs. Next: `talk.py`.
+a member; out: the data that is frozen when a turn begins, and its surroundings while it runs. Next: `talk.py`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from switchboard.ports.tools import Keep, KeepsRunning, Tool
 from switchboard.tools.results import DIRECTORY
 
 _ANSWER: Final = 4
-"""At most a quarter of the context is for the answer: of a small one the rest must hold the question."""
+"""At most a quarter of the context is for the answer: in a small one, the rest must hold the question."""
 _FACTS: Final = 500
-"""How many of the latest facts are looked through for those that a model is told."""
+"""How many of the latest facts are considered for those that a model is told."""
 
 _MIXED: Final = (
     "name models with an API or command lines, not both: a turn begun by one kind cannot be finished by the other"
@@ -47,7 +47,7 @@ _MIXED: Final = (
 
 
 class TurnTerms(Struct, frozen=True):
-    """How the models of a turn are asked: which, in this order, what they are told first, and how far they may go."""
+    """How the models of a turn are asked: their names, in this order, the prompt, and the limits."""
 
     models: tuple[str, ...]
     prompt: str
@@ -56,7 +56,7 @@ class TurnTerms(Struct, frozen=True):
 
 
 class Equipment:
-    """`clock` says the time; `tools` are all that there are, None: ours."""
+    """Prepares turns. `clock` returns the time; `tools`: all existing tools, None for ours."""
 
     def __init__(self, context: EngineContext, tools: Sequence[Tool] | None = None) -> None:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -74,9 +74,9 @@ class Equipment:
         return {tool.spec.name: tool for tool in tools}
 
     def models(self, member: Member, names: Sequence[str], option: str = "models", *, runners: bool = False) -> Models:
-        """The models of the settings. Raises `EngineFailure` if one of these is not there, which `option` names.
+        """The models of the settings. Raises `EngineFailure`, which mentions `option`, if one of `names` is missing.
 
-        With `runners` these may be command lines that do turns, but then all of them.
+        With `runners`, command lines that run turns are accepted, too, but not together with other models.
         """
         models = self._context.models
         kind = "with an API, or of kind claude-code or codex" if runners else "with an API"
@@ -90,7 +90,7 @@ class Equipment:
         return models
 
     def check(self, member: Member, options: TurnOptions) -> None:
-        """Raises `EngineFailure` that names an option for which something is missing here."""
+        """Raises `EngineFailure` that names an option whose requirements are not met here."""
         from switchboard.agents.loop.toolbox import hosts_of
 
         granted = tuple(name for names in options.grants.values() for name in names)
@@ -102,7 +102,7 @@ class Equipment:
             raise wrong(member, f"hosts: {error.message}") from error
 
     def check_tools(self, member: Member, options: TurnOptions) -> None:
-        """Raises `EngineFailure` if the butler is to have a tool that does not exist."""
+        """Raises `EngineFailure` if the options name a tool that does not exist."""
         self._check_names(member, _tools_of(options))
 
     def _check_names(self, member: Member, named: Mapping[str, Sequence[str]]) -> None:
@@ -117,7 +117,7 @@ class Equipment:
         return name in self._tools or (toolset is not None and toolset.may_have(member, name))
 
     async def tools_of(self, member: Member) -> Mapping[str, Tool]:
-        """Ours, and those that the installation has for this butler besides. Raises `Unavailable`."""
+        """Our tools, and those that the installation provides for this butler. Raises `Unavailable`."""
         toolset = self._context.toolset
         more = () if toolset is None else await toolset.of(member)
         return {**self._tools, **{tool.spec.name: tool for tool in more if tool.spec.name not in self._tools}}
@@ -125,7 +125,7 @@ class Equipment:
     # A turn -----------------------------------------------------------------------------------------------------------
 
     async def frozen(self, turn: Turn, options: TurnOptions, terms: TurnTerms, tools: Mapping[str, Tool]) -> Frozen:
-        """What a turn begins with. Files of the message are copied to where its readers find them."""
+        """The data that a turn begins with. Files of the message are copied to the directory of its readers."""
         from switchboard.agents.loop.toolbox import granted_to, urls_of
 
         history, known = await asyncio.gather(self._history(turn), self._known(turn))
@@ -165,7 +165,7 @@ class Equipment:
         )
 
     def around(self, turn: Turn, options: TurnOptions, frozen: Frozen, tools: Mapping[str, Tool]) -> Around:
-        """What a turn works with that is not frozen."""
+        """The surroundings of a turn."""
         member, models = turn.member, self.models(turn.member, (), runners=True)
         places = self._workspace(member, options), self.kept_for(member, frozen.readers)
         return Around(
@@ -175,7 +175,7 @@ class Equipment:
         )
 
     async def _granted(self, turn: Turn, options: TurnOptions) -> frozenset[str]:
-        """The tools that the sender may make the butler use now, whatever was so when the turn began."""
+        """The tools that the sender may have the butler use now, which may have changed since the turn began."""
         from switchboard.agents.loop.toolbox import granted_to
 
         tools = await self.tools_of(turn.member)
@@ -201,7 +201,7 @@ class Equipment:
         return () if kept is None else tuple(await kept.load(turn))
 
     async def _known(self, turn: Turn) -> str:
-        """What is known of the people, by the caller and by what they have said."""
+        """What is known about the person: from the caller, and from what people have said."""
         facts = () if self._context.facts is None else await self._context.facts.visible(turn, _FACTS)
         return "\n\n".join(part for part in (turn.user_context.strip(), notes(facts)) if part)
 
@@ -213,7 +213,7 @@ class Equipment:
         return self._context.workspaces / _directory(member)
 
     def kept_for(self, member: Member, readers: str) -> Path | None:
-        """Where the readers of a turn, and nobody else, find long results and images; None: nothing is kept."""
+        """The directory where only the readers of a turn find long results and images; None if nothing is kept."""
         root = self._context.workspaces
         return None if root is None else root / DIRECTORY / _directory(member) / readers
 
@@ -223,13 +223,13 @@ def _tools_of(options: TurnOptions) -> Mapping[str, Sequence[str]]:
 
 
 def _directory(member: Member) -> str:
-    """Its name as one of a directory that is not hidden, whatever the team file calls it: `..` would lead out."""
+    """The member's name as a safe name of a directory, not hidden: the team file may contain `..`."""
     name = quote(member.name, safe=" ")
     return f"%2E{name[1:]}" if name.startswith(".") else name
 
 
 def prompt_of(member: Member, options: TurnOptions) -> str:
-    """What its operator wrote for a butler; this may read a file. Raises `EngineFailure`."""
+    """The prompt that the operator wrote for a butler; this may read a file. Raises `EngineFailure`."""
     if options.prompt_file is None:
         return options.prompt
     try:
@@ -239,6 +239,6 @@ def prompt_of(member: Member, options: TurnOptions) -> str:
 
 
 def wrong(member: Member, problem: str) -> EngineFailure:
-    """The failure of a turn whose butler cannot be asked before its options are mended."""
+    """The failure of a turn whose butler cannot be asked until its options are corrected."""
     message = f"the options of {member.system_id} are wrong: {problem}"
     return EngineFailure(message, error_class="validation", retryable=False)

@@ -1,4 +1,4 @@
-"""What came with a message is copied into `inbox/`, where the model sees images and its tools read files.
+"""Copies the files of a message into `inbox/`, where the model sees images and its tools read files.
 
 An engine calls it once, when a turn begins. In: attachments and the directory of the readers; out: files. Next:
 `tools/inbox.py`.
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 
 async def bring(files: Files | None, attachments: Iterable[Attachment], kept: Path | None) -> None:
-    """Copy what is stored. What cannot be written is not there when it is asked for; that does not end the turn."""
+    """Copy the stored files. One that cannot be written is missing later, which does not end the turn."""
     if files is None or kept is None:
         return
     for one in attachments:
@@ -38,7 +38,7 @@ async def _bring(files: Files, one: Attachment, kept: Path, name: str) -> None:
         if len(data) > MOST_FILE_BYTES:
             return
     if is_image_name(name) and sniff(data[:HEAD_BYTES], "").media_type != one.media_type:
-        return  # a provider refuses the whole request for an image that is none
+        return  # a provider refuses the whole request if an image is not really one
     try:
         await asyncio.to_thread(keep_file, kept, name, data)
     except (ToolRefusal, OSError) as error:

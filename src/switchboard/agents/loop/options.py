@@ -1,4 +1,4 @@
-"""The options of members whose engine asks models: prompt, tools, who may use them, and where they may reach.
+"""The options of members whose engine asks models: prompt, tools, who may use them, and what they may reach.
 
 Each engine adds its own. Next: `equipment.py`.
 """
@@ -17,20 +17,20 @@ from switchboard.ports.tools import QUOTA, Audience
 
 
 class TurnOptions(EngineOptions):
-    """The options that members with a model have in common."""
+    """The options common to all members with a model."""
 
     prompt: str = ""
     prompt_file: Path | None = None
     zone: str = "UTC"
     """The time zone in which the model is told the time."""
     tools: tuple[str, ...] | None = None
-    """The tools that there are for this butler; None: all."""
+    """The tools of this butler; None: all."""
     approve: tuple[str, ...] = ()
-    """The tools of which a person must approve each call; it is so for all of high risk."""
+    """The tools whose calls a person must approve, in addition to all tools of high risk."""
     approve_hours: PositiveFloat = 48.0
-    """Hours that a person has for it, and for the answer to a question."""
+    """Hours that a person has to approve a call or to answer a question."""
     grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
-    """Who may make the butler use which tools; owners may all, others none, unless it is said here."""
+    """Who may have the butler use which tools. By default owners may use all, others none."""
     owners: tuple[str, ...] = ()
     """Who owns the butler: `telegram:5488`, a channel and a sender."""
     hosts: tuple[str, ...] = ()
@@ -38,14 +38,14 @@ class TurnOptions(EngineOptions):
     private_hosts: tuple[str, ...] = ()
     """Hosts that may be at private addresses."""
     workspace: Path | None = None
-    """The directory of the butler's files; None: one of its own below `data_dir`."""
+    """The directory of the butler's files; None: its own directory below `data_dir`."""
     workspace_quota: PositiveInt = QUOTA
-    """Bytes on disk that the workspace may take."""
+    """Bytes that the workspace may take on disk."""
     tool_timeout: PositiveFloat = 60.0
 
     @property
     def tools_named(self) -> Mapping[str, Sequence[str]]:
-        """What options of this engine alone name of tools, by option."""
+        """The tools named by options that only this engine has, by option."""
         return {}
 
     @field_validator("zone")

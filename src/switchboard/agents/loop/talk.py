@@ -72,10 +72,10 @@ from switchboard.tools.workspace import RESULTS, FileToWrite, ToolRefusal, write
 log = structlog.get_logger(__name__)
 
 GONE: Final = "not available any more"
-"""Said of images."""
+"""The note for a removed image."""
 _AT_ONCE: Final = 4
 _LAST_S: Final = 60.0
-"""Seconds for a request after the time of its turn is up."""
+"""Seconds for a last request after the time of its turn is up."""
 _HIGH_RISK: Final = (
     "{name} was not called: its risk is high, so nobody may use it unless the operator grants it by name (the option "
     "`grants` of this butler). Tell the person so; trying again will not help."
@@ -103,19 +103,19 @@ class Talk:
         self._calls: list[EntryCall] = []
         self._unknown: list[str] = []
         self._files: dict[str, Attachment] = {}
-        """Those that go with the answer, by name; a later one takes the place of an earlier."""
+        """The files for the answer, by name; a later file replaces an earlier one."""
         self._written = ""
-        """The last text of an answer that is on record."""
+        """The text of the last recorded answer."""
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
-        """Calls of the last answer that have begun, by path, and their records, once there are any."""
+        """Calls of the last answer that have begun, by path, with their records, once they exist."""
         self._telling = Telling(turn.on_delta)
         self._caller = ToolCaller(turn, journal, frozen, around)
         self._people = people_of(self._caller)
         self._decisions: dict[str, Decided] = {}
-        """What people have decided about calls of the last answer, by path."""
+        """People's decisions about calls of the last answer, by path."""
 
     async def run(self) -> TurnResult:
-        """Run from the first request that is not on record to the end, or until stopped."""
+        """Run from the first unrecorded request to the end, or until stopped."""
         result = await self._unless_stopped()
         if result is None:
             return self._result(Answer(await self._stopped(), stop_reason="aborted"))
@@ -124,7 +124,7 @@ class Talk:
     async def _unless_stopped(self) -> TurnResult | None:
         """The result; None if the turn was stopped, and then nothing of it runs any more.
 
-        A turn stopped before replays its records, to collect what was written and done until then.
+        A turn that was stopped earlier replays its records, to collect what was written and done until then.
         """
         stop = self._turn.stop
         if stop is None:
@@ -140,7 +140,7 @@ class Talk:
             raise _HaltError
 
     async def _stopped(self) -> str:
-        """The text written until then, taken from the record, since a crash may follow."""
+        """The text written until the stop, taken from the record, since a crash may follow."""
         for made, record in self._open.values():
             if record is None and self._tools[made.name].effect == "effectful":
                 self._unknown.append(f"{made.name} was stopped, outcome unknown")
@@ -166,7 +166,7 @@ class Talk:
         return progress
 
     async def _begun(self) -> LoopProgress:
-        """The turn with its images, except those removed since it began."""
+        """The progress at the start, with images except those removed since."""
         frozen = self._frozen
         found = await images_in(self._around.results, frozen.images)
         gone = [one for one in frozen.images if one not in found]
@@ -232,7 +232,7 @@ class Talk:
         )
 
     def _asking(self, progress: LoopProgress, moved: list[Moved]) -> Asking:
-        """Send the request. `moved` receives the parts that a model with a smaller context must read from files."""
+        """How to send a request. `moved` receives parts that a model with a smaller context must read from files."""
 
         def shortened(request: Request, tokens: int) -> Request:
             found, files = shorter(request, len(progress.messages), tokens, self._folder)
@@ -246,12 +246,12 @@ class Talk:
             shorter=shortened,
             on_delta=self._telling.hear,
             on_share_of=on_share_of,
-            ready=self._journal.flush,  # otherwise a crash might cost two answered requests
+            ready=self._journal.flush,  # otherwise a crash might lose two answered requests
             butler=self._turn.member.system_id,
         )
 
     async def _fitted(self, progress: LoopProgress) -> LoopProgress:
-        """The request with its oldest results replaced by references to files if the context is too small."""
+        """The progress, its oldest results replaced by references to files if the context is too small."""
         request = self._request(progress, SendRequest(0, ()))
         fitted, moved = fit(request, progress.messages, self._frozen.window, self._folder)
         await self._keep(moved)
@@ -310,7 +310,7 @@ class Talk:
         return groups
 
     async def _call(self, call: PlannedCall) -> JsonMapping:
-        """The record of a call, which is open until all calls of its answer have ended."""
+        """The record of a call; the call counts as open until all calls of its answer have ended."""
         record = await self._record(call)
         self._open[call.path] = call.made, record
         return record
@@ -337,7 +337,7 @@ class Talk:
             return await self._done(tool, call, key)
 
         try:
-            # `ask` calls the tool again with the same key, as `queryable` permits.
+            # `ask` calls the tool again with the same key, which `queryable` allows.
             record: JsonMapping = await self._journal.step(call.path, act, effect=tool.effect, ask=act)
         except OutcomeUnknown:
             self._unknown.append(f"{call.made.name} was interrupted, outcome unknown ({call.path})")
@@ -346,7 +346,7 @@ class Talk:
         return record
 
     async def _done(self, tool: FrozenTool, call: PlannedCall, key: UUID) -> JsonObject:
-        """Carry out a call; returns its result for the model."""
+        """Carry out a call and return its result for the model."""
         began = monotonic()
         self._telling.call(tool.name)
         approved = call.path in self._decisions
@@ -366,7 +366,7 @@ class Talk:
 
 
 async def images_in(kept: Path | None, images: Sequence[FrozenImage]) -> dict[FrozenImage, Image]:
-    """The existing images, in order."""
+    """The images that still exist, in order."""
     if kept is None:
         return {}
     found = {one: await asyncio.to_thread(read_image, kept, one) for one in images}
@@ -379,7 +379,7 @@ def said_in(turn: Turn) -> str:
 
 
 def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None:
-    """Write a file. A result that cannot be kept cannot be read again, which is no reason to end the turn."""
+    """Write moved results to files. One that cannot be kept cannot be read again, which does not end the turn."""
     for one in moved:
         try:
             file = FileToWrite(tuple(one.name.split("/")), one.text.encode("utf-8", "replace"), key)
@@ -403,7 +403,7 @@ def _entry_call(made: ToolCall, result: ToolResult) -> EntryCall:
 
 
 async def _together(acts: Sequence[Awaitable[Any]]) -> list[Any]:
-    """The results of these, four at a time. The first failure cancels the others and is raised unchanged."""
+    """Run these, four at a time, and return the results. The first failure cancels the others and is raised."""
     places = asyncio.Semaphore(_AT_ONCE)
 
     async def one(act: Awaitable[Any]) -> Any:

@@ -1,6 +1,6 @@
 """Streams the reply of a turn from the deltas of its model.
 
-`talk.py` feeds it the model's output; it passes that on to `Turn.on_delta`, so that the pieces add up to exactly the
+`talk.py` feeds it the model's output, which it passes on to `Turn.on_delta` so that the pieces add up to exactly the
 reply.
 """
 
@@ -15,7 +15,7 @@ from switchboard.ports.engine import Delta
 
 
 class Telling:
-    """The part of a reply streamed so far."""
+    """The part of a reply that was streamed so far."""
 
     def __init__(self, on_delta: Callable[[Delta], None] | None) -> None:
         self._on_delta = on_delta
@@ -23,7 +23,7 @@ class Telling:
         self.text = ""
 
     def hear(self, delta: llm.ModelDelta) -> None:
-        """Take a piece of a model's output."""
+        """Process a piece of a model's output."""
         if delta.reset:
             self.restart(self._step)
         self._add(storable_text(delta.text + (delta.end.text if delta.end else "")))

@@ -27,7 +27,7 @@ __all__ = ["Granted", "build_tools", "granted_to", "granted_to_owners", "hosts_o
 
 
 class Granted(Struct, frozen=True):
-    """What the sender may have the butler use, where the answer goes, and who they are; the fields of `Frozen`."""
+    """What the sender may have the butler use, who reads the answer, and whether an owner asks; fields of `Frozen`."""
 
     tools: tuple[FrozenTool, ...]
     withheld: tuple[str, ...]
@@ -42,7 +42,7 @@ def _audience(*, private: bool, owns: bool) -> Audience:
 
 
 def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
-    """The tools without those of MCP servers for which there is no room."""
+    """The tools, without those of MCP servers that do not fit."""
     fit = frozenset(fitting(tool.spec for tool in offered if server_of(tool.spec.name)))
     return [tool for tool in offered if tool.spec.name in fit or not server_of(tool.spec.name)]
 
@@ -62,7 +62,7 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
 
 
 async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> tuple[FrozenTool, ...]:
-    """The tools that owners may use when they write to the butler alone. Raises `Unavailable`."""
+    """The tools that owners may use in a private conversation with the butler. Raises `Unavailable`."""
     there = await _offered(options, tools)
     return tuple(_frozen(tool, options) for tool in granted(there, _grants(options), "owners"))
 
@@ -84,7 +84,7 @@ def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:
 
 
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:
-    """The URLs that the person has written, now or before; not those in quotes or by others in a group."""
+    """The URLs that the person wrote, now or before; not those that they quoted or that others in a group wrote."""
     person = person_of(turn.envelope)
     texts = [turn.text, *(entry.text for entry in history if entry.role == "user" and entry.author == person)]
     return tuple(sorted({url for text in texts for url in urls_in(own_words(text))}))

@@ -1,8 +1,8 @@
 """Engine `model`: a model answers and calls tools; after a crash, finished steps do not run again.
 
-`journey/turn.py` calls `ModelEngine.run`. The loop is that of `core/turns/loop.py`, each request and each call a step
-of the journal (`start`, `request:2`, `tool:2:call_7`). Next: `agents/loop/equipment.py`, and `agents/loop/talk.py`,
-which carries out one turn.
+`journey/turn.py` calls `ModelEngine.run`. The loop is that of `core/turns/loop.py`; each request and each call is a
+step of the journal (`start`, `request:2`, `tool:2:call_7`). Next: `agents/loop/equipment.py`, and
+`agents/loop/talk.py`, which carries out one turn.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from switchboard.ports.models import Models
 from switchboard.ports.tools import Tool
 
 _SLACK_S: Final = 120.0
-"""What a turn may take beyond its limit of time, for its last request and what is on its way."""
+"""Time that a turn may take beyond its limit, for its last request and work in progress."""
 
 
 def engine(context: EngineContext) -> Engine:
@@ -52,12 +52,12 @@ class ModelEngine:
         return read_options(ModelOptions, member).limits.seconds + _SLACK_S
 
     def models_of(self, member: Member) -> Sequence[str]:
-        """The names of its models, in the order in which they are asked. Raises `EngineFailure` for wrong options."""
+        """The names of the member's models, in the order of asking. Raises `EngineFailure` for wrong options."""
         options, models = self._options(member)
         return options.models or tuple(models.names or models.runners)
 
     def prompt_of(self, member: Member) -> str:
-        """The prompt written by its operator; this may read a file. Raises `EngineFailure`."""
+        """The prompt that the operator wrote; this may read a file. Raises `EngineFailure`."""
         return prompt_of(member, read_options(ModelOptions, member))
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
@@ -91,7 +91,7 @@ class ModelEngine:
         )
 
     async def models_for(self, turn: Turn) -> Sequence[str]:
-        """The names of the models that are asked in a turn, in this order. Raises `EngineFailure`."""
+        """The names of the models to ask in a turn, in order. Raises `EngineFailure`."""
         names, wanted = self.models_of(turn.member), turn.envelope.control.model
         if wanted is None:
             return names
@@ -101,5 +101,5 @@ class ModelEngine:
         return (wanted,)
 
     def kept_for(self, member: Member, readers: str) -> Path | None:
-        """Where only the readers of a turn find long results and images; None: nothing is kept."""
+        """The directory where only the readers of a turn find long results and images; None if nothing is kept."""
         return self._equipment.kept_for(member, readers)

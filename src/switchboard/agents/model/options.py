@@ -24,7 +24,7 @@ class LimitOptions(BaseModel, extra="forbid", frozen=True):
 
     @property
     def limits(self) -> LoopLimits:
-        """The same, as the loop takes it."""
+        """The limits in the loop's form."""
         micros = None if self.cost is None else round(self.cost * 1_000_000)
         return LoopLimits(self.requests, self.tool_calls, self.tokens, self.seconds, self.repeats, micros)
 
@@ -33,7 +33,7 @@ class ModelOptions(TurnOptions):
     """The options of a member with this engine."""
 
     models: tuple[str, ...] = ()
-    """Names of `[[models]]`, in the order in which they are asked; empty: all, in the order of the settings."""
+    """Names of `[[models]]`, in the order of asking; empty: all, in the order of the settings."""
     max_tokens: PositiveInt = 4096
-    """The most that one answer may have."""
+    """The maximum for one answer."""
     limits: LimitOptions = LimitOptions()

@@ -35,9 +35,9 @@ from switchboard.ports.models import Models
 from switchboard.ports.tools import Tool
 
 _SLACK_S: Final = 120.0
-"""What a turn may take beyond the time of its plan, for the lead and what is on its way."""
+"""Time that a turn may take beyond that of its plan, for the lead and work in progress."""
 _ANSWER: Final = 4096
-"""The most tokens that an answer without a plan may have."""
+"""Maximum tokens of an answer without a plan."""
 
 
 def engine(context: EngineContext) -> Engine:
@@ -46,7 +46,7 @@ def engine(context: EngineContext) -> Engine:
 
 
 class TrioEngine:
-    """Turns with plans. `tools` are all existing tools, None: ours; `planner`, None: ours."""
+    """Turns with plans. `tools` are all existing tools; None: ours. `planner` None: ours."""
 
     def __init__(
         self, context: EngineContext, tools: Sequence[Tool] | None = None, *, planner: Planner | None = None

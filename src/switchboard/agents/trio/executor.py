@@ -1,4 +1,4 @@
-"""The executor of a plan: carries out the machine's commands, and reports the outcomes to it.
+"""The executor of a plan: carries out the commands of the state machine, and reports the outcomes to it.
 
 `engine.py` calls `Executor.run` with a valid plan. Steps run in parallel, each a step of the journal; nothing of a plan
 is stored anywhere else. Next: `core/planning/machine.py`, which decides, and `steps.py`, which does.
@@ -42,7 +42,7 @@ from switchboard.tasks import cancelled
 
 @dataclass
 class Executor:
-    """One attempt at a plan. `seconds` says how long it may still work, `stop` whether a person wants it to end."""
+    """One attempt at a plan. `seconds` returns how long it may still work, `stop` whether a person wants it to end."""
 
     carrier: Carrier
     seconds: Callable[[], float]
@@ -50,19 +50,19 @@ class Executor:
     _plan: Plan = field(init=False)
     _running: dict[str, asyncio.Task[StepEnded]] = field(default_factory=dict, init=False)
     _ended: deque[str] = field(default_factory=deque, init=False)
-    """Steps that have ended since the machine was last told of any, in this order."""
+    """Steps that have ended since the last report to the machine, in order."""
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """Set when a step has ended, or the plan is to end."""
+    """Set when a step has ended, or when the plan must end."""
     _before: dict[str, int] = field(default_factory=dict, init=False)
-    """What steps had used before they were started."""
+    """Tokens that steps had used before they were started."""
     _held: dict[str, Parked | Outage] = field(default_factory=dict, init=False)
     """Steps that wait for people, or for their model to come back."""
     _events: list[PlanEvent] = field(default_factory=list, init=False)
     _over_told: bool = field(default=False, init=False)
-    """Whether the machine was told that the plan is to end."""
+    """Whether the machine was told that the plan must end."""
 
     async def run(self, pipeline: Pipeline, guard: Guard, halted: HaltReason | None = None) -> Plan:
-        """The plan after all of its steps have ended. `halted`: why nothing more of it may be started.
+        """The plan after all its steps have ended. `halted`: why no more steps may be started.
 
         Raises `Parked` when nothing can continue before people decide, and `Outage` before a model is back.
         """
@@ -118,7 +118,7 @@ class Executor:
             case StopStep(step_id):
                 await self._stop(step_id, self._plan.halted or "cancelled")
             case Park() | Finish():
-                pass  # `_next` finds nothing that runs; `run` sees that it has ended
+                pass  # `_next` finds nothing running, and `run` sees that the plan has ended
 
     async def _ask(self, step: PipelineStep) -> None:
         tool = self.carrier.menu.tool(step.target)
@@ -160,7 +160,7 @@ class Executor:
     async def _end(self, reason: HaltReason) -> None:
         """Start nothing more, and stop running steps; also if a review gave up before."""
         if self._plan.halted is None:
-            # First of all: after the end of a review that gave up, it would stop nothing.
+            # It goes first: after the end of a review that gave up, it would stop nothing.
             self._events.insert(0, Halt(reason))
             return
         for step_id in list(self._running):

@@ -20,8 +20,8 @@ Chars = Annotated[int, Field(ge=200, le=MAX_CHARS)]
 class PlanOptions(BaseModel, extra="forbid", frozen=True):
     """Maximum usage of one plan; see `core/planning/limits.py`.
 
-    `token_budget` of generated tokens, `template_budget` that of a template; seconds until the `deadline`; fruitless
-    `attempts`; `tries` of a tool that may be repeated; `calls` of tools in the loop of one specialist. Of the tokens,
+    `token_budget`: generated tokens, `template_budget`: those of a template; `deadline` in seconds; fruitless
+    `attempts`; `tries` of a tool that may be repeated; `calls` of tools in the loop of one specialist.
     `specialist_tokens`, `with_tools_tokens` and `review_tokens` are reserved for a step.
     """
 
@@ -62,7 +62,7 @@ class PlanOptions(BaseModel, extra="forbid", frozen=True):
 
     @property
     def limits(self) -> PlanLimits:
-        """The same, as the machine takes it."""
+        """The limits in the machine's form."""
         return PlanLimits(
             steps=self.steps,
             at_once=self.at_once,
@@ -83,7 +83,7 @@ class PlanOptions(BaseModel, extra="forbid", frozen=True):
 
 
 class BuildOptions(BaseModel, extra="forbid", frozen=True):
-    """How the code in the workspace is built and tested: the arguments of a tool."""
+    """How the code in the workspace is built and tested, as the arguments of a tool."""
 
     tool: str = "execute_command"
     build: JsonObject
@@ -91,7 +91,7 @@ class BuildOptions(BaseModel, extra="forbid", frozen=True):
 
     @property
     def builds(self) -> Builds:
-        """The same, as templates take it."""
+        """The same in the form for templates."""
         return Builds(self.tool, self.build, self.test)
 
 
@@ -99,18 +99,18 @@ class TrioOptions(TurnOptions):
     """The options of a member with this engine."""
 
     main: str | None = None
-    """The model that presents results, and answers what needs no plan; None: as `trio` of the settings says."""
+    """The model that presents results, and answers without a plan; None: the one in `trio` of the settings."""
     router: str | None = None
     """The model that plans and reviews."""
     specialist: str | None = None
     """The model that writes."""
     plan: PlanOptions = PlanOptions()
     own: tuple[str, ...] = ()
-    """Tools whose results hold nothing from outside: what they return makes no later step need an approval."""
+    """Tools whose results contain nothing from outside, so they do not make later steps need an approval."""
     paths: tuple[str, ...] = ()
-    """Paths in the workspace that plans may name besides those that people write."""
+    """Paths in the workspace that plans may name, in addition to those that people write."""
     builds: BuildOptions | None = None
-    """How code is built and tested; None: it is not."""
+    """How code is built and tested; None: not at all."""
     tool_timeout: PositiveFloat = 30.0
 
     @property

@@ -37,16 +37,16 @@ from switchboard.ports.engine import ModelUsage
 from switchboard.ports.models import Asking, Habits, Models
 
 ASKER: Final = "plan"
-"""What models are asked for, in the rows of usage."""
+"""The purpose of requests, in the rows of usage."""
 UNKNOWN_CONTEXT: Final = 4_096
-"""Tokens that a router's model is taken to read where nobody says: routers are small, and a cut plan is none."""
+"""Assumed context of a router's model, in tokens, if unknown: routers are small, and a cut-off plan is useless."""
 
 T = TypeVar("T")
 
 
 @dataclass
 class _Climb:
-    """One way up the ladder. `window` is the context of the first model; the loop's clock says when it `ends`."""
+    """One climb of the ladder. `window` is the context of the first model; `ends` is by the clock of the event loop."""
 
     question: PlanQuestion
     make: Make
@@ -133,7 +133,7 @@ class ModelPlanner:
         return with_room(make, wanted, climb.window if window is None else window)
 
     async def _reply(self, request: Request, make: Make, climb: _Climb) -> Reply:
-        """The answer to a request. A model that rejects schemas is asked again without one, from then on always."""
+        """The answer to a request. A model that rejects schemas is asked again, and from then on, without one."""
         if not self._habits(climb.question.models[0]).schemas:
             request = without_schema(request)
         report = await self._asked(request, make, climb)

@@ -1,7 +1,7 @@
 """The protocol between executor and planner: what to do with a message, and whether results answer it.
 
-`planner.py` implements it with the router's model; tests give plans of their own. One call is one step of the journal,
-so a planner needs no memory: after a crash, answered calls are not repeated. Next: `core/planning/ladder.py`.
+`planner.py` implements it with the router's model; tests supply plans of their own. One call is one step of the
+journal, so a planner needs no memory: after a crash, answered calls are not repeated. Next: `core/planning/ladder.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from switchboard.ports.engine import ModelUsage
 class PlanQuestion(Struct, frozen=True):
     """The input of a planner about a message.
 
-    `menu`: what plans, or in a review new steps, may use. `models`: the names of the router's models, in the order in
-    which they are asked. `tokens`: maximum to generate in all requests of this call; `seconds`: how long the plan may
-    still work. `key`, `on_share_of` and `butler` go into `Request` and `Asking`.
+    `menu`: what plans, or in a review new steps, may use. `models`: the names of the router's models, in the order of
+    asking. `tokens`: maximum to generate in all requests of this call; `seconds`: how long the plan may still work.
+    `key`, `on_share_of` and `butler` go into `Request` and `Asking`.
     """
 
     text: str
@@ -41,10 +41,10 @@ class PlanQuestion(Struct, frozen=True):
 
 
 class Planned(Struct, frozen=True):
-    """What is to be done. `usage`: what the router's models were used for, one entry a model; an answer that was not
-    taken counts, and one whose provider reported nothing counts as all that it might have generated.
+    """The decision. `usage`: that of the router's models, one entry per model; a rejected answer counts, and one whose
+    provider reported no usage counts as everything that it might have generated.
 
-    `notes` are for the operator: tools that the router was not told of, input that was cut.
+    `notes` are for the operator: tools that the router was not told of, and input that was cut.
     """
 
     settled: SettledDecision

@@ -120,7 +120,7 @@ class PlannedTurn:
         return self._caller.around.clock()
 
     async def _clock(self) -> Clock:
-        """The remaining time, excluding what the turn has waited."""
+        """The remaining time, not counting the time that the turn has waited."""
         records = self._journal.on_record()
         pauses = sum(path.startswith(_PAUSE) for path in records)
         if pauses and f"{_GO_ON}{pauses}" not in records:
@@ -137,7 +137,7 @@ class PlannedTurn:
         stop = self._turn.stop
         return await (act if stop is None else unless(stop.wait(), act))
 
-    # What is decided --------------------------------------------------------------------------------------------------
+    # The decision -----------------------------------------------------------------------------------------------------
 
     async def _routed(self, carrier: Carrier) -> RoutedPlan:
         start, spent = self._start, all_tokens(self._journal.on_record())
@@ -149,7 +149,7 @@ class PlannedTurn:
                 planned = Planned(self._template(), notes=("the router was not asked: no tokens were left for it",))
             else:
                 planned = await self._asked(carrier, tokens)
-            # A template's budget is for its steps: what was spent finding out that it is needed comes on top.
+            # A template's budget is for its steps; tokens spent on finding that it is needed come on top.
             planning = spent + sum(one.output_tokens for one in planned.usage)
             routed = _decided(planned, start).with_more(planning, start.token_budget)
             if routed.pipeline is not None and (faults := pipeline_faults(routed.pipeline, start.menu, start.limits)):
@@ -160,7 +160,7 @@ class PlannedTurn:
         return read_routed(record)
 
     async def _asked(self, carrier: Carrier, tokens: int) -> Planned:
-        """The router's decision. While it is unavailable, a template replaces it, if that needs another model."""
+        """The router's decision. While the router is unavailable, a template replaces it if that uses another model."""
         start = self._start
         try:
             return await self._planner.plan(carrier.question(tokens, start.menu))
@@ -176,7 +176,7 @@ class PlannedTurn:
             raise TypeError("without an answer there is nothing to ask for again")
         return settled
 
-    # What needs no plan -----------------------------------------------------------------------------------------------
+    # Without a plan ---------------------------------------------------------------------------------------------------
 
     async def _answered(self) -> TurnResult:
         """Let the main model answer from what is known."""
@@ -230,7 +230,7 @@ class PlannedTurn:
             return ""
         return await self._until_stopped(carrier.lead(text)) or ""
 
-    # Somebody else ----------------------------------------------------------------------------------------------------
+    # Another butler ---------------------------------------------------------------------------------------------------
 
     def _handed_on(self, routed: RoutedPlan) -> TurnResult:
         """Another butler answers: nothing was said here, so nothing is kept."""
@@ -262,7 +262,7 @@ class PlannedTurn:
         return total.usage
 
     def _files(self) -> dict[str, Attachment]:
-        """Files made by steps, by name; a later one replaces an earlier."""
+        """Files made by steps, by name; a later one replaces an earlier one."""
         found: dict[str, Attachment] = {}
         for path, record in self._journal.on_record().items():
             result = mapping(record.result)
@@ -273,7 +273,7 @@ class PlannedTurn:
         return found
 
     def _calls(self, plan: Plan) -> list[EntryCall]:
-        """The calls of tools, for later turns: without them, models learn to claim what they did not do."""
+        """The calls of tools, for later turns: without them, models learn to claim work that they did not do."""
         found, records = list[EntryCall](), self._journal.on_record()
         for step in plan.steps:
             end = plan.ends[step.id]

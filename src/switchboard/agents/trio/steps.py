@@ -54,13 +54,13 @@ from switchboard.ports.models import Asking
 from switchboard.ports.tools import ToolOutcome
 
 _AGAIN_S: Final = 0.5
-"""Seconds before a tool is tried again; then twice as long."""
+"""Seconds before a tool is tried again, multiplied by the number of tries so far."""
 _MOST_WHY: Final = 300
 _LAST_S: Final = 60.0
-"""Seconds for a request after the time of its plan is up."""
+"""Seconds for a last request after the time of its plan is up."""
 _UNKNOWN: Final = "it was begun and interrupted, and whether it took effect is not known"
 UNBOUNDED: Final = 10**9
-"""Tokens that a loop may read and write: what bounds it is what it may generate, and the context of its model."""
+"""Tokens that a loop may read and write; its real bounds are its budget to generate, and the model's context."""
 
 
 class Carrier(Struct, frozen=True):
@@ -81,7 +81,7 @@ class Carrier(Struct, frozen=True):
         try:
             await self._carry_out(plan, step, tokens)
         except StepFailed:
-            pass  # that is on record
+            pass  # its end is on record
         except OutcomeUnknown:
             await self.journal.end(step.id, "failed", {"why": _UNKNOWN})
         except Outage:
@@ -108,7 +108,7 @@ class Carrier(Struct, frozen=True):
 
     @property
     def _seconds(self) -> float:
-        """How long the plan may still work, and never less than a moment, for work in progress."""
+        """How long the plan may still work; always at least a moment, for work in progress."""
         return max(self.clock.left(self._now()).total_seconds(), _LAST_S)
 
     def _now(self) -> datetime:
@@ -136,11 +136,11 @@ class Carrier(Struct, frozen=True):
                 raise StepFailed({"why": _short(outcome.why or outcome.text)})
             return record_of(outcome, began)
 
-        # `ask` calls the tool again with the same key, as `queryable` permits.
+        # `ask` calls the tool again with the same key, which `queryable` allows.
         await self.journal.step(step.id, act, effect=tool.effect, ask=act)
 
     async def _tried(self, tool: FrozenTool, step: PipelineStep, key: UUID, *, approved: bool) -> ToolOutcome:
-        """A call; tried a few times if it may be repeated and may succeed."""
+        """Make a call; try a few times if it may be repeated and might succeed."""
         tries = self.start.tries if tool.effect == "idempotent" else 1
         outcome = await self.caller.call(tool, step.args, key, approved=approved)
         for n in range(1, tries):
@@ -191,12 +191,12 @@ class Carrier(Struct, frozen=True):
         return costed
 
     def _asking(self, name: str) -> Asking:
-        # Earlier steps must be on record first, or a crash might cost two answered requests.
+        # Earlier steps must be on record first, or a crash might lose two answered requests.
         butler = self.caller.turn.member.system_id
         return Asking((name,), ASKER, on_share_of=self._share, ready=self.journal.flush, butler=butler)
 
     async def _loop(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
-        """A specialist with tools, with its own branch of the journal."""
+        """Run a specialist with tools, with its own branch of the journal."""
         branch = Branch(self.journal, step.id)
         spent = sum(one.tokens for one in branch.on_record().values() if one.state != "started")
         turn = replace(self.caller.turn, stop=None, on_delta=None)
@@ -214,7 +214,7 @@ class Carrier(Struct, frozen=True):
         await self.journal.step(step.id, act)
 
     def _talked(self, plan: Plan, step: PipelineStep, generated: int) -> tuple[Frozen, FittedRequest]:
-        """The start of a loop: the task, and, once outside content was read, only tools that change nothing."""
+        """The start of a loop: the task and the tools; only read-only ones once outside content was read."""
         start, outside = self.start, plan.read_outside
         name = start.roles.specialist
         menu, window = self._menu(plan), start.windows[name]
@@ -270,7 +270,7 @@ class Carrier(Struct, frozen=True):
         )
 
     async def lead(self, final: str) -> str:
-        """A few words of introduction by the main model; none if it is the specialist's, or does not answer."""
+        """A few words of introduction by the main model; empty if it is also the specialist's, or does not answer."""
         start = self.start
         asked = lead_request(start.text, final, start.limits.specialist_chars, start.windows[start.roles.main])
 
