@@ -1,8 +1,8 @@
-"""How fast stored messages are decided again by other rules, beside the same decisions without a database.
+"""Measures how fast stored messages are decided again by other rules, beside the same decisions without a database.
 
 Called by `switchboard bench backtest`. Messages are submitted to the API of a separate server, a thousand rules are
-imported, and a backtest is requested over HTTP, as the command line does. The baseline is the pure comparison of as
-many messages in this process.
+imported, and a backtest is requested over HTTP, as the command line does. The baseline is the pure comparison of the
+same number of messages in this process.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ECHO: Final = SystemId("System1/echo")
 
 
 class BacktestResult(Struct, frozen=True):
-    """Messages per second, medians over the rounds; each message is decided twice, by the old and by the new rules."""
+    """Messages per second, medians over the rounds; each message is decided twice: by the old and by the new rules."""
 
     one_rule: float
     """Proposed: one rule changed."""
     whole_file: float
-    """Proposed: a file in which every rule is another."""
+    """Proposed: a file in which every rule is different."""
     pure: float
     """The same comparison without database, HTTP and JSON."""
 
@@ -70,7 +70,7 @@ async def _backtest(http: aiohttp.ClientSession, proposal: JsonObject, messages:
 
 
 def _file(shift: int) -> JsonObject:
-    """A rule per chat; with another shift every rule has another priority."""
+    """A rule per chat; a different shift changes the priority of every rule."""
     targets = [{"system_id": _ECHO}]
     rules = [
         {

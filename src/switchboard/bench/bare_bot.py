@@ -1,8 +1,8 @@
-"""The baseline of `switchboard bench channels`: a bot that long-polls the Bot API and answers at once, and no more.
+"""The baseline of `switchboard bench channels`: a bot that only long-polls the Bot API and answers at once.
 
     python -m switchboard.bench.bare_bot URL_WITH_TOKEN
 
-It stores nothing, so a crash would lose what it was answering. Prints a line when it is ready.
+It stores nothing, so a crash would lose the messages in progress. Prints a line when it is ready.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import httpx2
 
 
 async def serve(base: str) -> None:
-    """Answer every message with its own text, until ended."""
+    """Answer every message with its own text until stopped."""
     async with httpx2.AsyncClient(timeout=60, trust_env=False) as client:
         offset = 0
         print("ready", flush=True)  # noqa: T201 - the first line is the protocol

@@ -1,7 +1,7 @@
-"""From a message at the platform to the reply there, through a connector and an engine that does nothing.
+"""Measures the time from a message at a platform to its reply there, with a connector and an engine that does nothing.
 
-Called by `switchboard bench channels`. Telegram is our strict Bot API server, in this process; a bare bot at another
-such server is the baseline. Mail is pymap and an SMTP server, where they are installed.
+Called by `switchboard bench channels`. Telegram is our strict Bot API server, in this process; the baseline is a bare
+bot at another server of this kind. Mail is pymap and an SMTP server, if they are installed.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from switchboard.bench import lab
 from switchboard.testing.bot_api import TOKEN, BotApi
 
 PER_SECOND: Final = 30
-"""So many messages of a bot a second does Telegram take, and so many are sent."""
+"""Messages per second that Telegram accepts from a bot, and that are sent here."""
 _ADDRESS, _PASSWORD = "bot@home.example", "of nobody"
 _MAIL_NEEDS: Final = ("imap_tools", "pymap", "aiosmtpd")
 _CHATS_IN_A_BURST: Final = 100
 _WITHIN_S: Final = 120.0
 _FIRST_USER: Final = 1000
 _PAUSE_S: Final = 0.05
-"""After each message: what follows an answer, such as its receipt, is no part of the next one."""
+"""Pause after each message, so that work after an answer, such as its receipt, does not count for the next message."""
 _MAIL_PAUSE_S: Final = 0.5
-"""pymap does not announce a mail that comes before the connector waits again."""
+"""Pause before each mail: pymap does not announce one that arrives before the connector waits again."""
 
 
 class ChannelsWorkload(Struct, frozen=True):
-    """How many messages, one after the other; how many at once; how many mails, one after the other."""
+    """The number of messages sent one by one, of messages sent at once, and of mails sent one by one."""
 
     messages: int = 200
     burst: int = 1000
     mails: int = 20
     starts: bool = True
-    """Whether to start without accounts, too, to compare."""
+    """Whether to also start without accounts, for comparison."""
 
 
 class Burst(Struct, frozen=True):
-    """What became of messages that were written at once; seconds until all were stored, and until all were answered."""
+    """The fate of messages that were written at once; seconds until all were stored, and until all were answered."""
 
     messages: int
     stored_s: float
@@ -62,7 +62,7 @@ class ChannelsResult(Struct, frozen=True):
     """Milliseconds from a message to its reply, at the platform; memory of connectors in 10^6 bytes, by account, before
     and after the burst.
 
-    `mail_ms` is empty, and `missing` says why, where mail cannot be measured.
+    If mail cannot be measured, `mail_ms` is empty and `missing` says why.
     """
 
     bare_ms: Sequence[float]
@@ -72,11 +72,11 @@ class ChannelsResult(Struct, frozen=True):
     missing: str
     memory_mb: Mapping[str, tuple[float | None, float | None]]
     ready_s: Mapping[str, float]
-    """Seconds until `switchboard up` takes messages, with and without accounts, and until each account is polled."""
+    """Seconds until `switchboard up` accepts messages, with and without accounts, and until Telegram is polled."""
 
 
 async def measure(plan: ChannelsWorkload) -> ChannelsResult:
-    """All of it, with one `switchboard up` for both accounts."""
+    """Run all measurements, with one `switchboard up` for both accounts."""
     missing = ", ".join(name for name in _MAIL_NEEDS if find_spec(name) is None)
     bare = await _bare(plan.messages)
     with lab.home() as place:
@@ -131,7 +131,7 @@ def _account(place: Path, name: str, endpoint: str, secret: str, value: str, set
 
 
 async def _one_by_one(api: BotApi, messages: int) -> list[float]:
-    """Milliseconds for each; every message is of another chat, as a chat gets one message a second."""
+    """Milliseconds for each; every message is from a different chat, since a chat gets only one message a second."""
     times = []
     for n in range(messages):
         before, began = len(api.sent), perf_counter()
@@ -169,7 +169,7 @@ def _write(api: BotApi, text: str, person: int) -> None:
 
 @dataclass(slots=True)
 class _Mail:
-    """A mailbox that mails are put into, and what is sent from it."""
+    """A mailbox into which mails are put, and the mails sent from it."""
 
     imap: int
     sent: list[bytes] = field(default_factory=list)
@@ -236,7 +236,7 @@ async def _mail(place: Path, missing: str) -> AsyncIterator[_Mail | None]:
 
 
 class _Postbox(Struct, frozen=True):
-    """What aiosmtpd hands mails to."""
+    """The handler to which aiosmtpd passes mails."""
 
     mail: _Mail
 
@@ -266,7 +266,7 @@ async def _listens(port: int) -> None:
 
 
 async def _receives(up: lab.ReadyProcess, channel: str) -> None:
-    """Until the account of the channel has looked for messages: those from before are none that it answers."""
+    """Wait until the channel's account has looked for messages: it does not answer those that arrived before."""
     async with (
         asyncio.timeout(_WITHIN_S),
         httpx2.AsyncClient(base_url=up.url, headers=up.headers) as client,
@@ -279,7 +279,7 @@ async def _receives(up: lab.ReadyProcess, channel: str) -> None:
 
 
 def _connectors(pid: int) -> dict[str, int]:
-    """The processes of accounts below this one, by name; none where the system does not tell."""
+    """The accounts' processes that are children of this one, by name; empty if the system does not report them."""
     found = {}
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()

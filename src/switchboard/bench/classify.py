@@ -1,8 +1,8 @@
-"""How long a message takes that no rule decides, when the model answers at once; beside a bare client of that model.
+"""Measures how long messages that no rule decides take if the model answers at once, beside a bare client of the model.
 
 Called by `switchboard bench classify`, and by a test that asserts everything but the times. The model is our scripted
-one, a process of its own. In each kind a message and the bare client go in turns, so that what else happens on the
-machine happens to both. Measured from before the POST to the start of the butler's turn, which is after delivery.
+one, in a process of its own. For each kind, messages and the bare client take turns, so that other load of the machine
+affects both. Measured from before the POST to the start of the butler's turn, which is after delivery.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ where d.request_id = $1 and t.outcome = 'answered'
 
 
 class ClassifyWorkload(Struct, frozen=True):
-    """How many messages of each API kind and of each command line; where their programs are, if not on PATH."""
+    """The number of messages per API kind and per command line; the paths of programs that are not on PATH."""
 
     messages: int = 200
     runs: int = 10
@@ -76,20 +76,20 @@ class ClassifyWorkload(Struct, frozen=True):
 
 
 class ClassifyResult(Struct, frozen=True):
-    """Milliseconds of one kind. Where `missing` says why, nothing was measured."""
+    """Milliseconds for one kind. If `missing` gives a reason, nothing was measured."""
 
     kind: Kind
     routed_ms: tuple[float, ...] = ()
     """From the POST of a message to the start of the butler's turn."""
     bare_ms: tuple[float, ...] = ()
-    """The SDK with the same request; or the program with the same question, and no tool to call."""
+    """The SDK with the same request; or the program with the same question, but without a tool."""
     called_ms: tuple[float, ...] = ()
-    """For a program: the same with our tool, which it calls at our MCP server."""
+    """For a program: the same with our tool, which it calls on our MCP server."""
     missing: str = ""
 
 
 class _Place(Struct, frozen=True):
-    """What all measurements share: the directory, the database and the URL of the scripted model."""
+    """Shared by all measurements: the directory, the database and the URL of the scripted model."""
 
     directory: Path
     database: Database
@@ -114,7 +114,7 @@ class _Place(Struct, frozen=True):
             yield running
 
     async def routed(self, up: lab.ReadyProcess) -> float:
-        """Post a message; milliseconds until its butler begins."""
+        """Post a message; returns the milliseconds until its butler begins."""
         [message] = lab.messages(1, 1, token_urlsafe(8))
         message["event"]["external_thread_id"] = message["event"]["external_event_id"]
         began = time()
@@ -128,12 +128,12 @@ class _Place(Struct, frozen=True):
         while perf_counter() < ends:
             if (started := await self.database.value(_STARTED, request_id)) is not None:
                 return float(started)
-            await asyncio.sleep(0.02)  # looking all the time would cost what is measured
+            await asyncio.sleep(0.02)  # polling all the time would disturb the measurement
         raise ConfigurationError(f"nobody got message {request_id} within {_DEADLINE:g} s")
 
 
 async def measure(plan: ClassifyWorkload) -> list[ClassifyResult]:
-    """All kinds one after the other, on a database of their own."""
+    """Measure all kinds one after the other, on a separate database."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(lab.home(_TEAM))
         database = await stack.enter_async_context(lab.database(directory, 2))
@@ -148,7 +148,7 @@ async def measure(plan: ClassifyWorkload) -> list[ClassifyResult]:
 
 
 async def _by_api(place: _Place, kind: ApiKind, messages: int) -> ClassifyResult:
-    """Each message, and after it the official SDK with the very request that was made for one."""
+    """Measure each message, and after it the official SDK with exactly the same request."""
     routed, bare = [], []
     async with place.up(place.spec(kind)) as up, sdk(kind, place.llm) as ask:
         for _ in range(_WARMING):
@@ -169,7 +169,7 @@ BareAsk = Callable[[JsonMapping], Awaitable[Any]]
 
 @asynccontextmanager
 async def sdk(kind: ApiKind, llm: str) -> AsyncIterator[BareAsk]:
-    """The official client of this kind, as its manual says."""
+    """The official client of this kind, used as its manual says."""
     if kind == "anthropic":
         async with anthropic.AsyncAnthropic(base_url=llm, api_key="none", max_retries=0) as client:
             yield lambda body: client.messages.create(**body)
@@ -180,7 +180,7 @@ async def sdk(kind: ApiKind, llm: str) -> AsyncIterator[BareAsk]:
 
 
 async def last_request(http: aiohttp.ClientSession, llm: str) -> JsonObject:
-    """What the scripted model was asked last, as it was sent."""
+    """The last request to the scripted model, as it was sent."""
     async with http.get(f"{llm}/scripted/requests") as response:
         body: JsonObject = (await response.json())["exchanges"][-1]["request"]["body"]
         return body
@@ -190,7 +190,7 @@ async def last_request(http: aiohttp.ClientSession, llm: str) -> JsonObject:
 
 
 async def _by_cli(place: _Place, kind: CliKind, plan: ClassifyWorkload) -> ClassifyResult:
-    """Each message, and after it the same program without us: with no tool, and with ours."""
+    """Measure each message, and after it the same program without us: with no tool, and with ours."""
     program = plan.programs.get(kind, PROGRAMS[kind])
     path = shutil.which(program)
     if path is None:
@@ -198,7 +198,7 @@ async def _by_cli(place: _Place, kind: CliKind, plan: ClassifyWorkload) -> Class
     spec = place.spec(kind, path)
     routed, bare, called = [], [], []
     async with place.up(spec) as up:
-        await place.routed(up)  # the first starts our MCP server as well
+        await place.routed(up)  # the first also starts our MCP server
         for _ in range(plan.runs):
             routed.append(await place.routed(up))
             bare.append(await _run(spec, await _request(place, up), offered=False))
@@ -225,7 +225,7 @@ async def _run(spec: ModelSpec, request: Request, *, offered: bool) -> float:
     kind: Any = spec.kind
     with tempfile.TemporaryDirectory(prefix="switchboard-bench-", ignore_cleanup_errors=True) as name:
         place = Path(name)
-        assert request.server is not None  # noqa: S101 - `_request` gives one
+        assert request.server is not None  # noqa: S101 - `_request` sets one
         command = command_for(kind, request, request.server, Way(spec, None, place))
         command = command if offered else _without_tool(kind, command)
         for file, text in {"home/.keep": "", "work/.keep": "", **command.files}.items():

@@ -1,6 +1,6 @@
-"""A client that costs little, for the load of `ingest.py`: it runs on the same cores as what it measures.
+"""A cheap client for the load of `ingest.py`: it runs on the same cores as the server that it measures.
 
-One connection that is kept, one request at a time, bytes in and bytes out. It supports only what our server sends:
+It keeps one connection, sends one request at a time, and handles only bytes. It supports only what our server sends:
 HTTP/1.1 with a Content-Length.
 """
 
@@ -26,7 +26,7 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def open(cls, url: str, headers: Mapping[str, str]) -> Self:
-        """Connected; `headers` go with every request."""
+        """Open a connection; `headers` are sent with every request."""
         address = urlsplit(url)
         lines = [f"POST {address.path} HTTP/1.1", f"host: {address.netloc}", *(f"{k}: {v}" for k, v in headers.items())]
         head = "\r\n".join([*lines, "content-length: "]).encode()
@@ -38,7 +38,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     async def post(self, body: bytes) -> bytes:
-        """The body of the answer. Raises ConnectionError when it is not one of success, or none."""
+        """The body of the answer. Raises ConnectionError if there is no answer, or one without success."""
         if self._transport is None:
             raise ConnectionError("not connected")
         self._answer = asyncio.get_running_loop().create_future()

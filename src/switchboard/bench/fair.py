@@ -1,7 +1,7 @@
-"""How long a quiet sender waits while others flood the workers, compared with how long without other messages.
+"""Measures how long a quiet sender waits while others flood the workers, compared with the wait without other messages.
 
-Called by `switchboard bench fair`. A butler takes 0.2 s for a turn, so a worker with 64 places does 320 a second, and a
-flood is more than it can do in the time. Times are those of the database: from acceptance to the reply.
+Called by `switchboard bench fair`. A butler takes 0.2 s for a turn, so a worker with 64 places does 320 turns a second,
+and a flood is more than it can handle in the time. Times are those of the database: from acceptance to the reply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TURN_S: Final = 0.2
 _PLACES: Final = 64
 _MANY: Final = 200
 _PER_SECOND: Final = 10
-"""Messages of the quiet sender."""
+"""Messages of the quiet sender per second."""
 _BATCH: Final = 200
 _TEAM: Final = {
     "team": {"name": "root"},
@@ -40,23 +40,23 @@ where m.sender = $1 order by 1
 """
 
 Flood = Callable[[str, int], JsonObject]
-"""The nth message of a flood that is known by its mark."""
+"""From the mark of a flood and a number to that message of the flood."""
 
 
 class FairResult(Struct, frozen=True):
-    """Milliseconds from acceptance to reply, per flood (the first is none) p50 and p99 of each round."""
+    """Milliseconds from acceptance to reply: p50 and p99 of each round, by flood (the first is no flood)."""
 
     p50_ms: Mapping[str, list[float]]
     p99_ms: Mapping[str, list[float]]
 
     def ratio(self, flood: str) -> float:
-        """The median over the rounds of: p99 under this flood, divided by that of the same round without any."""
+        """p99 under this flood divided by p99 without a flood in the same round; the median over the rounds."""
         alone = next(iter(self.p99_ms.values()))
         return statistics.median([under / without for under, without in zip(self.p99_ms[flood], alone, strict=True)])
 
 
 def one_sender(mark: str, n: int) -> JsonObject:
-    """One sender with many conversations, where the quiet one writes as well."""
+    """One sender with many conversations, at the same endpoint as the quiet one."""
     return _message(f"{mark}-{n}", f"noisy-{mark}", f"{mark}-{n % _MANY}", "api:bench")
 
 
@@ -73,7 +73,7 @@ FLOODS: Final[Mapping[str, Flood | None]] = {
 
 
 async def measure(rounds: int = 3, seconds: float = 10.0) -> FairResult:
-    """Each flood in turn, each round."""
+    """Measure each flood in turn, in each round."""
     p50: dict[str, list[float]] = {name: [] for name in FLOODS}
     p99: dict[str, list[float]] = {name: [] for name in FLOODS}
     async with AsyncExitStack() as stack:
@@ -104,7 +104,7 @@ async def _waits(
 
 
 async def _quietly(http: aiohttp.ClientSession, mark: str, seconds: float) -> None:
-    """Post at a steady rate, whatever the answers do, each in a new conversation, so that none waits for another."""
+    """Post at a steady rate without waiting for answers, each in a new conversation, so that none waits for another."""
     async with asyncio.TaskGroup() as posts:
         async for n in lab.steadily(round(_PER_SECOND * seconds), _PER_SECOND):
             event = f"quiet-{mark}-{n}"

@@ -1,8 +1,8 @@
-"""A connector in a process of its own, on whose platform somebody sends a file for each size that is named.
+"""A connector in a separate process, on whose platform somebody sends a file of each given size.
 
 `bench/files.py` starts it as `python -m switchboard.bench.file_connector URL SIZE…`, with the token in the environment.
-A line on stdin lets the next file be sent; when its message is accepted, the peak of this process's memory is printed,
-in 10^6 bytes.
+Each line on stdin triggers the next file; when its message is accepted, the peak memory of this process is printed, in
+10^6 bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PIECE_BYTES = 65_536
 
 
 def pieces(size: int) -> AsyncIterator[bytes]:
-    """A file of so many bytes, piece by piece; each is another one."""
+    """A file of `size` bytes, piece by piece; each file is different."""
 
     async def generate() -> AsyncIterator[bytes]:
         for start in range(0, size, PIECE_BYTES):
@@ -37,7 +37,7 @@ def pieces(size: int) -> AsyncIterator[bytes]:
 
 
 async def serve(url: str, token: str, sizes: Sequence[int]) -> None:
-    """Until all files are sent."""
+    """Run until all files are sent."""
     platform = ScriptedPlatform(replace(CAPABILITIES, max_file_in=max(sizes)))
     platform.fetching = lambda number: pieces(sizes[number // 100 - 1])
     headers = {"authorization": f"Bearer {token}"}

@@ -1,7 +1,7 @@
-"""How much memory a large file takes on its way: from a platform through a connector and the server to a butler.
+"""Measures the memory for a large file on its way from a platform through a connector and the server to a butler.
 
-Called by `switchboard bench files`. Server and connector are processes of their own; their peaks are compared with
-those after a small file. Next: `file_connector.py`.
+Called by `switchboard bench files`. Server and connector are separate processes; their peaks are compared with those
+after a small file. Next: `file_connector.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WITHIN_S: Final = 120.0
 
 
 class FileTransferResult(Struct, frozen=True):
-    """Of a file of `size_mb`; memory in 10^6 bytes, by how much the peak grew; None where the system does not tell."""
+    """For a file of `size_mb`: growth of peak memory in 10^6 bytes; None if the system does not report it."""
 
     size_mb: float
     in_s: float
@@ -38,7 +38,7 @@ class FileTransferResult(Struct, frozen=True):
 
 
 async def measure(size_mb: float) -> FileTransferResult:
-    """One file in and out, after a small one. Raises SwitchboardError if it arrives otherwise than it was sent."""
+    """Send one file in and out, after a small one. Raises SwitchboardError if it does not arrive as it was sent."""
     size = round(size_mb * 1e6)
     limit = {"SWITCHBOARD_BLOBS__FILE_BYTES": str(2 * size)}
     with lab.home() as place:
@@ -87,7 +87,7 @@ async def _connector(url: str, token: str, size: int) -> Process:
 
 
 async def _sent(process: Process) -> float:
-    """The next file is in; the peak of the connector by then."""
+    """Send the next file; returns the connector's peak memory after that."""
     if process.stdin is None or process.stdout is None:
         raise TypeError("the connector has pipes")
     process.stdin.write(b"\n")
@@ -98,7 +98,7 @@ async def _sent(process: Process) -> float:
 
 
 async def _taken(operator: httpx2.AsyncClient, butler: httpx2.AsyncClient, size: int, count: int) -> None:
-    """The butler reads the file of the newest message, and has what was sent."""
+    """Let the butler read the file of the newest message, and check that it is what was sent."""
     found = (await operator.get("/v1/messages")).json()["messages"]
     message = (await operator.get(f"/v1/messages/{found[0]['request_id']}")).json()
     [attachment] = message["envelope"]["payload"]["attachments"]

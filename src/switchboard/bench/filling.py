@@ -1,8 +1,8 @@
-"""A database with as many messages as are wanted, without waiting for all of them to go the real way.
+"""Fills a database with any number of messages, without processing each of them.
 
-Called by `grow.py`. A few real messages go in; copies of their rows, 90 days of them, come out: what the accept leg,
-the worker and the connector wrote is multiplied, with ids, conversations, keys and times of their own. One message in
-500 is a dead letter, one in 10,000 came by a rare channel.
+Called by `grow.py`. In: a few real messages; out: copies of their rows over 90 days. All rows that the accept leg, the
+worker and the connector wrote are multiplied, with ids, conversations, keys and times of their own. One message in 500
+is a dead letter, one in 10,000 came through a rare channel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ create temporary table if not exists slice (
 ) on commit delete rows
 """
 
-# $1, $2: from and to; $3: messages in all; $4: the real ones; other_id is that of the reply or of the dead letter.
+# $1, $2: from, and to (exclusive); $3: total of messages; $4: the real ones; other_id: that of reply or dead letter.
 _PLAN: Final = """
 insert into slice (n, at, dead, sender, name, conversation, copied, request_id, other_id)
 select g.n, a.at, g.n % 500 = 103, a.sender, a.name, conversation_key(a.name),
@@ -140,7 +140,7 @@ _FILL: Final = (
 
 
 async def fill(database: Database, start: int, end: int, messages: int, copied: Sequence[UUID]) -> None:
-    """Messages number `start` to `end` of `messages`, copies of `copied`: all answered, or dead letters."""
+    """Insert messages `start` to `end` of `messages` as copies of `copied`: all answered, or dead letters."""
     await database.run(_PARTITIONS)
     name = f"{CHANNEL}/{ENDPOINT.replace(':', '%3A')}/"
     for low in range(start, end, _SLICE):

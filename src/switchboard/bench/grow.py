@@ -1,7 +1,7 @@
-"""What a message takes of the disk, and how long lists and look-ups take as messages become ten times as many.
+"""Measures the disk space per message, and how long lists and look-ups take with ten times as many messages.
 
-Called by `switchboard bench grow`. Most messages are filled in by SQL (`filling.py`); a share of them goes the real way
-afterwards, through accept leg, worker and connector, so that lanes and indexes are not as tidy as on their first day.
+Called by `switchboard bench grow`. Most messages are inserted by SQL (`filling.py`); afterwards a share of them really
+goes through accept leg, worker and connector, so that lanes and indexes are not as tidy as on their first day.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from switchboard.store.dead_letters import ALL_DEAD_LETTERS, DeadLetterFilter
 from switchboard.store.processes import NewProcess
 
 _REAL: Final = 20
-"""Messages that go the real way first, and are then copied."""
+"""Messages that are really processed first, and are then copied."""
 _CLAIMS: Final = 7
 _PLACES: Final = {"work": [1, 1, 1, 1]}
 _SLOW_MS: Final = 1000.0
-"""What takes as long is timed once; everything else several times."""
+"""A look-up that takes this long is timed once; all others several times."""
 _BATCH: Final = 100
 
 _SIZES: Final = """
@@ -61,7 +61,7 @@ LookUp = Callable[[], Awaitable[object]]
 
 
 class Size(Struct, frozen=True):
-    """Bytes per message of one table, its indexes apart."""
+    """Bytes per message of one table, with its indexes separately."""
 
     table: str
     rows: float
@@ -69,12 +69,12 @@ class Size(Struct, frozen=True):
 
     @property
     def total(self) -> float:
-        """Of both."""
+        """Bytes of both."""
         return self.rows + self.indexes
 
 
 class GrowthResult(Struct, frozen=True):
-    """`few` and `many`: milliseconds by what was looked at, with a tenth of the messages and with all."""
+    """`few` and `many`: milliseconds by look-up, with a tenth of the messages and with all."""
 
     messages: int
     sizes: tuple[Size, ...]
@@ -83,7 +83,7 @@ class GrowthResult(Struct, frozen=True):
 
 
 async def measure(messages: int, aged: float, say: Say) -> GrowthResult:
-    """Run it on a database of its own."""
+    """Run it on a separate database."""
     set_up_logs("error")
     with lab.home() as place:
         async with embedded_postgres(place / "data" / "postgres") as server:
@@ -101,7 +101,7 @@ async def growing(settings: Settings, messages: int, aged: float, say: Say) -> A
 
 
 class Growing:
-    """A switchboard whose messages become more."""
+    """A switchboard with a growing number of messages."""
 
     def __init__(self, runtime: Runtime, switchboard: Switchboard, messages: int, aged: float, say: Say) -> None:
         self._runtime, self._switchboard, self._database = runtime, switchboard, runtime.database
@@ -115,7 +115,7 @@ class Growing:
         return self._random.randrange(max(_REAL, self._there // PER_CHAT))
 
     async def grow(self) -> GrowthResult:
-        """Fill and measure twice: with a tenth, and with all."""
+        """Fill and measure twice: with a tenth of the messages, and with all."""
         await self._turns(_REAL)
         few = await self._at(self._messages // 10)
         many = await self._at(self._messages)
@@ -135,7 +135,7 @@ class Growing:
         return times | await look(self._runtime, self._there)
 
     async def _claims(self) -> dict[str, float]:
-        """Accept a message, then claim its lane and give it back: workers do the rest later."""
+        """Time accepting a message and claiming its lane; the lanes are given back, and workers do the rest later."""
         accepted: list[float] = []
         claimed: list[float] = []
         worker = await processes.register(self._database, NewProcess("worker", tuple(KINDS), "bench", 0, "", 3600))
@@ -153,7 +153,7 @@ class Growing:
             self._real = [*self._real, answer.request_id][:_REAL]
 
     async def _turns(self, messages: int) -> None:
-        """New messages are accepted, answered by a real worker, and their replies sent."""
+        """Accept new messages, let a real worker answer them, and send the replies."""
         worker = make_worker(self._runtime)
         working = asyncio.create_task(worker.run())
         try:
@@ -174,19 +174,19 @@ class Growing:
 
 
 async def sizes(database: Database, messages: int) -> tuple[Size, ...]:
-    """Per message, the largest first; partitions count for their table."""
+    """Sizes per message, largest table first; partitions count for their table."""
     rows = await database.rows(_SIZES)
     return tuple(Size(row["name"], row["rows"] / messages, row["indexes"] / messages) for row in rows)
 
 
 async def look(runtime: Runtime, messages: int) -> dict[str, float]:
-    """Milliseconds of every list and look-up; the median of several."""
+    """Milliseconds of every list and look-up, each the median of several."""
     middle = await runtime.database.value(_IN_THE_MIDDLE, messages // 2)
     return {name: await repeated(act) for name, act in look_ups(runtime, middle).items()}
 
 
 def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
-    """What is looked at, by the name under which it is shown; `one` is a message."""
+    """The look-ups, by the name under which they are shown; `one` is a message."""
     database = runtime.database
     messages, replies = partial(inbox.list_messages, database), partial(outbox.page_of_replies, database, limit=100)
     deliveries = partial(ledger.list_deliveries, database)
@@ -222,13 +222,13 @@ def look_ups(runtime: Runtime, one: UUID) -> dict[str, LookUp]:
 
 
 async def repeated(act: LookUp) -> float:
-    """The median of several times in milliseconds; of what is slow the first."""
+    """The median of several times in milliseconds; only the first time of a slow look-up."""
     first = await timed(act)
     return first if first > _SLOW_MS else median([await timed(act) for _ in range(_CLAIMS)])
 
 
 async def timed(act: LookUp) -> float:
-    """Milliseconds. What is abandoned (a statement has 60 s) counts as long as it took."""
+    """Milliseconds. A look-up that is abandoned (a statement has 60 s) counts with the time until then."""
     began = perf_counter()
     with suppress(Unavailable):
         await act()
@@ -243,13 +243,13 @@ _WORDS: Final = (
 
 
 def _text(n: int) -> str:
-    """Two or three sentences, other ones for each message."""
+    """Two or three sentences, different for each message."""
     chosen = random.Random(n).choices(_WORDS, k=20)
     return f"Could you please {' '.join(chosen[:10])}? And then tell me about {' '.join(chosen[10:])}."
 
 
 def _submission(n: int, chat: int) -> Submission:
-    """As a connector of Telegram submits it."""
+    """A message as a Telegram connector submits it."""
     return submission(_envelope(n, str(5480000000 + chat), _text(n)))
 
 
@@ -271,7 +271,7 @@ def _envelope(n: int, sender: str, text: str) -> dict[str, object]:
 
 
 def summary(result: GrowthResult) -> Sequence[tuple[str, float, float, float]]:
-    """Per table what it takes of a message: rows, indexes, both; and all tables together."""
+    """Bytes per message for each table: rows, indexes, both; and for all tables together."""
     shown = [(size.table, size.rows, size.indexes, size.total) for size in result.sizes if size.total >= 1]
     rows, indexes = (sum(getattr(size, part) for size in result.sizes) for part in ("rows", "indexes"))
     return [*shown, ("all tables", rows, indexes, rows + indexes)]

@@ -1,7 +1,7 @@
-"""How fast messages are accepted durably, compared with pgbench and with an endpoint that stores nothing.
+"""Measures how fast messages are accepted durably, compared with pgbench and with an endpoint that stores nothing.
 
 Called by `switchboard bench ingest`. In each round all are measured one after the other on the same server, and the
-ratios are taken within the round. The load comes from one process, as that of pgbench does.
+ratios are taken within the round. The load comes from one process, as with pgbench.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from switchboard.embedded.supervisor import embedded_postgres
 
 CALLERS: Final = 64
 BATCHES: Final[Mapping[int, int]] = {50: 8, 100: 4, 200: 3}
-"""Messages in a batch -> how many callers submit such at a time: some are stored while others are read."""
+"""Messages in a batch -> number of concurrent callers: some batches are stored while others are read."""
 _KEYS: Final = 1000
 _VERSION: Final = "2026-07-28"
 _EVENT: Final = "@event@"
 _CHAT: Final = "@chat@"
 _BATCH: Final = '"@batch@"'
 _TAKEN: Final = b'"duplicate":false,"status":"accepted"'
-"""Stands once in the answer for every message that is stored; where it is repeated as text, its quotes are escaped."""
+"""Occurs once in the answer for every stored message; where it is repeated as text, its quotes are escaped."""
 _MESSAGE: Final = json.dumps(lab.message(_EVENT, _CHAT))
-"""Made once and filled in for each message, as pgbench fills in its statement."""
+"""Built once and filled in for each message, as pgbench fills in its statement."""
 _CALL: Final = json.dumps(
     {
         "jsonrpc": "2.0",
@@ -68,16 +68,16 @@ class IngestResult(Struct, frozen=True):
     rounds: tuple[Round, ...]
 
     def ratio(self, of: Callable[[Round], float], to: Callable[[Round], float]) -> float:
-        """How many times as fast."""
+        """How many times as fast `of` is as `to`."""
         return median([of(r) / to(r) for r in self.rounds])
 
     def rate(self, of: Callable[[Round], float]) -> float:
-        """Per second."""
+        """Messages per second."""
         return median([of(r) for r in self.rounds])
 
 
 async def measure(rounds: int = 5, seconds: float = 2.0) -> IngestResult:
-    """Run it on a database of its own; `seconds` for each of the measurements of a round."""
+    """Run it on a separate database; `seconds` for each measurement of a round."""
     with lab.home() as place:
         async with (
             lab.switchboard(place, "serve") as running,
@@ -85,7 +85,7 @@ async def measure(rounds: int = 5, seconds: float = 2.0) -> IngestResult:
             lab.program(os.environ, "-m", "switchboard.bench.null_server") as (_, line, _),
         ):
             null_server = f"http://127.0.0.1:{int(line)}/v1/ingest"
-            await _batches(running, "warm", 50, 0.1)  # the MCP library is imported when the first client comes
+            await _batches(running, "warm", 50, 0.1)  # the MCP library is imported for the first client
             results = [await _round(running, null_server, server, n, seconds) for n in range(rounds)]
     return IngestResult(tuple(results))
 
@@ -133,7 +133,7 @@ async def _rate(
     callers: int,
     seconds: float,
 ) -> float:
-    """Messages per second of `callers`, each on a connection of its own."""
+    """Messages per second of all `callers`, each with its own connection."""
     async with AsyncExitStack() as stack:
         connections = [await Connection.open(url, headers) for _ in range(callers)]
         for connection in connections:
@@ -142,12 +142,12 @@ async def _rate(
 
 
 def single_headers(token: str) -> dict[str, str]:
-    """Of a POST of one message."""
+    """The headers of a POST of one message."""
     return {"content-type": "application/json", "authorization": f"Bearer {token}"}
 
 
 def batch_headers(token: str) -> dict[str, str]:
-    """Of a call of `ingest_batch`."""
+    """The headers of a call of `ingest_batch`."""
     return single_headers(token) | {
         "accept": "application/json, text/event-stream",
         "mcp-protocol-version": _VERSION,
@@ -162,11 +162,11 @@ def batch_of(some: Iterable[str]) -> bytes:
 
 
 def answered(body: bytes) -> int:
-    """How many new messages the answer to it says are stored."""
+    """The number of newly stored messages according to the answer of `ingest_batch`."""
     return body.count(_TAKEN)
 
 
 def messages(mark: str) -> Iterator[str]:
-    """Endless, in a thousand conversations, each with an event of its own."""
+    """Endless messages in a thousand conversations, each with its own event."""
     for n in itertools.count():
         yield _MESSAGE.replace(_EVENT, f"{mark}-{n}").replace(_CHAT, f"chat-{n % _KEYS}")

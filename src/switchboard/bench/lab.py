@@ -1,4 +1,4 @@
-"""What every benchmark needs: a switchboard of its own with real parts, a load to put on it, and numbers to keep.
+"""What every benchmark needs: a separate switchboard with real parts, load for it, and statistics.
 
 Called by the other modules here. All processes listen on loopback and end with the benchmark.
 """
@@ -47,16 +47,16 @@ class ReadyProcess:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of a request to it."""
+        """The headers of a request to it."""
         return {"authorization": f"Bearer {self.token}"}
 
 
 @contextmanager
 def home(team: JsonMapping = _ECHO) -> Iterator[Path]:
-    """A temporary directory with one team, which echoes if no other is given."""
+    """A temporary directory with one team; the default team echoes."""
     with tempfile.TemporaryDirectory(prefix="switchboard-bench-") as name:
         place = Path(name)
-        place.chmod(0o711)  # as root the database runs as a plain user, who must get through
+        place.chmod(0o711)  # started by root, the database runs as a plain user, who must have access
         (place / "teams").mkdir()
         (place / "teams" / "root.json").write_text(json.dumps(team), encoding="utf-8")
         yield place
@@ -64,7 +64,7 @@ def home(team: JsonMapping = _ECHO) -> Iterator[Path]:
 
 @asynccontextmanager
 async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _NOTHING) -> AsyncIterator[ReadyProcess]:
-    """`switchboard ARGUMENTS --json` in a process of its own, shut down cleanly. `more` goes into its environment."""
+    """`switchboard ARGUMENTS --json` in a separate process, shut down cleanly. `more` goes into its environment."""
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("SWITCHBOARD_")},
         "SWITCHBOARD_DATA_DIR": str(place / "data"),
@@ -84,7 +84,7 @@ async def switchboard(place: Path, *arguments: str, more: Mapping[str, str] = _N
 async def program(
     environment: Mapping[str, str], *arguments: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, bytes, float]]:
-    """Python with `arguments`; gives the process, its first line, and the seconds until that line came."""
+    """Run Python with `arguments`; yields the process, its first line, and the seconds until that line."""
     began = perf_counter()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, *arguments), env=dict(environment), stdout=asyncio.subprocess.PIPE, start_new_session=True
@@ -102,7 +102,7 @@ async def program(
 
 @asynccontextmanager
 async def database(place: Path, size: int) -> AsyncIterator[Database]:
-    """That of a home, with so many connections; its server is started if it does not run."""
+    """The database of a home, with `size` connections; its server is started if it is not running."""
     async with embedded_postgres(place / "data" / "postgres") as server:
         opened = await Database.connect(server.url, size=size)
         try:
@@ -113,7 +113,7 @@ async def database(place: Path, size: int) -> AsyncIterator[Database]:
 
 @asynccontextmanager
 async def scripted_model(place: Path, script: JsonMapping) -> AsyncIterator[str]:
-    """The URL of a scripted model, which is a process of its own."""
+    """The URL of a scripted model, which runs in a separate process."""
     file = place / "script.json"
     file.write_text(json.dumps(script), encoding="utf-8")
     async with program(os.environ, "-m", "switchboard.testing.scripted_llm", "--script", str(file)) as (_, line, _):
@@ -121,7 +121,7 @@ async def scripted_model(place: Path, script: JsonMapping) -> AsyncIterator[str]
 
 
 async def post(http: aiohttp.ClientSession, path: str, body: object) -> bytes:
-    """What is answered. Raises ClientResponseError if that is an error."""
+    """The body of the answer. Raises ClientResponseError if it is an error."""
     async with http.post(path, json=body) as response:
         answer = await response.read()
         response.raise_for_status()
@@ -129,7 +129,7 @@ async def post(http: aiohttp.ClientSession, path: str, body: object) -> bytes:
 
 
 async def steadily(count: int, per_second: float) -> AsyncIterator[int]:
-    """The numbers from 0 to `count` - 1, each when its time has come, whatever is done meanwhile."""
+    """Yield the numbers from 0 to `count` - 1, each at its own time, however long the caller takes."""
     began = perf_counter()
     for n in range(count):
         await asyncio.sleep(max(0.0, began + n / per_second - perf_counter()))
@@ -142,7 +142,7 @@ def messages(count: int, keys: int, mark: str) -> list[JsonObject]:
 
 
 def message(event: str, chat: str) -> JsonObject:
-    """One of them."""
+    """One such envelope."""
     text = "Could you remind me on Thursday that the plumber comes between nine and eleven? " * 3
     return {
         "schema_version": "ingest.v1",
@@ -155,14 +155,14 @@ def message(event: str, chat: str) -> JsonObject:
 
 
 async def rate(works: Sequence[Callable[[], Awaitable[int]]], seconds: float) -> float:
-    """Items per second that all of `works` get done, each called again and again; it says how many it did."""
+    """Items per second done by all `works`, each called repeatedly; a call returns how many items it did."""
     began = perf_counter()
     done = 0
 
     async def caller(work: Callable[[], Awaitable[int]]) -> None:
         nonlocal done
         while perf_counter() - began < seconds:
-            finished = await work()  # first, or what the others add meanwhile would be overwritten
+            finished = await work()  # a separate statement, or additions by others meanwhile would be overwritten
             done += finished
 
     await asyncio.gather(*(caller(work) for work in works))
@@ -173,7 +173,7 @@ _PGBENCH_TABLE: Final = """
 create table if not exists bench_insert (
     id uuid primary key, source text not null, dedupe text not null, body jsonb not null, unique (source, dedupe));
 """
-# The row is as large as the message that the other measurements submit.
+# The row is as large as the messages of the other measurements.
 _PGBENCH_SCRIPT: Final = """\\set n random(1, 1000000000)
 insert into bench_insert values (gen_random_uuid(), 'bench', 'event-' || :n || '-' || :client_id || '-' || random(),
     '{body}') on conflict do nothing;
@@ -205,7 +205,7 @@ async def _output(path: Path, *arguments: str) -> str:
 
 
 def resident_mb(pid: int) -> float | None:
-    """Resident memory of a process in 10^6 bytes; None where the system does not tell."""
+    """Resident memory of a process in 10^6 bytes; None if the system does not report it."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError):
@@ -214,7 +214,7 @@ def resident_mb(pid: int) -> float | None:
 
 
 def peak_mb(pid: int) -> float | None:
-    """The most that was ever resident of a process, in 10^6 bytes; None where the system does not tell."""
+    """Peak resident memory of a process in 10^6 bytes; None if the system does not report it."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
@@ -223,10 +223,10 @@ def peak_mb(pid: int) -> float | None:
 
 
 def growth(before: float | None, after: float | None) -> float | None:
-    """By how much it grew; None where one is not known."""
+    """The growth; None if either value is unknown."""
     return None if before is None or after is None else after - before
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """Of so many percent of the values none is higher."""
+    """The percentile of the values; `percent` from 0 to 100."""
     return sorted(values)[min(len(values) * percent // 100, len(values) - 1)]

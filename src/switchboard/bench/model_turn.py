@@ -1,10 +1,10 @@
-"""What a turn with a model costs beyond the model: beside the bare SDK with the same request, against a scripted model.
+"""Measures what a turn costs beyond its model, beside the bare SDK with the same request, against a scripted model.
 
 Called by `switchboard bench model-turn`, and by a test that asserts everything but the times. A message without tools,
-one whose turn calls a tool, the bare SDK, one whose reply is read while it is written, and the stream of the bare SDK
-take turns in an order that changes, so that what else happens on the machine, and what the one before has left in its
-caches, happens to all of them. Measured from before the POST of the message to its reply, read over the API: so
-acceptance, decision, journal and commit are in it.
+one whose turn calls a tool, the bare SDK, one whose reply is streamed, and the stream of the bare SDK take turns in a
+changing order, so that other load of the machine, and the caches left by the previous one, affect all of them equally.
+Measured from before the POST of the message to its reply, read over the API, so this includes acceptance, decision,
+journal and commit.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ _WARMING: Final = 5
 class ModelTurnResult(Struct, frozen=True):
     """Milliseconds of each message, and of each request of the bare SDK.
 
-    `delta_ms` and `bare_delta_ms`: from when the model begins to answer until the client has the first of its text,
-    over our stream and from the bare SDK.
+    `delta_ms` and `bare_delta_ms`: from the start of the model's answer until the client has its first text, over our
+    stream and from the bare SDK.
     """
 
     plain_ms: tuple[float, ...]
@@ -78,7 +78,7 @@ class ModelTurnResult(Struct, frozen=True):
 
 
 async def measure(messages: int) -> ModelTurnResult:
-    """So many messages of both kinds, on a database of their own."""
+    """Measure this many messages of each kind, on a separate database."""
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(lab.home(_TEAM))
         await stack.enter_async_context(embedded_postgres(directory / "data" / "postgres"))
@@ -112,7 +112,7 @@ async def measure(messages: int) -> ModelTurnResult:
 
 
 class _Timed:
-    """A model in this process, so that it has the clock of those who read: 20 ms pass before each piece."""
+    """A model in this process, so that it has the same clock as its readers. 20 ms pass before each piece."""
 
     began = 0.0
 
@@ -125,7 +125,7 @@ class _Timed:
 
 
 async def _first_delta(http: aiohttp.ClientSession, up: lab.ReadyProcess, timed: _Timed) -> float:
-    """Milliseconds until the first text of a reply is read from its stream."""
+    """Milliseconds until the first text of a reply arrives in its stream."""
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["sender"]["identity"] = "reader"
     url, headers = f"{up.url}/v1/messages/{await _posted(http, up, message)}/stream", up.headers
@@ -141,7 +141,7 @@ async def _first_delta(http: aiohttp.ClientSession, up: lab.ReadyProcess, timed:
 
 
 async def _bare(ask: BareAsk, http: aiohttp.ClientSession, llm: str) -> float:
-    """Milliseconds of the last request, from the SDK."""
+    """Milliseconds of the last request, repeated with the SDK."""
     body = await last_request(http, llm)
     began = perf_counter()
     async for _ in await ask(body):
@@ -150,7 +150,7 @@ async def _bare(ask: BareAsk, http: aiohttp.ClientSession, llm: str) -> float:
 
 
 async def _bare_delta(tell: BareAsk, teller: ScriptedLlm, timed: _Timed) -> float:
-    """Milliseconds until the first text of a reply, from the SDK."""
+    """Milliseconds until the first text of a reply, with the SDK."""
     took: float | None = None
     async for chunk in await tell(teller.requests[-1].body):
         if took is None and chunk.choices and chunk.choices[0].delta.content:
@@ -167,7 +167,7 @@ async def _posted(http: aiohttp.ClientSession, up: lab.ReadyProcess, message: Js
 
 
 async def _answered(http: aiohttp.ClientSession, up: lab.ReadyProcess, text: str) -> float:
-    """Milliseconds from a message, in a conversation of its own, to its reply."""
+    """Milliseconds from a message, in a new conversation, to its reply."""
     message = lab.message(token_urlsafe(8), token_urlsafe(8))
     message["payload"]["normalized_text"] = text
     began = perf_counter()

@@ -16,7 +16,7 @@ app = FastAPI()
 
 @app.post("/v1/ingest", status_code=202)
 async def ingest(envelope: Annotated[Any, AsModel(Envelope), Body()]) -> dict[str, str]:
-    """Says that it has accepted, and has not."""
+    """Report acceptance without storing anything."""
     return {"status": "accepted", "event": envelope.event.external_event_id}
 
 

@@ -1,8 +1,7 @@
-"""Two rule engines from PyPI, given the same rules as our index, in the way their manuals say.
+"""Two rule engines from PyPI with the same rules as our index, used as their manuals say.
 
-Called by `bench/route.py`. Rules in the order in which they are to be tried enter; a function leaves, from the
-facts of a message to the name of the first rule that matches. The engines come with the extra `bench`; nothing else
-needs them.
+Called by `bench/route.py`. In: rules, in the order of trying; out: a function from the facts of a message to the name
+of the first rule that matches. The engines come with the extra `bench`; nothing else needs them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FACTS: Final = ("channel", "telegram_user_id", "telegram_chat_id", "email_sende
 
 
 class Peer(Struct, frozen=True):
-    """How to use it, and how many rules are worth the wait."""
+    """How to use an engine, and how many rules are worth the wait."""
 
     module: str
     use: Callable[[Any, Sequence[Rule]], First]
@@ -36,12 +35,12 @@ class Peer(Struct, frozen=True):
 
 
 def loader(name: PeerName) -> Callable[[Sequence[Rule]], First]:
-    """Loads rules into the engine, which is imported here. Raises ModuleNotFoundError where it is not installed."""
+    """A function that loads rules into the engine, imported here. Raises ModuleNotFoundError if it is not installed."""
     return partial(PEERS[name].use, import_module(PEERS[name].module))
 
 
 def _wanted(rule: Rule) -> Iterator[tuple[str, str]]:
-    """Every fact that must be equal, the channel among them."""
+    """Every fact that must be equal, including the channel."""
     if rule.channel != "*":
         yield "channel", rule.channel
     for filters in alternatives(rule.filters):  # the benchmark has one value per filter
@@ -49,7 +48,7 @@ def _wanted(rule: Rule) -> Iterator[tuple[str, str]]:
 
 
 def _rule_engine(module: Any, rules: Sequence[Rule]) -> First:
-    """One compiled expression per rule, tried one after the other; it has no set of rules of its own."""
+    """One compiled expression per rule, tried one after the other; the engine has no rule sets."""
     context = module.Context(default_value=None, resolver=module.resolve_item)
     expressions = (" and ".join(f"{key} == {json.dumps(value)}" for key, value in _wanted(rule)) for rule in rules)
     compiled = [module.Rule(expression, context=context) for expression in expressions]
@@ -58,7 +57,7 @@ def _rule_engine(module: Any, rules: Sequence[Rule]) -> First:
 
 
 def _zen_engine(module: Any, rules: Sequence[Rule]) -> First:
-    """One decision table whose first row that matches counts."""
+    """One decision table, whose first matching row counts."""
     engine = module.ZenEngine()
     decision = engine.create_decision(json.dumps(_table(rules)))
 

@@ -1,8 +1,8 @@
-"""What a plan costs beyond its steps: its time over that of its longest chain, and the time of steps that do nothing.
+"""Measures the cost of a plan beyond its steps: its time over that of its longest chain, and that of empty steps.
 
-Called by `switchboard bench plan`, and by a test that asserts everything but the times. The engine `trio` runs plans
-that are given, with the journal of the database and with one in memory, in turn. Plans of this size are none that a
-model writes: the limits are raised, so that what is measured is the executor.
+Called by `switchboard bench plan`, and by a test that asserts everything but the times. The engine `trio` runs given
+plans, alternating between the journal of the database and one in memory. No model writes plans of this size: the
+limits are raised so that the executor itself is measured.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SIZES: Final = (101, 401)
 LIMITS: Final = PlanLimits(steps=512, at_once=64)
 _WORK: Final = "work"
 _BEHIND: Final = 24
-"""A step needs some of so many before it: so fewer than `at_once` can ever run in parallel."""
+"""A step needs some of this many before it, so fewer than `at_once` can ever run in parallel."""
 _OPTIONS: Final = {
     "plan": {"steps": LIMITS.steps, "at_once": LIMITS.at_once},
     "grants": {"owners": [_WORK], "others": [_WORK], "groups": [_WORK]},
@@ -65,13 +65,13 @@ class Both(Struct, frozen=True):
     in_memory: float
 
     def over(self, base: float) -> Both:
-        """As multiples of `base`."""
+        """Both as multiples of `base`."""
         return Both(self.journaled / base, self.in_memory / base)
 
 
 class PlanResult(Struct, frozen=True):
-    """Medians over the rounds. `ratio` of time to longest chain by the number of steps; microseconds for each step that
-    does nothing; `crowd`: the ratio for `plans` of the smallest size at once, until the last of them has ended.
+    """Medians over the rounds. `ratio`: time divided by that of the longest chain, by number of steps; `free_us`:
+    microseconds per empty step; `crowd`: the ratio for `plans` of the smallest size at once, until the last has ended.
     """
 
     ratio: Mapping[int, Both]
@@ -88,9 +88,9 @@ class Given(Struct, frozen=True):
 
 
 def uneven(steps: int, seed: int) -> Given:
-    """A plan in which each step takes from nothing to 0.1 s, and needs up to three of those before it.
+    """A plan in which each step takes up to 0.1 s, and needs up to three of those before it.
 
-    The last needs all that nothing else does.
+    The last step needs all steps that no other step needs.
     """
     chance = Random(seed)
     takes = [round(chance.random() * 0.1, 4) for _ in range(steps - 1)] + [0.0]
@@ -113,19 +113,19 @@ def _step(n: int, takes: float, needs: Sequence[int]) -> PipelineStep:
 
 
 def free(steps: int) -> Given:
-    """A plan of steps that do nothing, and need nothing."""
+    """A plan of steps that do nothing and need nothing."""
     return Given(Pipeline(tuple(_step(n, 0.0, ()) for n in range(steps))), 0.0)
 
 
 async def measure(rounds: int = 5, plans: int = 100, sizes: Sequence[int] = SIZES) -> PlanResult:
-    """On a database of its own."""
+    """Run it on a separate database."""
     async with AsyncExitStack() as stack:
         place = stack.enter_context(lab.home())
         server = await stack.enter_async_context(embedded_postgres(place / "data" / "postgres"))
         settings = Settings(database_url=server.url, data_dir=place / "data", teams_dir=place / "teams")
         runtime = await stack.enter_async_context(open_runtime(settings))
         runner = await _runner(await stack.enter_async_context(open_switchboard(runtime)))
-        await runner.seconds(free(min(sizes)), 1, 1)  # what only the first plan costs
+        await runner.seconds(free(min(sizes)), 1, 1)  # start-up costs of the first plan
         single = {size: uneven(size, size) for size in sizes}
         nothing, crowd = free(max(sizes)), single[min(sizes)]
         return PlanResult(
@@ -146,7 +146,7 @@ class _Runner(Struct, frozen=True):
     context: EngineContext
 
     async def seconds(self, given: Given, plans: int, rounds: int) -> Both:
-        """So many such plans at once, until the last has ended; medians. The two journals take turns."""
+        """Run this many plans at once, until the last has ended; medians. The two journals take turns."""
         journaled: list[float] = []
         in_memory: list[float] = []
         for _ in range(rounds):
@@ -155,10 +155,10 @@ class _Runner(Struct, frozen=True):
         return Both(median(journaled), median(in_memory))
 
     async def _journals(self, plans: int) -> Sequence[StoredJournal]:
-        """Those of so many messages, each in a conversation of its own, whose lanes are ours."""
+        """The journals of new messages, each in its own conversation, whose lanes are claimed by us."""
         for chat in (token_urlsafe(8) for _ in range(plans)):
             message = lab.message(f"in {chat}", chat)
-            message["event"]["observed_at"] = datetime.now(UTC).isoformat()  # or they would be caught up with slowly
+            message["event"]["observed_at"] = datetime.now(UTC).isoformat()  # old messages are caught up with slowly
             await self.accept.accept(submission(message))
         quota = {WORK_POOL.name: (plans,) * 4}
         items = await lanes.claim(self.database, self.worker, tuple(KINDS), quota)
@@ -170,7 +170,7 @@ class _Runner(Struct, frozen=True):
         ]
 
     async def _took(self, given: Given, journals: Sequence[Journal]) -> float:
-        """Until everything of the plans is on record."""
+        """Seconds until everything of the plans is on record."""
         engine = TrioEngine(self.context, (_Work(),), planner=_Planner(given.pipeline))
         began = perf_counter()
         answers = await asyncio.gather(*(engine.run(a_turn(_OPTIONS), journal) for journal in journals))
@@ -191,7 +191,7 @@ async def _runner(parts: Switchboard) -> _Runner:
 
 
 class _Work:
-    """A tool that takes so many seconds."""
+    """A tool that takes the requested number of seconds."""
 
     spec = ToolSpec(
         _WORK, "Takes a while.", {"type": "object", "properties": {"seconds": {"type": "number"}}}, "idempotent"
@@ -203,7 +203,7 @@ class _Work:
 
 
 class _Planner(Struct, frozen=True):
-    """A planner whose plan is given."""
+    """A planner with a given plan."""
 
     pipeline: Pipeline
 

@@ -1,8 +1,8 @@
-"""How long it takes until an edited rule decides in other processes, under load; and whether any decision was torn.
+"""Measures how long it takes until an edited rule decides in other processes, under load; detects torn decisions.
 
 Called by `switchboard bench propagation`, and by a test that asserts everything but the times. This process edits, and
-two servers, each a process of its own, decide. Every edit changes three rules together in one version, and a message
-passes two of them, so that half an edit could be seen. Every decision is made again from the history and compared.
+two servers, in separate processes, decide. Every edit changes three rules together in one version, and a message
+passes two of them, so that half an edit would be noticed. Every decision is recomputed from the history and compared.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class PropagationResult(Struct, frozen=True):
     messages: int
     waits_ms: tuple[float, ...]
     lost: int
-    """Messages that were acknowledged and are not on the books."""
+    """Messages that were acknowledged but are not stored."""
     torn: int
     """Messages that did not go where the rules of their version say."""
     versions: int
-    """By how many versions the messages were decided."""
+    """The number of versions that decided messages."""
 
     def percentile(self, percent: int) -> float:
-        """In milliseconds."""
+        """A percentile of the waits, in milliseconds."""
         return lab.percentile(self.waits_ms, percent)
 
 
 class PropagationWorkload(Struct, frozen=True):
-    """How long and how fast. `ring`: the servers are told of each edit; else they must look by themselves."""
+    """Duration and rates. `ring`: whether the servers are notified of each edit; otherwise they must poll."""
 
     seconds: float = 10.0
     edits_per_s: int = 10
@@ -80,14 +80,14 @@ class _Answer(Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Log:
-    """What was seen, on the clock of this process."""
+    """Observations, by the clock of this process."""
 
     committed: dict[int, float] = field(default_factory=dict)
     answers: list[_Answer] = field(default_factory=list)
 
 
 async def measure(plan: PropagationWorkload) -> PropagationResult:
-    """Run it on a database of its own, with two servers."""
+    """Run it on a separate database, with two servers."""
     async with AsyncExitStack() as stack:
         place = stack.enter_context(lab.home())
         _write_teams(place / "teams")
@@ -107,7 +107,7 @@ async def measure(plan: PropagationWorkload) -> PropagationResult:
 
 
 def _write_teams(directory: Path) -> None:
-    """A root that leads to one of two teams, of which each has two butlers."""
+    """A root that leads to one of two teams, each with two butlers."""
     root: JsonObject = {
         "team": {"name": "root"},
         "systems": [{"name": "root", "type": "intelligence", "engine": "echo"}],
@@ -126,7 +126,7 @@ def _write_teams(directory: Path) -> None:
 
 
 def _edited(rule: Rule, n: int) -> Rule:
-    """The rule after the `n`-th edit: its name says so, and it leads elsewhere than before."""
+    """The rule after the `n`-th edit, with a new name and a different target."""
     if rule.team_id in _SUB_TEAMS:
         target = Target(system_id=SystemId(f"System1/{rule.team_id}-{n // 2 % 2}"))
     else:
@@ -152,7 +152,7 @@ async def _edit(database: Database, plan: PropagationWorkload, log: _Log) -> Non
 async def _send(
     http: aiohttp.ClientSession, servers: Sequence[lab.ReadyProcess], count: int, per_second: int
 ) -> list[_Answer]:
-    """Post at a steady rate to the servers in turn, whatever the answers do."""
+    """Post at a steady rate to the servers in turn, without waiting for answers."""
     messages = lab.messages(count, _KEYS, f"p{perf_counter()}")
     posts: list[asyncio.Task[_Answer]] = []
     async with asyncio.TaskGroup() as group:
@@ -164,7 +164,7 @@ async def _send(
 async def _send_until_seen(
     database: Database, http: aiohttp.ClientSession, servers: Sequence[lab.ReadyProcess], server: int
 ) -> list[_Answer]:
-    """Post to one server until it decides by the newest version: so the last edit too has its wait."""
+    """Post to one server until it decides by the newest version, so that the last edit also gets a wait."""
     newest, answers = await rule_set_version(database), list[_Answer]()
     async with asyncio.timeout(60):
         while True:
@@ -217,7 +217,7 @@ def _by_rules(index: RoutingIndex, facts: Mapping[str, str]) -> tuple[object, li
 
 
 def _waits(committed: dict[int, float], seen: Sequence[tuple[int, int, float]]) -> list[float]:
-    """Per server and version: milliseconds from its commit to the first answer by it or a later one; else infinity."""
+    """Milliseconds per server and version from its commit to the first answer by it or a later one; or infinity."""
     waits: list[float] = []
     for server in {server for server, _, _ in seen}:
         answers = sorted((version, at) for by, version, at in seen if by == server)

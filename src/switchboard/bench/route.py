@@ -1,8 +1,8 @@
-"""How fast decisions by rules and changes of rules are, from ten to a million, beside a linear scan and two engines.
+"""Measures decisions by, and changes of, ten to a million rules, beside a linear scan and two other rule engines.
 
-Called by `switchboard bench route`. Sizes enter, frozen rows leave; the CLI prints them. Each size is measured in a
-process of its own, and so is each engine (`bench/peers.py`), so that memory is counted from nothing. Rules and
-messages are made up, always the same ones.
+Called by `switchboard bench route`. In: sizes; out: frozen rows, which the CLI prints. Each size is measured in a
+separate process, and so is each engine (`bench/peers.py`), so that memory is counted from zero. Rules and messages are
+made up, and always the same.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ ROUNDS: Final = 20_000
 _CHANGED: Final = 2_000
 """Changes of each kind, at most."""
 _PATIENCE_S: Final = 3.0
-"""What is slow may stop after so long: a few decisions are enough to know how slow it is."""
+"""Seconds after which a slow case may stop: a few decisions are enough to know how slow it is."""
 _START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 _SPREAD: Final = 2_654_435_761
-"""Prime, so that its multiples visit the rules in no order that a processor's cache would like."""
+"""Prime, so that its multiples visit the rules in an order that does not favour the processor's caches."""
 
 _ROOT, _MIDDLE, _LEAF = TeamId("root"), TeamId("middle"), TeamId("leaf")
 TEAMS: Final = tuple(
@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class Row(Struct, frozen=True):
-    """One case at one size. Times are microseconds per decision, or per change; None where nothing was measured.
+    """One case at one size. Times are microseconds per decision, or per change; None if nothing was measured.
 
     `load_s` and `memory_mb` are those of the whole index, or of the whole engine; our time includes making the rules.
     """
@@ -66,13 +66,13 @@ class Row(Struct, frozen=True):
     p99_us: float | None = None
     load_s: float | None = None
     memory_mb: float | None = None
-    """Growth of resident memory by loading, in 10^6 bytes; None where the system does not tell."""
+    """Growth of resident memory by loading, in 10^6 bytes; None if the system does not report it."""
     note: str = ""
     """Why it was not measured."""
 
 
 class _Loaded(Struct, frozen=True):
-    """What loading so many rules took."""
+    """The cost of loading this many rules."""
 
     rules: int
     load_s: float
@@ -87,8 +87,8 @@ class _Loaded(Struct, frozen=True):
 def measure(sizes: Sequence[int] = SIZES, rounds: int = ROUNDS) -> list[Row]:
     """Nine rows per size: a hit, a miss, three levels of teams, the linear scan, each engine, each kind of change.
 
-    Of the engines, as of the linear scan, hits are measured. `sizes` are numbers of rules, at least ten each; `rounds`
-    decisions per row, fewer of what is slow. Raises ValueError for a smaller size.
+    For the engines, as for the linear scan, hits are measured. `sizes` are numbers of rules, at least ten each;
+    `rounds` is the number of decisions per row, fewer for slow cases. Raises ValueError for a smaller size.
     """
     if min(sizes, default=10) < 10:
         raise ValueError("at least ten rules are needed for three levels of teams")
@@ -123,7 +123,7 @@ def measure_here(size: int, rounds: int) -> list[Row]:
 
 
 def measure_peer(size: int, rounds: int, name: peers.PeerName) -> list[Row]:
-    """The row of an engine, measured in this process, after it was seen to find the same rules as we do."""
+    """The row of an engine, measured in this process, after checking that it finds the same rules as ours."""
     peer = peers.PEERS[name]
     if size > peer.most:
         return [Row(size, name, note=f"not measured: {peer.beyond}")]
@@ -152,7 +152,7 @@ def _hits(size: int, count: int) -> Iterator[MessageFacts]:
 
 
 def _times(work: Callable[[MessageFacts], object], messages: Iterator[MessageFacts]) -> list[int]:
-    """Nanoseconds of each. A message is made just before it is decided, as facts are made of an envelope."""
+    """Nanoseconds of each. A message is made just before its decision, as facts are made from an envelope."""
     times: list[int] = []
     enough = perf_counter() + _PATIENCE_S
     for facts in messages:
@@ -165,9 +165,9 @@ def _times(work: Callable[[MessageFacts], object], messages: Iterator[MessageFac
 
 
 def _edits(index: RoutingIndex, size: int, rounds: int) -> Mapping[Edit, list[int]]:
-    """Nanoseconds of each change. One rule of the root goes for each that comes, so the size stays.
+    """Nanoseconds of each change. For each new rule of the root one is removed, so the size stays the same.
 
-    The update changes all that a rule decides by: its channel and filters, its priority and its targets.
+    An update changes everything that a rule decides by: its channel and filters, its priority and its targets.
     """
     times: dict[Edit, list[int]] = {"create a rule": [], "update a rule": [], "disable a rule": []}
     root = size - 2 * (size // 10)
@@ -194,7 +194,7 @@ def _edits(index: RoutingIndex, size: int, rounds: int) -> Mapping[Edit, list[in
 
 
 def linear_scan(size: int) -> Callable[[MessageFacts], object]:
-    """The baseline: look at the root's rules one after the other until one matches."""
+    """The baseline: try the root's rules one after the other until one matches."""
     root = [(rule.channel, tuple(rule.filters.items())) for rule in rules(size) if rule.team_id == _ROOT]
 
     def first(facts: MessageFacts) -> object:
@@ -206,7 +206,7 @@ def linear_scan(size: int) -> Callable[[MessageFacts], object]:
 
 
 def rules(size: int) -> Iterator[Rule]:
-    """Four fifths in the root; of these the first lead on to the middle, whose rules lead on to the leaf."""
+    """Four fifths are in the root; the first of these lead to the middle, whose rules lead to the leaf."""
     deep = size // 10
     to_leaf = (Target(team_id=_LEAF),)
     for nth in range(size - 2 * deep):
@@ -224,7 +224,7 @@ def _rule(number: int, person: int, team_id: TeamId, targets: tuple[Target, ...]
 
 
 def _wanted(person: int) -> tuple[str, dict[str, str]]:
-    """Channel and filters of a person's rule, in six shapes as a household has them."""
+    """Channel and filters of a person's rule, in six forms typical of a household."""
     number, mail = str(10**9 + person), f"p{person}@example.com"
     return (
         ("telegram", {"telegram_user_id": number}),

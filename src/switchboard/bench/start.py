@@ -1,6 +1,6 @@
-"""How long it takes from nothing, and from a stopped installation, until messages are taken; and how much memory.
+"""Measures the time until messages are accepted, for a new and for a stopped installation; and the memory.
 
-Called by `switchboard bench start`. The database is included in the time and left out of the memory, as in the goals.
+Called by `switchboard bench start`. The database is included in the time but not in the memory, as in the goals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StartResult(Struct, frozen=True):
 
 
 async def measure(rounds: int = 3) -> StartResult:
-    """Start `switchboard up` from nothing and again, `rounds` times, each on a directory of its own."""
+    """Start `switchboard up` from nothing and again, `rounds` times, each in a new directory."""
     cold: list[float] = []
     warm: list[float] = []
     imports: list[float] = []

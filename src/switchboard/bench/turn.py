@@ -1,6 +1,6 @@
-"""From a message in to its reply in the outbox, with an engine that does nothing; and how many such jobs a second.
+"""Measures the time from a message to its reply in the outbox, with an engine that does nothing; and jobs per second.
 
-Called by `switchboard bench turn`. The times are those of database and API: from acceptance to the reply.
+Called by `switchboard bench turn`. The times include database and API: from acceptance to the reply.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ where m.envelope #>> '{event,external_event_id}' like $1 order by 1
 
 
 class TurnBenchResult(Struct, frozen=True):
-    """Milliseconds from acceptance to the reply at `RATE` a second; jobs a second, enqueue to done, two workers."""
+    """Milliseconds from acceptance to the reply at `RATE` a second; jobs a second from enqueue to done, two workers."""
 
     p50_ms: float
     p99_ms: float
     jobs_per_s: float
     pgbench_per_s: float
-    """The baseline of the same run: durable single-row inserts."""
+    """The baseline in the same run: durable single-row inserts."""
 
 
 async def measure(rounds: int = 3, seconds: float = 5.0, jobs: int = 3000) -> TurnBenchResult:
@@ -60,7 +60,7 @@ async def measure(rounds: int = 3, seconds: float = 5.0, jobs: int = 3000) -> Tu
 
 
 async def _latencies(place: Path, n: int, seconds: float) -> list[float]:
-    """Post at a steady rate, whatever the answers do; milliseconds per message, sorted."""
+    """Post at a steady rate without waiting for answers; milliseconds per message, sorted."""
     async with lab.switchboard(place, "up") as up, aiohttp.ClientSession(up.url, headers=up.headers) as http:
         messages = lab.messages(round(RATE * seconds), 500, f"t{n}")
         async with asyncio.TaskGroup() as posts:
@@ -80,7 +80,7 @@ async def _settled(http: aiohttp.ClientSession) -> None:
 
 
 async def _jobs(place: Path, server_url: str, n: int, count: int) -> float:
-    """Jobs a second: 64 callers enqueue one by one while two workers work, from the first call to the last reply."""
+    """Jobs per second: 64 callers enqueue one by one while two workers run, from the first call to the last reply."""
     settings = Settings(database_url=server_url, teams_dir=place / "teams")
     async with AsyncExitStack() as stack:
         runtime = await stack.enter_async_context(open_runtime(settings))
@@ -101,6 +101,6 @@ async def _jobs(place: Path, server_url: str, n: int, count: int) -> float:
 
 
 def submission(message: dict[str, object]) -> Submission:
-    """One of `lab.messages`, as the accept leg takes it."""
+    """One of `lab.messages` in the form for the accept leg."""
     raw = json.dumps(message).encode()
     return Submission(parse_envelope(raw, now=datetime.now(UTC)), raw)

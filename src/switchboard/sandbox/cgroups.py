@@ -1,7 +1,7 @@
-"""Control groups (cgroups): the kernel counts what all processes in one take together, and lets them take no more.
+"""Control groups (cgroups): the kernel limits what all processes in a group use together.
 
-`limits.py` makes one for each command, where this machine lets us: version 2 in a group that was delegated to us, or
-version 1 as root. What the files mean: `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/` of Linux.
+`limits.py` makes one for each command, if this machine allows it: version 2 in a group that was delegated to us, or
+version 1 as root. The files are described in `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/` of Linux.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from uuid import uuid4
 from msgspec import Struct
 
 _WANTED: Final[tuple[str, ...]] = ("pids", "memory", "cpu")
-"""The first is needed. With the last, all processes of a command get as much of a processor as one process of ours."""
+"""The first is required. With `cpu`, all processes of a command together get as much CPU time as one of ours."""
 _PREFIX: Final = "switchboard-"
 _LEFT_S: Final = 60.0
-"""An empty group that is older was left behind by a process that was killed."""
+"""An empty group that is older than this was left behind by a killed process."""
 _TRIES: Final = 200
 _PAUSE_S: Final = 0.005
 _EVENTS: Final = re.compile(r"^(oom_kill|max) (\d+)$", re.MULTILINE)
 
 
 class CommandLimits(Struct, frozen=True):
-    """What all processes of a command may take together: bytes of memory; processes, threads count."""
+    """Limits for all processes of a command together: bytes of memory, and the number of processes and threads."""
 
     memory: int
     processes: int
 
 
 class Parents(Struct, frozen=True):
-    """Where groups can be made: a directory for each controller, in version 2 the same one for all."""
+    """Where groups can be made: a directory for each controller; in version 2 the same for all."""
 
     directories: Mapping[str, Path]
     version: int
@@ -45,7 +45,7 @@ class Parents(Struct, frozen=True):
         return "memory" in self.directories
 
     def group(self, totals: CommandLimits, pid: int) -> ControlGroup:
-        """A new group with these limits, for a process and all that it will start. Raises OSError."""
+        """A new group with these limits, for a process and its future children. Raises OSError."""
         for parent in {*self.directories.values()}:
             _sweep(parent)
         name = f"{_PREFIX}{uuid4().hex}"
@@ -60,7 +60,7 @@ class Parents(Struct, frozen=True):
 
 
 class ControlGroup:
-    """One command's."""
+    """The control group of one command."""
 
     def __init__(self, directories: Mapping[str, Path], totals: CommandLimits) -> None:
         self._directories = directories
@@ -69,7 +69,7 @@ class ControlGroup:
         self.memory: Final = "memory" in directories
 
     def make(self) -> None:
-        """Make it, with its limits. Raises OSError."""
+        """Create it with its limits. Raises OSError."""
         for directory in self._distinct:
             directory.mkdir()
         self.limit()
@@ -79,17 +79,17 @@ class ControlGroup:
         self._limit("pids", {"pids.max": self._totals.processes})
         if self.memory:
             versions = {"memory.max": self._totals.memory, "memory.limit_in_bytes": self._totals.memory}
-            # What would be swapped out, so that memory without end is never used up; and all are killed, not one.
+            # Without these, a command could swap endlessly instead of being killed; and all are killed, not just one.
             others = {"memory.swap.max": 0, "memory.memsw.limit_in_bytes": self._totals.memory, "memory.oom.group": 1}
             self._limit("memory", versions | others)
 
     def add(self, pid: int) -> None:
-        """Take in a process, and with it all that it will start. Raises OSError."""
+        """Add a process, and with it all its future children. Raises OSError."""
         for directory in self._distinct:
             (directory / "cgroup.procs").write_text(f"{pid}")
 
     def excess(self) -> str:
-        """What the kernel has refused, or killed processes for; empty: nothing."""
+        """The limit at which the kernel refused something or killed processes; empty if none."""
         if self.memory and self._count("memory", "oom_kill", ("memory.events", "memory.oom_control")):
             return f"it took more than {self._totals.memory} bytes of memory"
         if self._count("pids", "max", ("pids.events",)):
@@ -97,7 +97,7 @@ class ControlGroup:
         return ""
 
     def remove(self) -> None:
-        """Remove it when all that was in it has ended; the kernel may need a moment to notice. Blocks for a second."""
+        """Remove it once its processes have ended, which the kernel may notice late. Blocks for up to a second."""
         for directory in self._distinct:
             for _ in range(_TRIES):
                 try:
@@ -110,7 +110,7 @@ class ControlGroup:
                     break
 
     def _limit(self, controller: str, values: Mapping[str, int]) -> None:
-        """Of the files of both versions, those of this one. Raises OSError, also if there is none."""
+        """Write the values whose files exist in this version. Raises OSError, also if none exists."""
         directory = self._directories[controller]
         there = {name: value for name, value in values.items() if (directory / name).exists()}
         if not there:
@@ -126,9 +126,9 @@ class ControlGroup:
 
 
 def find_parents(process: Path = Path("/proc/self")) -> Iterator[Parents]:
-    """Where groups might be made, the best place first. Whether they really can be shows when one is made.
+    """Places where groups might be made, the best first. Only making one shows whether it is possible.
 
-    `process`: where the kernel says what this process sees.
+    `process`: the directory in /proc that describes this process.
     """
     mounts = [*_mounts(process)]
     paths = dict(_own_paths(process))
@@ -151,7 +151,7 @@ def _unified_parents(mount: _Mount, own: Path) -> Iterator[Parents]:
 
 
 class _Mount(Struct, frozen=True):
-    """A hierarchy: which part of it is shown where."""
+    """A mounted hierarchy: its root in the hierarchy, and its mount point."""
 
     kind: str
     root: str
@@ -159,7 +159,7 @@ class _Mount(Struct, frozen=True):
     options: tuple[str, ...]
 
     def directory_of(self, path: str) -> Path:
-        """Of a group, as /proc names it."""
+        """The directory of a group, given by its path in /proc."""
         shown = path.removeprefix(self.root) if self.root != "/" else path
         return self.point / shown.strip("/")
 
@@ -174,16 +174,16 @@ def _mounts(process: Path) -> Iterator[_Mount]:
 
 
 def _own_paths(process: Path) -> Iterator[tuple[str, str]]:
-    """The group that we are in, by controller; by the empty name that of version 2."""
+    """Our own groups, as pairs of controller and path; the controller of version 2 is the empty name."""
     for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         yield from ((controller, path) for controller in controllers.split(","))
 
 
 def _enable(directory: Path) -> None:
-    """Let groups in a directory of version 2 have limits. It does not matter where it is not ours to say."""
+    """Enable limits for groups in a directory of version 2; errors are ignored, as we may lack permission."""
     for missing in {"memory", "pids"} - {*_enabled(directory)}:
-        with suppress(OSError):  # one by one: the kernel takes all of a line or nothing
+        with suppress(OSError):  # one by one: the kernel accepts a whole line or nothing
             (directory / "cgroup.subtree_control").write_text(f"+{missing}")
 
 
@@ -196,7 +196,7 @@ def _enabled(directory: Path) -> tuple[str, ...]:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove what others have left behind."""
+    """Remove groups that killed processes left behind."""
     for left in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > _LEFT_S:

@@ -1,8 +1,8 @@
-"""What is inside a sandbox, as the arguments of bubblewrap (`bwrap`). Pure.
+"""The contents of a sandbox, as the arguments of bubblewrap (`bwrap`). Pure.
 
-`run.py` calls it. In: what there is on this machine, and the workspace; out: an argument vector. Everything that is
-inside is named here; of the machine there are programs, libraries and certificates, to read only. A name that somebody
-chose is always the value of an option that takes one, and the command stands behind `--`.
+`run.py` calls it. In: what exists on this machine, and the workspace; out: an argument vector. Everything inside is
+named here; from the machine these are programs, libraries and certificates, read-only. A name that somebody chose is
+always the value of an option that takes one, and the command follows `--`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from msgspec import Struct
 from switchboard.ports.sandbox import SandboxRules
 
 WORKSPACE: Final = "/workspace"
-"""Where a command finds the workspace, and begins."""
+"""The path of the workspace inside, where a command begins."""
 PROGRAMS: Final = ("/usr",)
 LINKED: Final = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 """Links into /usr on most systems, directories on others."""
@@ -42,14 +42,14 @@ SHOWN_OF_PROC: Final = frozenset(
         "version",
     }
 )
-"""What programs ask for. The rest of /proc can be settings of the machine, which one that root started could change."""
+"""What programs need. The rest of /proc may be settings of the machine, which a command run by root could change."""
 ENVIRONMENT: Final = {
     "HOME": WORKSPACE,
     "LANG": "C.UTF-8",
     "PATH": "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin",
     "PYTHONDONTWRITEBYTECODE": "1",
     "TERM": "dumb",
-    "TMPDIR": "/tmp",  # noqa: S108 (the one inside)
+    "TMPDIR": "/tmp",  # noqa: S108 (the directory inside)
     "USER": "butler",
 }
 USER: Final = 1000
@@ -59,33 +59,33 @@ FILES: Final = {
     "/etc/hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
 }
-"""Small files that programs read, in place of the machine's."""
-# Nothing runs that we have not let go; bwrap goes on as well when we have died. Where memory is short on the machine,
-# the kernel kills what is inside before anything of ours.
+"""Small files that programs read, instead of the machine's."""
+# Nothing may run before we release it, but bwrap also continues when we have died, so the shell waits for a line. If
+# the machine runs short of memory, the kernel kills the processes inside before ours.
 _FIRST: Final = 'read -r go </proc/self/fd/{0} || exit 1; echo 900 >/proc/self/oom_score_adj; exec "$@"'
 RELEASE: Final = b"!\n"
-"""What lets a command go: a byte for bwrap, a line for the shell that begins inside."""
-# Output and errors are one text, in the order of writing.
+"""Releases a command: a byte for bwrap, a line for the first shell inside."""
+# Output and errors are one stream, in the order of writing.
 _SHELL: Final = ("/bin/sh", "-c", 'exec /bin/sh -c "$1" 2>&1', "sh")
 _SHARED_PART: Final = 4
-"""Of the memory that files may take, a fourth is for /dev/shm."""
+"""A quarter of the memory for files is for /dev/shm."""
 
 
 class Machine(Struct, frozen=True):
-    """What there is outside: `linked` are links with their targets, `bound` is shown as it is."""
+    """What exists outside: `linked` are links with their targets, `bound` are paths that are shown as they are."""
 
     bwrap: str
-    """Where it is."""
+    """The path of bubblewrap."""
     linked: Mapping[str, str]
     bound: tuple[str, ...]
     proc_files: tuple[str, ...]
-    """Names of files in /proc that are not shown; then those of directories."""
+    """Names of files in /proc that are hidden; the next field has those of directories."""
     proc_directories: tuple[str, ...]
 
 
 class Descriptors(Struct, frozen=True):
-    """Open files for bwrap: the filter of system calls, each of `FILES`, where it tells the process inside, where this
-    process waits for a byte before it starts the command, and the same once more, where this waits for a line.
+    """Open files for bwrap: the filter of system calls; each of `FILES`; where bwrap reports the process inside; where
+    this process waits for a byte before it starts the command; and a copy, where the command's shell waits for a line.
     """
 
     syscalls: int
@@ -101,7 +101,7 @@ class Descriptors(Struct, frozen=True):
 
 
 class Room(Struct, frozen=True):
-    """What one command gets: a workspace, an absolute path that may take `disk` bytes; the rest as the rules say."""
+    """What one command gets: a workspace, an absolute path that may take `disk` bytes; the rules say the rest."""
 
     workspace: Path
     rules: SandboxRules
@@ -109,9 +109,9 @@ class Room(Struct, frozen=True):
 
 
 class Inside(Struct, frozen=True):
-    """What runs: its arguments, where it begins, and where it finds the workspace.
+    """What runs: its arguments, its first directory, and its path of the workspace.
 
-    `shown` is the absolute path of a directory that it finds where it is, to read only; empty: none.
+    `shown` is the absolute path of a directory that it sees at the same path, read-only; empty: none.
     """
 
     argv: Sequence[str]
@@ -121,12 +121,12 @@ class Inside(Struct, frozen=True):
 
 
 def shell(command: str) -> Inside:
-    """A shell command."""
+    """What runs for a shell command."""
     return Inside((*_SHELL, command))
 
 
 def _system(machine: Machine, room: Room, opened: Descriptors) -> Iterator[str]:
-    """What it sees of this machine besides the workspace, to read only; and what is covered."""
+    """What the command sees of this machine besides the workspace, read-only; and what is covered."""
     for path in machine.bound:
         yield from ("--ro-bind", path, path)
     for path, target in machine.linked.items():
@@ -143,7 +143,7 @@ def _system(machine: Machine, room: Room, opened: Descriptors) -> Iterator[str]:
 
 
 def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside) -> tuple[str, ...]:
-    """The argument vector of bwrap. Its environment is that of what runs."""
+    """The argument vector of bwrap. Its environment is that of the command."""
     tmpfs = room.rules.tmpfs
     shared = tmpfs // _SHARED_PART
     return (
@@ -161,5 +161,5 @@ def arguments(machine: Machine, room: Room, opened: Descriptors, inside: Inside)
 
 
 def _covered(machine: Machine, hidden: Iterable[Path]) -> list[str]:
-    """Switchboard's own directories below those that are shown."""
+    """Switchboard's own directories below the shown ones."""
     return [f"{one}" for one in hidden if any(one.is_relative_to(path) for path in machine.bound)]

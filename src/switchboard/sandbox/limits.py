@@ -1,7 +1,7 @@
-"""The limits of a command, which the kernel keeps from its first instruction on.
+"""The limits of a command, which the kernel enforces from its first instruction on.
 
-`watchdog.py` sets them while bwrap waits to start the command. What a thread of ours looks after, it looks after as
-well: it needs time of a processor, which thousands of processes would not leave it. Next: `cgroups.py`.
+`watchdog.py` sets them while bwrap waits to start the command. They are needed even for what our watchdog thread
+checks, because thousands of processes might leave it no processor time. Next: `cgroups.py`.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _LESS_IMPORTANT: Final = 5
 
 
 class Allowed(Struct, frozen=True):
-    """What all processes of a command may take together, and bytes of the workspace on disk."""
+    """Limits for all processes of a command together, and for the workspace on disk in bytes."""
 
     totals: CommandLimits
     disk: int
 
 
 def hold(pid: int, allowed: Allowed, parents: Parents | None) -> ControlGroup | None:
-    """Limit a process and all that it will start: in a control group, if there are parents. Raises OSError.
+    """Limit a process and its future children: in a control group, if there are parents. Raises OSError.
 
-    Of a plain user the kernel counts the processes in each namespace of users, of which a command has one; of root it
-    counts them in control groups only.
+    For a plain user the kernel counts the processes per user namespace, and each command has its own; for root it
+    counts them only in control groups.
     """
     limits = {resource.RLIMIT_NPROC: allowed.totals.processes, resource.RLIMIT_FSIZE: allowed.disk}
     if parents is None or not parents.memory:
         limits[resource.RLIMIT_DATA] = allowed.totals.memory
-    # Root may lack the right to limit another user's process, as in containers. The group does not need these limits.
+    # Root may lack the right to limit another user's process, as in containers. With a group these are not needed.
     with suppress(PermissionError) if parents and parents.memory else nullcontext():
         for which, most in {**limits, resource.RLIMIT_CORE: 0}.items():
             _limit(pid, which, most)
@@ -44,7 +44,7 @@ def hold(pid: int, allowed: Allowed, parents: Parents | None) -> ControlGroup | 
 
 
 def _limit(pid: int, which: int, most: int) -> None:
-    """Or less, where we have no more ourselves."""
+    """Set a limit to `most`, or to our own limit if that is lower."""
     _, ours = resource.prlimit(pid, which)
     value = most if ours == resource.RLIM_INFINITY else min(most, ours)
     resource.prlimit(pid, which, (value, value))

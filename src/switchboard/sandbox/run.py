@@ -1,8 +1,8 @@
-"""A shell command in a sandbox, from start to end; or the reason why there is no sandbox on this machine.
+"""Runs a shell command in a sandbox; or says why there is no sandbox on this machine.
 
 The tool `execute_command`, the engine `command`, `session.py` and `switchboard doctor` call it. In: a command or a
-program, a workspace; out: what it wrote, how it ended. Whether bubblewrap works here is found out by running it, once.
-Next: `enclosure.py`, `watchdog.py`.
+program, and a workspace; out: its output and how it ended. Whether bubblewrap works here is determined by running it
+once. Next: `enclosure.py`, `watchdog.py`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ MOST_OUTPUT: Final = 8 * 1024**2
 """Bytes that a command may write; one that writes more is ended."""
 _PROBE_S: Final = 10.0
 _GONE_S: Final = 10.0
-"""How long the kernel may take to end what was killed."""
+"""Seconds that the kernel may take to end killed processes."""
 _PROBE: Final = """
 echo it works; exec 2>/dev/null
 (for i in 1 2 3 4 5 6 7 8 9 10; do sleep 30 & done) && echo without limit
 """
-"""It wants more processes than it may have, but not many."""
+"""Tries to start more processes than it may have, but not many."""
 _PROBE_PROCESSES: Final = 8
 _WORKS: Final = b"it works\n"
 _WITHOUT: Final = b"without limit\n"
@@ -91,7 +91,7 @@ class Sandbox:
 
     @property
     def limits(self) -> str:
-        """Who keeps which limits, in words; when `lacking` has found out."""
+        """A description of what enforces which limits. Valid once `lacking` has returned."""
         processes, memory = f"{self._rules.processes} processes", f"{self._rules.memory // 1024**2} MiB of memory"
         if self._parents is None:
             return f"the kernel allows {processes} and each {memory}; a watchdog allows all of them together no more"
@@ -101,19 +101,19 @@ class Sandbox:
         return f"{group} allows {processes} and {memory}"
 
     async def run(self, command: str, workspace: Path, disk: int, deadline: float | None = None) -> CommandExit:
-        """Run a command; the workspace may take `disk` bytes. Nothing of it lives on. Raises `NoSandbox`, OSError.
+        """Run a command; the workspace may take `disk` bytes. Nothing outlives it. Raises `NoSandbox`, OSError.
 
-        Raises ValueError for a command with a NUL. `deadline` in seconds; cancelled, it kills everything.
+        Raises ValueError for a command with a NUL. `deadline` in seconds. If cancelled, it kills everything.
         """
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
         return _done(*await self._run(_command(command, deadline), shell(command), self._room(workspace, disk)))
 
     async def execute(self, program: Program, workspace: Path, disk: int) -> ProgramExit:
-        """Run a program in its `cwd`, where it may only read. What it was killed for is in `errors`.
+        """Run a program in its `cwd`, which is read-only. If it was killed, `errors` says why.
 
-        It finds both directories where they are, and has a few variables besides its own. Raises `NoSandbox`, OSError,
-        ValueError for a NUL.
+        It sees both directories at their real paths, and has a few variables besides its own. Raises `NoSandbox`,
+        OSError, and ValueError for a NUL.
         """
         if lacking := await self.lacking():
             raise NoSandbox(lacking)
@@ -126,7 +126,7 @@ class Sandbox:
         return structs.replace(ended, errors=f"killed: {why}") if why and ended.status else ended
 
     def _room(self, workspace: Path, disk: int) -> Room:
-        """With real directories; made if it is not there. Raises `NoSandbox` for one with something to be hidden."""
+        """The room with real paths; creates the workspace. Raises `NoSandbox` if it contains hidden directories."""
         workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
         return Room(self._real(workspace), structs.replace(self._rules, hidden=self._hidden()), disk)
 
@@ -157,7 +157,7 @@ class Sandbox:
         return f"{_ROOT_NOT_COUNTED} ({flaw})" if UNLIMITED in flaw and _is_root() else flaw
 
     async def _flaw(self, room: Room) -> str:
-        """Why commands cannot be run within these limits; empty: they can."""
+        """Why commands cannot be run within these limits; empty if they can."""
         try:
             done = _done(*await self._run(_command(_PROBE, _PROBE_S), shell(_PROBE), room))
         except OSError as error:
@@ -167,11 +167,12 @@ class Sandbox:
         return "" if done.output == _WORKS else f"bubblewrap does not work here: {done.killed or 'no output'}"
 
     async def _run(self, program: Program, inside: Inside, room: Room) -> tuple[ProgramExit, str]:
-        """How it has ended, and what it was killed for."""
+        """Run it; returns how it ended, and what it was killed for."""
         with ExitStack() as opened:
             ready = self._ready(inside, room, opened)
             bwrap = replace(program, argv=ready.argv, cwd="/", keep=ready.keep, started=ready.ours.close)
-            # bwrap reaps what is inside, and ends: killed itself, it would leave that to a parent that may not do so.
+            # Stopped like this, bwrap reaps the processes inside, and ends. If it were killed itself, it would leave
+            # them to a parent that may not reap them.
             bwrap = replace(bwrap, stop=ready.watchdog.stop)
             ready.watchdog.start()
             try:
@@ -204,17 +205,17 @@ class Sandbox:
             return RunningCommand(ready, opened.pop_all())
 
     def _ready(self, inside: Inside, room: Room, opened: ExitStack) -> _Ready:
-        """What must be there before bwrap is started; `opened` closes it."""
+        """What must exist before bwrap is started; `opened` closes it."""
         assert self._machine is not None  # noqa: S101 (it was probed)
         allowed = Allowed(CommandLimits(room.rules.memory, room.rules.processes), room.disk)
         told, writing = _pipe(opened)
-        # For writing alone, bwrap would end at this pipe if we have died, and its child would wait for it forever.
+        # Also readable: otherwise, if we died, writing to the pipe would kill bwrap, and its child would wait forever.
         both = os.open(f"/proc/self/fd/{told.fileno()}", os.O_RDWR | os.O_CLOEXEC)
         ours: IO[bytes] = opened.enter_context(os.fdopen(both, "r+b", 0))
         writing.close()
-        # Only we can write here, so a process that waits learns that we have died.
+        # Only we can write here, so a waiting process notices if we die.
         gate, release = _pipe(opened)
-        os.fchmod(gate.fileno(), 0o444)  # opened once more inside, maybe by another user
+        os.fchmod(gate.fileno(), 0o444)  # it is opened again inside, perhaps by another user
         numbers = _descriptors(opened, ours.fileno(), gate.fileno())
         watchdog = Watchdog(WatchdogPipes(told.fileno(), release.fileno()), room.workspace, allowed, self._parents)
         return _Ready(arguments(self._machine, room, numbers, inside), numbers.numbers, ours, watchdog)
@@ -228,7 +229,7 @@ class TerminalDescriptors(Struct, frozen=True):
 
 
 class _Ready(Struct, frozen=True):
-    """How bwrap is started: arguments, descriptors, our end of what it tells, and who watches it."""
+    """What bwrap is started with: arguments, descriptors, our end of its reports, and the watchdog."""
 
     argv: tuple[str, ...]
     keep: tuple[int, ...]
@@ -236,7 +237,7 @@ class _Ready(Struct, frozen=True):
     watchdog: Watchdog
 
     async def end(self) -> None:
-        """Kill what is inside, and wait until it has ended."""
+        """Kill everything inside, and wait until it has ended."""
         self.ours.close()
         self.watchdog.stop()
         async with asyncio.timeout(_GONE_S):
@@ -244,7 +245,7 @@ class _Ready(Struct, frozen=True):
 
 
 class RunningCommand:
-    """What `start` has started. `over` is set when nothing of it lives; then `why` says what it was killed for."""
+    """A command started by `start`. `over` is set when nothing of it is left; then `why` says why it was killed."""
 
     def __init__(self, ready: _Ready, opened: ExitStack) -> None:
         self._ready = ready
@@ -261,7 +262,7 @@ class RunningCommand:
         return self._ready.watchdog.why
 
     def is_idle(self, idle: bool) -> None:
-        """Whether nothing is asked of it."""
+        """Tell the watchdog whether the command is idle."""
         self._ready.watchdog.idle = idle
 
     async def close(self) -> None:
@@ -273,7 +274,7 @@ class RunningCommand:
 
 
 def _command(command: str, deadline: float | None) -> Program:
-    """The program that a command is. Its arguments are those of bwrap in the end."""
+    """A command as a program. Its arguments are later replaced by those of bwrap."""
     return Program((command,), ENVIRONMENT, "/", b"", deadline, MOST_OUTPUT)
 
 
@@ -289,14 +290,14 @@ def _done(ended: ProgramExit, why: str) -> CommandExit:
 
 
 def _machine(bwrap: str) -> Machine:
-    """What there is here. Raises OSError."""
+    """What exists on this machine. Raises OSError."""
     linked = {path: f"{Path(path).readlink()}" for path in LINKED if Path(path).is_symlink()}
     there = [path for path in (*PROGRAMS, *LINKED, *CONFIGURATION) if path not in linked and Path(path).exists()]
     return Machine(bwrap, linked, tuple(there), *_covered_of_proc())
 
 
 def _covered_of_proc() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Files and directories of /proc that a command does not see."""
+    """The files and the directories of /proc that are hidden from commands."""
     rest = [entry for entry in os.scandir("/proc") if not entry.name.isdigit() and entry.name not in SHOWN_OF_PROC]
     return (
         tuple(sorted(entry.name for entry in rest if entry.is_file(follow_symlinks=False))),
@@ -305,7 +306,7 @@ def _covered_of_proc() -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _pipe(opened: ExitStack) -> tuple[IO[bytes], IO[bytes]]:
-    """Its two ends."""
+    """The two ends of a new pipe, which `opened` closes."""
     read, write = os.pipe()
     return opened.enter_context(os.fdopen(read, "rb", 0)), opened.enter_context(os.fdopen(write, "wb", 0))
 
@@ -318,13 +319,13 @@ def _descriptors(opened: ExitStack, told: int, released: int) -> Descriptors:
 
 
 def _is_root() -> bool:
-    """Whether we are root of this machine, whatever a container may call it."""
+    """Whether we are root of the machine itself, not only of a container."""
     return os.geteuid() == 0 and Path("/proc/self/uid_map").read_text().split() == ["0", "0", "4294967295"]
 
 
 @contextmanager
 def _holding(data: bytes) -> Iterator[int]:
-    """The descriptor of a file in memory, at its beginning."""
+    """The descriptor of a file in memory with this content, positioned at its beginning."""
     number = os.memfd_create("for bwrap")
     try:
         os.write(number, data)

@@ -1,8 +1,9 @@
-"""A shell with a terminal in a sandbox: directory, variables and functions stay from one command to the next.
+"""A shell with a terminal in a sandbox: directory, variables and functions persist between commands.
 
 The tool `bash` keeps one for each conversation. The shell is interactive, so that Ctrl-C ends a command and not the
-shell. It is told of a command by a pipe, since a line of a terminal has at most 4,096 bytes, and asked to read it by a
-line. Its terminal is a new one: what is typed into it reaches nothing else. Next: `core/shell.py`, for what it says.
+shell. Commands are sent through a pipe, since a line of a terminal has at most 4,096 bytes, and a typed line asks the
+shell to read one. The terminal is new, so what is typed there reaches nothing else. Next: `core/shell.py`, for the
+shell's output.
 """
 
 from __future__ import annotations
@@ -28,31 +29,31 @@ from switchboard.tasks import first_of
 
 _START_S: Final = 30.0
 INTERRUPT_S: Final = 5.0
-"""How long a command may take to end after Ctrl-C, before it is killed with its shell."""
+"""Seconds that a command may take to end after Ctrl-C, before it is killed with its shell."""
 _PIPE: Final = 256 * 1024
-"""Bytes that fit into the pipe of commands: more than the longest has, and what a user may have is 64 MiB."""
+"""Bytes that fit into the pipe of commands: more than the longest command; the kernel allows a user 64 MiB in all."""
 _PIECE: Final = 65_536
 _CTRL_C: Final = b"\x03"
 _COMMANDS: Final = 3
-"""The descriptor at which the shell finds its commands."""
+"""The descriptor from which the shell reads its commands."""
 _SHELL: Final = f"PS1= PS2= exec setsid --ctty /bin/bash --norc --noprofile --noediting -i {_COMMANDS}<&$1 $1<&-"
-# Not a variable that it begins with: its environment can be read by all that it starts.
+# Not set in its first environment, which every process that it starts can read.
 _FIRST: Final = (
     " PROMPT_COMMAND=%s; readonly PROMPT_COMMAND; export -n PS1 PS2; unset HISTFILE; set +H; __number=0;"
     " __last() { return $__status; }\n"
 )
-# Ctrl-C may have wiped out the line for an earlier command, and left the command in the pipe.
+# Ctrl-C may have discarded the line for an earlier command, and left the command in the pipe.
 _NEXT: Final = (
     f" __number=%d; while IFS= read -r -d '' -u {_COMMANDS} __command && [[ $__command != $__number:* ]]; do :; done;"
     f' __last; eval "${{__command#*:}}" {_COMMANDS}<&-\n'
 )
 _NOTHING: Final = " __number=%d; __last\n"
 _AGAIN_S: Final = 0.25
-"""After so long the shell is asked again whether it listens: Ctrl-C may have wiped out the question."""
+"""Seconds until the shell is asked again whether it listens: Ctrl-C may have discarded the question."""
 
 
 class ShellAnswer(Struct, frozen=True):
-    """What came of a command: its output, and how it ended; None: the shell has ended with it, as `why` says."""
+    """The outcome of a command: its output, and its report; None: the shell has also ended, and `why` says why."""
 
     output: bytes
     report: ShellReport | None
@@ -60,7 +61,7 @@ class ShellAnswer(Struct, frozen=True):
 
 
 class _Ends(Struct, frozen=True):
-    """Ours of the terminal, and of the pipe of commands."""
+    """Our ends of the terminal and of the pipe of commands."""
 
     master: int
     commands: int
@@ -88,13 +89,13 @@ class ShellSession:
 
     @property
     def why(self) -> str:
-        """What it was killed for; empty: nothing yet."""
+        """Why it was killed; empty if it was not."""
         return self._running.why
 
     async def run(self, command: str) -> ShellAnswer:
-        """Run a command to its end, or until it has written too much. Cancelled, it leaves it running.
+        """Run a command to its end, or until it has written too much. If cancelled, the command keeps running.
 
-        `interrupt` it then. Raises ValueError for a NUL.
+        Call `interrupt` then. Raises ValueError for a NUL.
         """
         if "\0" in command:
             raise ValueError("NUL")
@@ -104,15 +105,15 @@ class ShellSession:
         try:
             os.write(self._commands, f"{self._number}:{command}\0".encode())
             self._type((_NEXT % self._number).encode())
-        except OSError:  # it has just ended, or has closed its pipe: then it lives, and would never be heard of again
-            with suppress(TimeoutError):  # what the kernel does not end in time is left behind
+        except OSError:  # it has just ended, or has closed its pipe: then it is alive, but would never answer again
+            with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
         self._running.is_idle(False)
         await self._until_reported()
         return self._said()
 
     async def interrupt(self) -> ShellAnswer:
-        """Type Ctrl-C; what does not end then within `patience` is killed with the shell."""
+        """Type Ctrl-C; a command that does not end within `patience` is killed with the shell."""
         output = self._spoken.take()
         self._spoken.expect_any()
         self._listen()
@@ -122,13 +123,13 @@ class ShellSession:
                 await self._until_reported(patient=True)
                 await self._until_it_listens()
         if self._spoken.report is None:
-            with suppress(TimeoutError):  # what the kernel does not end in time is left behind
+            with suppress(TimeoutError):  # processes that the kernel does not end in time are left behind
                 await self.close()
         said = self._said()
         return replace(said, output=output + said.output)
 
     async def close(self) -> None:
-        """Kill the shell and all that it has started."""
+        """Kill the shell and everything that it has started."""
         if self._closed:
             return
         self._closed = True
@@ -141,7 +142,7 @@ class ShellSession:
             self._heard.set()
 
     async def begin(self, prompt_command: str) -> None:
-        """Wait for the shell. Raises TimeoutError, ChildProcessError with what it says instead."""
+        """Wait for the shell. Raises TimeoutError, or ChildProcessError with its output if it fails to start."""
         self._type((_FIRST % shlex.quote(prompt_command)).encode())
         async with asyncio.timeout(_START_S):
             await self._until_reported()
@@ -150,7 +151,7 @@ class ShellSession:
         self._spoken.take()
 
     async def _until_it_listens(self) -> None:
-        """What it reports, and says to Ctrl-C, belongs to what was interrupted, and not to the next command."""
+        """Wait for an answer, so that late output after Ctrl-C belongs to the interrupted command, not to the next."""
         self._number += 1
         self._spoken.begin(self._number)
         while self._spoken.report is None and self.alive:
@@ -164,7 +165,7 @@ class ShellSession:
         return ShellAnswer(self._spoken.take(), self._spoken.report, self._running.why)
 
     async def _until_reported(self, *, patient: bool = False) -> None:
-        """Or until it has ended or, unless we are patient, has said too much."""
+        """Wait until a command was reported, the shell has ended, or, unless `patient`, has written too much."""
         while self._spoken.report is None and self.alive and (patient or not self._spoken.too_much):
             self._heard.clear()
             await first_of(self._heard.wait(), self._running.over.wait())
@@ -176,9 +177,9 @@ class ShellSession:
         try:
             data = os.read(self._master, _PIECE)
             self._spoken.feed(data)
-        except OSError:  # nobody has the other end open any more
+        except OSError:  # the other end is closed
             self._loop.remove_reader(self._master)
-        if self._spoken.too_much:  # what continues in the background waits until it is listened to
+        if self._spoken.too_much:  # background output waits until we listen again
             self._loop.remove_reader(self._master)
         self._heard.set()
 
@@ -189,14 +190,14 @@ class ShellSession:
             self._loop.add_reader(self._master, self._hear)
 
     def _type(self, data: bytes) -> None:
-        """Into a terminal as it should be, whatever the last command has made of it."""
-        with suppress(termios.error):  # it has just ended, which shows soon
+        """Type into the terminal, after undoing mode changes by the last command."""
+        with suppress(termios.error):  # the shell has just ended, which will be noticed soon
             _tidy(self._master)
         os.write(self._master, data)
 
 
 async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: float = INTERRUPT_S) -> ShellSession:
-    """Start a shell. `patience` in seconds, for what is interrupted. Raises `NoSandbox`, OSError, TimeoutError."""
+    """Start a shell. `patience` in seconds, for interrupted commands. Raises `NoSandbox`, OSError, TimeoutError."""
     token = secrets.token_hex(16)
     master, slave = pty.openpty()
     read, write = os.pipe()
@@ -222,7 +223,7 @@ async def start_session(sandbox: Sandbox, workspace: Path, disk: int, patience: 
 
 
 def _tidy(terminal: int) -> None:
-    """What is typed is not shown, Ctrl-C interrupts, and lines end as they are written."""
+    """Set the terminal's modes: no echo, Ctrl-C interrupts, and line ends are written unchanged."""
     modes = termios.tcgetattr(terminal)
     modes[0] |= termios.ICRNL
     modes[1] &= ~termios.OPOST

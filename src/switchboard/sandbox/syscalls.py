@@ -1,8 +1,8 @@
-"""What the kernel refuses to programs in a sandbox, as a filter of system calls (seccomp) in its machine code. Pure.
+"""A filter of the system calls that the kernel refuses in a sandbox (seccomp), in its machine code. Pure.
 
-`run.py` hands it to bwrap. Refused is memory that belongs to no process, which the watchdog would not see; files that
-run with their owner's rights, for the owner may be root; sockets that reach out of a namespace of networks; and parts
-of the kernel that a command has no need of.
+`run.py` passes it to bwrap. The filter refuses memory that belongs to no process, which the watchdog would not see;
+files that run with their owner's rights, because the owner may be root; sockets that reach out of a network namespace;
+and parts of the kernel that commands do not need.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 MACHINE: Final = "x86_64"
-"""The one whose numbers these are, as `os.uname` calls it."""
+"""The architecture of these numbers, as named by `os.uname`."""
 _ARCHITECTURE: Final = 0xC000003E
 _FOREIGN: Final = 0x40000000
-"""Numbers from here on are those of another set of calls (x32)."""
+"""Numbers from here on belong to another set of calls (x32)."""
 _OTHER_USERS_RIGHTS: Final = 0o6000
 _NEW_NAMESPACES: Final = 0x7E020080
 """CLONE_NEWUSER, NEWNS, NEWPID, NEWNET, NEWIPC, NEWUTS, NEWCGROUP, NEWTIME."""
 
 UNKNOWN: Final = {
-    "clone3": 435,  # its flags are in memory, which a filter cannot read; the C library takes clone then
+    "clone3": 435,  # its flags are in memory, which a filter cannot read; the C library falls back to clone
     "io_uring_enter": 426,
     "io_uring_register": 427,
     "io_uring_setup": 425,
@@ -30,7 +30,7 @@ UNKNOWN: Final = {
     "memfd_secret": 447,
     "openat2": 437,  # likewise
 }
-"""Answered as if the kernel did not have them."""
+"""Refused as if the kernel did not have them."""
 FORBIDDEN: Final = {
     "acct": 163,
     "add_key": 248,
@@ -88,10 +88,10 @@ WITH_BITS: Final = {
     "open": (2, 2, _OTHER_USERS_RIGHTS),
     "openat": (257, 3, _OTHER_USERS_RIGHTS),
 }
-"""Refused if an argument (the number of the call, that of the argument) has one of these bits."""
+"""Refused if an argument has one of these bits: the number of the call, that of the argument, the bits."""
 SOCKET: Final = 41
 FAMILIES: Final = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16}
-"""Of sockets, those that a namespace of networks shuts in. By another (vsock) the host of a virtual machine answers."""
+"""Socket families that a network namespace confines. Through others (vsock) a virtual machine reaches its host."""
 
 _LOAD: Final = 0x20
 _IF_EQUAL: Final = 0x15
@@ -106,12 +106,12 @@ _AT_ARGUMENTS: Final = 16
 
 
 def program() -> bytes:
-    """The filter, as bwrap reads it."""
+    """The filter in the form that bwrap reads."""
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in _instructions())
 
 
 _Instruction = tuple[int, int, int, int]
-"""What to do, how many to skip if so and if not, and the value."""
+"""The operation, how many instructions to skip if true and if false, and the value."""
 
 
 def _instructions() -> Iterator[_Instruction]:

@@ -1,9 +1,9 @@
-"""One sandbox from its start to its end: its limits are set, then the command is let go, then it is looked at.
+"""Watches one sandbox from start to end: sets its limits, releases the command, then checks its usage.
 
-`run.py` starts a watchdog for each command. The kernel keeps the limits (`limits.py`); what it cannot count is looked
-at here every 200 ms, and a command that takes too much is killed with all that it has started: the workspace on disk
-and, without a control group, memory of all processes together. Between two looks it can take more than it may; what it
-takes of memory is given back when it is killed.
+`run.py` starts a watchdog for each command. The kernel enforces the limits (`limits.py`). What it cannot count is
+checked here every 200 ms: the workspace on disk and, without a control group, the memory of all processes together. A
+command that uses too much is killed with everything that it has started. Between two checks it can exceed its limits;
+the memory is freed when it is killed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _OPENED: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | 
 _RESCAN_S: Final = 2.0
 _SLACK: Final = 1024**2
 _MUCH: Final = 16 * 1024**2
-"""Bytes by which a disk may fill before the workspace is looked through again."""
+"""Bytes by which a disk may fill before the workspace is scanned again."""
 _MANY: Final = 10_000
 _CHILD: Final = re.compile(rb'"child-pid"\s*:\s*(\d+)')
 _HEIR: Final = ("/bin/sh", "-c", 'read -r pid || exit; read -r over || kill -9 "$pid"')
@@ -47,21 +47,21 @@ _SHARE: Final = re.compile(rb"^(?:Pss|SwapPss):\s*(\d+)", re.MULTILINE)
 
 
 class _Excess(Exception):
-    """What was too much."""
+    """A limit was exceeded; the message says which."""
 
 
 class WatchdogPipes(Struct, frozen=True):
-    """To and from bwrap: the descriptor in which it says what its process is, and the one that lets this go on."""
+    """Pipes to and from bwrap: the descriptor in which it reports its process, and the one that releases this."""
 
     told: int
     release: int
 
 
 class Watchdog:
-    """Watches one sandbox from its start; `why` says what it was killed for, else it is empty.
+    """Watches one sandbox from its start; `why` says why it was killed, or is empty.
 
-    `over` is set when nothing in there lives. `idle`: nothing is asked of it, so its disk is looked through only when
-    it fills. `parents`: where control groups can be made, if they can.
+    `over` is set when nothing inside is left. `idle`: nobody waits for a command, so the disk is scanned only when it
+    fills. `parents`: where control groups can be made, if possible.
     """
 
     def __init__(self, lines: WatchdogPipes, workspace: Path, allowed: Allowed, parents: Parents | None) -> None:
@@ -76,11 +76,11 @@ class Watchdog:
         self.why = ""
 
     def start(self) -> None:
-        """Raises RuntimeError where there can be no more threads."""
+        """Start watching in a thread. Raises RuntimeError if no thread can be started."""
         threading.Thread(target=self._watch, name="watches a sandbox", daemon=True).start()
 
     def stop(self) -> None:
-        """Kill what is still there."""
+        """Kill everything that is left."""
         self._stopping.set()
 
     def _watch(self) -> None:
@@ -95,7 +95,7 @@ class Watchdog:
                 self._loop.call_soon_threadsafe(self.over.set)
 
     def _watch_process(self, pid: int) -> None:
-        """The first process inside, which waits: when it has ended, so have all."""
+        """Watch the first process inside, which waits to be released: when it ends, all others end."""
         process = os.pidfd_open(pid)
         try:
             self._hold_and_watch(pid, process)
@@ -139,7 +139,7 @@ class Watchdog:
 
 
 class _Signal:
-    """What a thread can wait for together with other descriptors."""
+    """A signal that a thread can wait for together with other descriptors."""
 
     def __init__(self) -> None:
         self.descriptor: Final = os.eventfd(0, os.EFD_CLOEXEC)
@@ -152,7 +152,7 @@ class _Signal:
                 os.eventfd_write(self.descriptor, 1)
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close the descriptor: nobody waits any more."""
         with self._lock:
             self._closed = True
             os.close(self.descriptor)
@@ -160,7 +160,7 @@ class _Signal:
 
 @contextmanager
 def _survived_by_nothing(pid: int) -> Iterator[None]:
-    """Should we die in here, a shell kills this process: it is told of us by the end of a pipe. Raises OSError."""
+    """If we die within this block, a shell kills the process: it notices by the end of a pipe. Raises OSError."""
     null = subprocess.DEVNULL
     with subprocess.Popen(_HEIR, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True) as heir:
         assert heir.stdin is not None  # noqa: S101 (it was asked for)
@@ -172,7 +172,7 @@ def _survived_by_nothing(pid: int) -> Iterator[None]:
 
 
 def _kill(process: int) -> None:
-    """What a descriptor stands for, and wait until it has ended, and with it all that is inside."""
+    """Kill the process of a descriptor, and wait until it has ended, and with it everything inside."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(process, signal.SIGKILL)
     ended = select.poll()
@@ -181,7 +181,7 @@ def _kill(process: int) -> None:
 
 
 class _Taken:
-    """What a process and all below it take together: the kernel tells it of those in a control group."""
+    """What a process and its descendants use together; for those in a control group, the kernel reports it."""
 
     def __init__(self, pid: int, group: ControlGroup | None, totals: CommandLimits) -> None:
         self.pid = pid
@@ -208,13 +208,13 @@ class _Taken:
         if full and self._was_full:  # it would only waste processor time
             raise _Excess(f"it wanted more than {self._totals.processes} processes")
         self._was_full = full
-        # What processes share was counted for each of them. To ask for their shares takes longer.
+        # Shared memory was counted for each process. Asking for the proportional shares takes longer.
         if memory > self._totals.memory and _shares(pids) > self._totals.memory:
             raise _Excess(f"it took more than {self._totals.memory} bytes of memory")
 
 
 def _family(pid: int, most: int) -> Iterator[int]:
-    """A process and all below it. Raises `_Excess`."""
+    """A process and its descendants. Raises `_Excess`."""
     waiting, seen = [pid], {pid}
     while waiting:
         yield (one := waiting.pop())
@@ -232,7 +232,7 @@ def _shares(pids: list[int]) -> int:
 
 
 class _Disk:
-    """The workspace, looked through when its disk has filled by much, or after a while."""
+    """The workspace, scanned when its disk has filled by much, or after a while."""
 
     def __init__(self, workspace: Path, most: int) -> None:
         self._workspace = workspace
@@ -243,14 +243,14 @@ class _Disk:
         self._free = (0, 0)
 
     def check(self, pid: int, processes: int, idle: bool) -> None:
-        """`pid` and the processes below it may have removed files open. Raises `_Excess`."""
+        """Check the usage; `pid` and its descendants may keep removed files open. Raises `_Excess`."""
         free, names = self._now()
         filled = self._free[0] - free >= max(self._room // 2, _MUCH) or self._free[1] - names >= _MANY
         if not (filled or self._first or (time.monotonic() >= self._due and not idle)):
             return
         began = time.monotonic()
         used = _used(self._workspace, self._first) + _unnamed([*_family(pid, processes)], self._workspace)
-        # A workspace that is full already can still be tidied.
+        # Commands may still clean up a workspace that is already full.
         self._most = max(self._most, used + _SLACK) if self._first else self._most
         self._first, self._room, self._free = False, self._most - used, (free, names)
         self._due = time.monotonic() + max(_RESCAN_S, 20 * (time.monotonic() - began))
@@ -263,7 +263,7 @@ class _Disk:
 
 
 def _used(workspace: Path, lenient: bool) -> int:
-    """Bytes on disk; a file with several names counts once. Raises `_Excess` for too many entries, or hidden ones."""
+    """Bytes on disk; a file with several names counts once. Raises `_Excess` for too many or hidden entries."""
     seen: set[tuple[int, int]] = set()
     total = 0
     for count, status in enumerate(_inside(None, f"{workspace}", _DEEPEST, lenient), 1):
@@ -276,7 +276,7 @@ def _used(workspace: Path, lenient: bool) -> int:
 
 
 def _inside(at: int | None, name: str, depth: int, lenient: bool) -> Iterator[os.stat_result]:
-    """What is in a directory. Links are not followed. Raises `_Excess` for one in which files could be hidden."""
+    """The entries of a directory. Links are not followed. Raises `_Excess` if files could be hidden in it."""
     if depth < 0:
         raise _Excess(f"the workspace had more than {_DEEPEST} directories inside each other")
     with _looked_at(lenient):
@@ -285,7 +285,7 @@ def _inside(at: int | None, name: str, depth: int, lenient: bool) -> Iterator[os
 
 
 def _below(at: int, depth: int, lenient: bool) -> Iterator[os.stat_result]:
-    """What is in an open directory, which is closed then."""
+    """The entries of an open directory, which is closed afterwards."""
     try:
         with os.scandir(at) as found:
             for entry in found:
@@ -300,7 +300,7 @@ def _below(at: int, depth: int, lenient: bool) -> Iterator[os.stat_result]:
 
 @contextmanager
 def _looked_at(lenient: bool) -> Iterator[None]:
-    """What is gone meanwhile does not matter. Raises `_Excess` for what the user that commands run as may not see."""
+    """Ignore entries that have disappeared. Raises `_Excess` for those that the commands' user may not read."""
     try:
         yield
     except PermissionError:
@@ -311,7 +311,7 @@ def _looked_at(lenient: bool) -> Iterator[None]:
 
 
 def _unnamed(pids: list[int], workspace: Path) -> int:
-    """Bytes of files on that disk that were removed and are still open."""
+    """Bytes of files on the workspace's disk that were removed but are still open."""
     device = workspace.stat().st_dev
     seen: dict[int, int] = {}
     for pid in pids:
@@ -324,7 +324,7 @@ def _unnamed(pids: list[int], workspace: Path) -> int:
 
 
 def _all_of(pipe: int) -> bytes:
-    """What is written until the other end is closed."""
+    """Everything written until the other end is closed."""
     data = b""
     while piece := os.read(pipe, 4096):
         data += piece

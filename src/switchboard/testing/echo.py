@@ -1,4 +1,4 @@
-"""The engine `echo`: answers with the text it got. For trying out an installation, for tests and for benchmarks.
+"""The engine `echo`: answers with the text it received. For trying out an installation, for tests and for benchmarks.
 
 Options: `steps` journaled steps (default 0), each waiting `delay` seconds (default 0).
 """

@@ -1,7 +1,7 @@
 """A server on loopback for tests: an ASGI application served inside the test's own event loop.
 
-Called by `scripted_llm/server.py` and `bot_api/server.py`. It listens on 127.0.0.1 and nowhere else, can be closed and
-opened again at the same URL, and tells the application on which connection a request came, to break it on purpose.
+Called by `scripted_llm/server.py` and `bot_api/server.py`. It listens only on 127.0.0.1, can be closed and opened again
+at the same URL, and tells the application the connection of each request, so that it can break it on purpose.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 class Connection(Protocol):
-    """What `scope["state"]["connection"][0]` is: a protocol of uvicorn with its transport."""
+    """The type of `scope["state"]["connection"][0]`: a protocol of uvicorn with its transport."""
 
     transport: asyncio.Transport
 
 
 class Loopback:
-    """Base of servers for tests, as context managers; `app` is what they serve."""
+    """Base class of servers for tests, which are context managers; `app` is the application they serve."""
 
     def __init__(self, app: ASGIApp, *, port: int = 0) -> None:
         self._config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
@@ -51,10 +51,10 @@ class Loopback:
 
     @asynccontextmanager
     async def closed(self) -> AsyncIterator[None]:
-        """Inside of it connections are refused; open ones are reset. After it the same URL answers again."""
+        """Within this block connections are refused; open ones are reset. Afterwards the same URL answers again."""
         await self._close()
         try:
-            with bound(self._port):  # bound but not listening: refused, and nobody else can take the port
+            with bound(self._port):  # bound but not listening: connections are refused, and the port stays ours
                 yield
         finally:
             await self._listen()
@@ -86,7 +86,7 @@ class Loopback:
 
 def bound(port: int) -> socket.socket:
     """A socket bound to loopback. Raises ConfigurationError if the port is taken."""
-    # With its protocol named: else asyncio leaves Nagle's algorithm on, and answers in two parts wait for 40 ms.
+    # The protocol is named: otherwise asyncio leaves Nagle's algorithm on, which delays answers in two parts by 40 ms.
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -1,7 +1,7 @@
 """A strict server of Telegram's Bot API on loopback, well-behaved or not.
 
-For tests of bots, ours and yours: it delivers updates again until they are confirmed, refuses what Telegram refuses,
-and fails on purpose. It contacts nobody and needs no account. Begin with `server.py`.
+For tests of bots, ours and yours: it repeats updates until they are confirmed, refuses what Telegram refuses, and fails
+on purpose. It contacts nobody and needs no account. Begin with `server.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Bot API server as a process, to try a bot without Telegram, and for bots in other languages.
+"""The Bot API server as a process, to try out bots without Telegram, and for bots in other languages.
 
 `python -m switchboard.testing.bot_api` prints where it listens and the token of the bot, and ends with SIGTERM or
 Ctrl-C. `POST /say` sends a person's message to the bot, and returns what the bot replies. Next: `server.py`.

@@ -1,4 +1,4 @@
-"""Checks what Telegram refuses: parameters, texts and entities. Pure; in: a client's input, out: values or ApiError."""
+"""Checks of what Telegram refuses: parameters, texts, entities. Pure; in: a client's input, out: values or ApiError."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Upload(Struct, frozen=True):
 
 
 class Params(Struct, frozen=True):
-    """The parameters of a call; in a form all are text, with objects and lists as JSON."""
+    """The parameters of a call; in a form, all are text, with objects and lists as JSON."""
 
     given: Mapping[str, object]
     uploads: Mapping[str, Upload]

@@ -29,14 +29,14 @@ _PER_GROUP: Final = (20, 60.0)
 
 
 class Limits:
-    """Telegram's: a message a second in a chat, twenty a minute in a group."""
+    """Telegram's limits: one message a second in a chat, twenty a minute in a group."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._sent: dict[int, deque[float]] = {}
 
     def spend(self, chat: Chat) -> None:
-        """Count one more message. Raises ApiError 429 with the seconds to wait, and then counts nothing."""
+        """Count a message. If there are too many, it is not counted: raises ApiError 429 with the seconds to wait."""
         now, (most, window) = self._clock(), _PER_GROUP
         sent = self._sent.setdefault(chat.id, deque())
         while sent and sent[0] <= now - window:
@@ -51,7 +51,7 @@ class Limits:
 
 
 class Methods:
-    """All methods by name; `limits`: None if messages may be sent without limit."""
+    """All methods by name; `limits` None: messages are unlimited."""
 
     def __init__(self, world: World, limits: Limits | None) -> None:
         self._world, self._limits = world, limits
@@ -67,7 +67,7 @@ class Methods:
         }
 
     def call(self, name: str, params: Params) -> object:
-        """The result of a method; names are the same in capitals. Raises ApiError."""
+        """The result of a method; names are case-insensitive. Raises ApiError."""
         method = self._table.get(name.lower())
         if method is None:
             raise ApiError(404, "Not Found")

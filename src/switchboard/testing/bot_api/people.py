@@ -13,7 +13,7 @@ _SERVICE_ID: Final = {"id": 1087968824, "is_bot": True, "first_name": "Group", "
 
 
 class People:
-    """People's actions; `changed` is called after each, as the bot may be waiting for it."""
+    """People's actions; `changed` is called after each, since the bot may be waiting for it."""
 
     def __init__(self, world: World, changed: Callable[[], None]) -> None:
         self._world, self._changed = world, changed
@@ -45,7 +45,7 @@ class People:
         reply_to: JsonObject | None = None,
         **more: object,
     ) -> JsonObject:
-        """Write a message; `more` are further fields of it, such as `entities`."""
+        """Write a message; `more` are further fields, such as `entities`."""
         return self._post({"text": text, **more}, chat, user=user, topic=topic, reply_to=reply_to)
 
     def edit(self, message: JsonObject, text: str) -> JsonObject:
@@ -60,7 +60,7 @@ class People:
         return self._post({"photo": self._sizes(data), **more}, chat)
 
     def album(self, photos: Sequence[bytes], caption: str = "", chat: Chat | None = None) -> list[JsonObject]:
-        """Send several photos as one album; the caption is that of the first."""
+        """Send several photos as one album; the caption belongs to the first."""
         group = f"album-{self._world.next_update}"
         first = {"caption": caption} if caption else {}
         return [
@@ -114,7 +114,7 @@ class People:
         self._membership(chat, user, "member", "kicked")
 
     def delete(self, message: JsonObject) -> None:
-        """Delete a message, of which bots are not notified."""
+        """Delete a message; bots are not notified of this."""
         del self._world.chats[message["chat"]["id"]].messages[message["message_id"]]
 
     def migrate(self, chat: Chat, new_id: int = -100777888) -> Chat:

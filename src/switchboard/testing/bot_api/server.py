@@ -43,7 +43,7 @@ _WEBHOOK_SET: Final = (
 
 
 class Call(Struct, frozen=True):
-    """One call of a method. `result` is its effect, even if the answer got lost; None if it had none."""
+    """One call of a method. `result` is its effect, even if the answer was lost; None if it had none."""
 
     method: str
     params: Params
@@ -65,7 +65,7 @@ class _Cut(Exception):
 
 
 class BotApi(Loopback):
-    """Telegram's side of a bot. `api.people` are those who write to it, `api.calls` is what the bot has called.
+    """Telegram's side of a bot. `api.people` are those who write to it, `api.calls` are the bot's calls.
 
     `limits`: 429 as from Telegram, by `clock` (seconds since 1970). `tokens` are valid; remove one to revoke it. `more`
     are routes in addition to Telegram's.
@@ -100,7 +100,7 @@ class BotApi(Loopback):
         self.calls: list[Call] = []
         self.webhook: Webhook | None = None
         self.refused: tuple[int, str] | None = None
-        """When the webhook last took no update (seconds since 1970), and why, in Telegram's words."""
+        """When the webhook last refused an update (seconds since 1970), and why, in Telegram's words."""
         self._methods = Methods(self.world, Limits(clock) if limits else None)
         self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
         self._waiting = 0
@@ -110,7 +110,7 @@ class BotApi(Loopback):
 
     @property
     def sent(self) -> list[JsonObject]:
-        """The messages of the bot that have arrived, in their order."""
+        """The bot's messages that have arrived, in order."""
         results = [call.result for call in self.calls if call.method.lower().startswith("send")]
         return [
             one
@@ -147,7 +147,7 @@ class BotApi(Loopback):
         self._tell()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until it holds; checked after every action of people, every call, and every end of a poll."""
+        """Wait until the condition holds; checked after every action of people, every call, and every end of a poll."""
         while not condition():
             await self._news.wait()
 
@@ -213,7 +213,7 @@ class BotApi(Loopback):
         self._tell()
 
     async def _poll(self, params: Params) -> list[JsonObject]:
-        """Long polling; the latest poll ends an earlier one."""
+        """Long polling; a new poll ends an earlier one."""
         if self.webhook is not None:
             raise ApiError(409, _WEBHOOK_SET)
         self._poller += 1
@@ -236,7 +236,7 @@ class BotApi(Loopback):
 
     def _allow(self, params: Params) -> None:
         allowed = params.tree("allowed_updates")
-        if isinstance(allowed, list):  # without it, the earlier choice stays
+        if isinstance(allowed, list):  # otherwise the earlier choice stays
             self.world.allowed = frozenset(map(str, allowed)) or None
 
     async def _set_webhook(self, url: str | None, params: Params) -> bool:
@@ -292,7 +292,7 @@ class BotApi(Loopback):
 
 
 class _Endpoint:
-    """An ASGI application, since only these can break their connection."""
+    """An ASGI application, since only such a one can break its connection."""
 
     def __init__(self, api: BotApi) -> None:
         self._api = api

@@ -1,7 +1,7 @@
 """Telegram's state: chats with their messages, files, and the updates that a bot has not confirmed.
 
 Called by `methods.py` for the bot, and by tests through `server.py` for the people who write to it. No I/O; `clock`
-gives seconds since 1970.
+returns seconds since 1970.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Chat:
 
 @dataclass(slots=True)
 class World:
-    """Everything on the platform, as far as one bot can see it."""
+    """Everything on the platform that one bot can see."""
 
     clock: Callable[[], float]
     bot: JsonObject = field(default_factory=lambda: dict(BOT))
@@ -61,7 +61,7 @@ class World:
     files: dict[str, bytes] = field(default_factory=dict)
     updates: list[JsonObject] = field(default_factory=list)
     allowed: frozenset[str] | None = None
-    """Kinds of updates that the bot has asked for; None: all but those that must be asked for."""
+    """Kinds of updates that the bot has requested; None: all except those that must be requested."""
     next_update: int = _FIRST_UPDATE
     _message_ids: dict[int, int] = field(default_factory=dict)
     _file_count: int = 0
@@ -101,7 +101,7 @@ class World:
         return file_id
 
     def tell(self, kind: str, payload: object) -> JsonObject | None:
-        """Queue an update for the bot, if it has asked for this kind."""
+        """Queue an update for the bot, if it has requested this kind."""
         if (kind in _UNASKED) if self.allowed is None else (kind not in self.allowed):
             return None
         update = {"update_id": self.next_update, kind: payload}
@@ -112,7 +112,7 @@ class World:
     def pending(self, offset: int, limit: int) -> list[JsonObject]:
         """The updates from the offset on; those before it are confirmed and forgotten.
 
-        A negative offset keeps that many of the last ones. Without an offset, nothing is forgotten.
+        A negative offset keeps that many of the latest updates. Without an offset, nothing is forgotten.
         """
         if offset > 0:
             self.updates = [one for one in self.updates if one["update_id"] >= offset]

@@ -5,9 +5,9 @@
         in_no_time(check(MyDriver()))
 
 A `Driver` is the other side of the platform: it lets a person write, and shows what the account has sent; additional
-methods make more laws checkable. The kernel runs against a scripted switchboard in memory, and dies at every named
+methods allow more laws to be checked. The kernel runs against a scripted switchboard in memory, and dies at every named
 point and around every request. A check raises `AssertionError` that says what went wrong. `in_no_time` is for drivers
-whose platform lives in the process of the test, `in_its_time` for others. `killed_while_receiving` and
+whose platform lives in the test's process, `in_its_time` for others. `killed_while_receiving` and
 `killed_while_sending` kill as often as you like, for a `table`. Next: `ports/connector.py`, the contract.
 """
 

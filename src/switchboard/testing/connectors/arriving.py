@@ -1,4 +1,4 @@
-"""Laws of arriving messages: once, in order, as written, and none of our own. Next: `leaving.py`."""
+"""Laws of arriving messages: once, in order, as written, and not our own. Next: `leaving.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 
 async def check_order_is_kept_within_each_conversation(driver: Driver) -> None:
-    """200 messages of 20 conversations arrive once, and those of a conversation in their order; so do the answers."""
+    """200 messages of 20 conversations arrive once, and in order within each conversation; so do the answers."""
     for number in range(200):
         await driver.says(f"t{number % 20}", f"t{number % 20} {number:03}")
     async with connected(driver.configured) as switchboard:
@@ -28,7 +28,7 @@ async def check_order_is_kept_within_each_conversation(driver: Driver) -> None:
 
 
 async def check_what_is_given_again_is_no_second_message(driver: Driver) -> None:
-    """A switchboard that has lost the cursor gets everything again, and knows it."""
+    """A switchboard that has lost the cursor gets everything again, and recognises it."""
     await says(driver, 3)
     switchboard = scripted()
     async with connector(driver.configured, switchboard) as running:
@@ -42,12 +42,12 @@ async def check_what_is_given_again_is_no_second_message(driver: Driver) -> None
 
 
 async def check_a_kill_while_receiving_loses_and_doubles_nothing(driver: Driver) -> None:
-    """Killed at each named point and around each request; each message arrives once, and in its order."""
+    """Killed at each named point and around each request: each message arrives once, and in order."""
     none_lost_or_doubled(await killed_while_receiving(driver, RECEIVING_DEATHS, 1))
 
 
 async def check_what_is_refused_is_quarantined_and_the_rest_goes_on(driver: Driver) -> None:
-    """A refusal does not delay others, and a restart changes nothing; later it can be read again, and is accepted."""
+    """A refused message delays no others, and a restart changes nothing; later it can be replayed, and is accepted."""
     switchboard = scripted()
     switchboard.refusal = lambda envelope: "invalid_value" if texts([envelope]) == ["message 2"] else None
     await says(driver, 3)
@@ -70,7 +70,7 @@ async def check_what_is_refused_is_quarantined_and_the_rest_goes_on(driver: Driv
 
 
 async def check_one_that_always_fails_holds_back_nobody_else(driver: Driver) -> None:
-    """The third of five has a fault of the server to itself: the others are accepted meanwhile."""
+    """The server fails only for the third of five messages: the others are accepted meanwhile."""
     switchboard = scripted()
     switchboard.refusal = lambda envelope: "internal_error" if texts([envelope]) == ["t2"] else None
     for number in range(5):
@@ -83,7 +83,7 @@ async def check_one_that_always_fails_holds_back_nobody_else(driver: Driver) -> 
 
 
 async def check_odd_texts_arrive_as_they_were_written(driver: Driver) -> None:
-    """Right to left, families of emoji, combining marks, markup of others, and as much as goes into a message."""
+    """Right-to-left text, emoji families, combining marks, foreign markup, and a message of maximum length."""
     written = (*ODD_TEXTS, "x" * min(driver.longest, MAX_TEXT))
     for number, text in enumerate(written):
         await driver.says(f"t{number}", text)
@@ -97,12 +97,12 @@ async def check_odd_texts_arrive_as_they_were_written(driver: Driver) -> None:
 
 
 async def check_more_than_a_message_can_hold_disturbs_nobody(driver: Driver) -> None:
-    """1 MB, if people can write that much: it is cut, or in quarantine as it is, and the next one arrives."""
+    """1 MB, if people can write that much, is cut, or quarantined unchanged, and the next message arrives."""
     await _disturbs_nobody(driver, "x" * min(driver.longest, MUCH))
 
 
 async def check_a_message_of_nothing_disturbs_nobody(driver: Driver) -> None:
-    """A person sends no words: that is a message of none, or in quarantine, and the next one arrives."""
+    """A message without words is accepted as empty, or quarantined, and the next message arrives."""
     await _disturbs_nobody(driver, "")
 
 
@@ -115,7 +115,7 @@ async def _disturbs_nobody(driver: Driver, text: str) -> None:
 
 
 async def check_a_platform_that_starts_over_brings_no_second_message(driver: RenewingDriver) -> None:
-    """The cursor that is kept fits nothing any more: what is new arrives, and nothing twice."""
+    """The stored cursor is no longer valid: new messages arrive, and none twice."""
     await says(driver, 3)
     switchboard = scripted()
     async with connector(driver.configured, switchboard) as running:
@@ -132,7 +132,7 @@ async def check_a_platform_that_starts_over_brings_no_second_message(driver: Ren
 
 
 async def check_what_we_or_programs_say_is_answered_by_nobody(driver: SharedDriver) -> None:
-    """It is left out, or kept as history, or bears a sign by which the server knows that no person waits."""
+    """It is left out, or kept as history, or marked so that the server knows that no person waits for an answer."""
     await driver.own_says("t1", "our own words")
     await driver.bot_says("t2", "beep")
     await driver.says("t3", "a person")
@@ -142,7 +142,7 @@ async def check_what_we_or_programs_say_is_answered_by_nobody(driver: SharedDriv
 
 
 async def check_an_edit_is_no_second_message(driver: EditingDriver) -> None:
-    """It is an event of its own that says to which one it belongs."""
+    """An edit is a separate event that names its message."""
     await driver.says("t", "message 1")
     async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
@@ -152,7 +152,7 @@ async def check_an_edit_is_no_second_message(driver: EditingDriver) -> None:
 
 
 async def check_a_deletion_is_no_second_message(driver: DeletingDriver) -> None:
-    """It is an event of its own that says to which one it belongs."""
+    """A deletion is a separate event that names its message."""
     await driver.says("t", "message 1")
     async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
@@ -172,7 +172,7 @@ def _settled(switchboard: ScriptedSwitchboard) -> int:
 
 
 def _is_answered(envelope: JsonObject) -> bool:
-    """Whether a server would let somebody answer it."""
+    """Whether a server would have it answered."""
     read = parse_envelope(envelope, now=datetime.now(UTC))
     is_automatic = CHANNELS[read.source.channel].automatic(read) is not None
     return not (read.kept_as_history or is_automatic)

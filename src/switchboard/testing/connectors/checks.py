@@ -1,4 +1,4 @@
-"""All laws, and which of them a driver can be asked to show. Next: `arriving.py`, `files.py`, `leaving.py`,
+"""All laws, and which of them can be checked with a driver. Next: `arriving.py`, `files.py`, `leaving.py`,
 `sent_files.py`, `serving.py`."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Final
 from switchboard.testing.connectors import arriving, files, leaving, sent_files, serving
 
 ConnectorCheck = Callable[[Any], Coroutine[Any, Any, None]]
-"""A law; it takes a `Driver`, or a driver of the kind that its signature names."""
+"""A law; it takes a `Driver`, or the kind of driver that its signature names."""
 
 CHECKS: Final[tuple[ConnectorCheck, ...]] = (
     arriving.check_order_is_kept_within_each_conversation,
@@ -27,7 +27,7 @@ CHECKS: Final[tuple[ConnectorCheck, ...]] = (
     serving.check_a_second_process_stands_by_and_takes_over,
     serving.check_secrets_are_told_to_nobody,
 )
-"""For every channel."""
+"""Laws for every channel."""
 
 MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
     (arriving.check_a_platform_that_starts_over_brings_no_second_message, ("starts_over",)),
@@ -43,7 +43,7 @@ MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
     (serving.check_an_outage_of_the_platform_loses_nothing, ("away",)),
     (serving.check_an_idle_account_asks_for_nothing, ("asked",)),
 )
-"""For channels whose driver has these methods."""
+"""Laws for channels whose driver has the methods that they need."""
 
 
 def checks_for(driver: type) -> tuple[ConnectorCheck, ...]:

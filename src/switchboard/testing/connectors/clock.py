@@ -1,4 +1,4 @@
-"""Virtual time, so that an outage of a minute does not take a minute of a test.
+"""Virtual time, so that a test of an outage of a minute does not take a minute.
 
 For a driver whose platform lives in the process of the test:
 
@@ -23,18 +23,18 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 _STEP_S: Final = 1.0
 _MEANWHILE_S: Final = 0.005
-"""How long others may work at each step that is skipped."""
+"""Real seconds for others to work at each skipped step."""
 
 
 class _Selector(selectors.DefaultSelector):
-    """`skips`: whether to skip the time when a loop would wait for nothing else."""
+    """`skips`: whether to skip the time for which the loop would only wait."""
 
     def __init__(self, *, skips: bool) -> None:
         super().__init__()
         self.skips = skips
         self.skipped = 0.0
         self.threads = 0
-        """How many are at work for the loop: they are waited for."""
+        """The number of threads that work for the loop; no time is skipped while there are any."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if not self.skips or self.threads or timeout is None:
@@ -78,19 +78,19 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 def in_no_time(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run it to its end; whenever nothing happens in this process, skip to the next timer."""
+    """Run a coroutine to its end; whenever nothing happens in this process, skip to the next timer."""
     with asyncio.Runner(loop_factory=lambda: _Loop(skips=True)) as runner:
         return runner.run(main)
 
 
 def in_its_time(main: Coroutine[Any, Any, _T]) -> _T:
-    """Run it to its end in real time, which only `passes` advances."""
+    """Run a coroutine to its end in real time, which only `passes` can skip."""
     with asyncio.Runner(loop_factory=lambda: _Loop(skips=False)) as runner:
         return runner.run(main)
 
 
 async def passes(seconds: float) -> None:
-    """Let this much time pass, with everything due in it; in a loop of another kind, wait for it."""
+    """Let this much time pass, with everything that is due in it; in any other event loop, really wait."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, _Loop):
         await loop.skip(seconds)

@@ -14,11 +14,11 @@ from msgspec import Struct
 from switchboard.connectors.kernel.accounts import Configured
 
 Named = tuple[str, bytes]
-"""A file: its name, and what is in it."""
+"""A file: its name and its content."""
 
 
 class Shown(Struct, frozen=True):
-    """A part as the platform shows it: its thread and its words."""
+    """A part as the platform shows it: its thread and its text."""
 
     thread: str
     text: str
@@ -29,21 +29,21 @@ class Driver(Protocol):
 
     @property
     def configured(self) -> Configured:
-        """The account under test; its handling has `start` "all", and its limits leave time for no pauses."""
+        """The account under test; its handling has `start` "all", and its limits require no pauses."""
 
     @property
     def longest(self) -> int:
-        """The number of characters that a person can write in one message."""
+        """The maximum number of characters in a person's message."""
 
     async def says(self, thread: str, text: str) -> None:
-        """A person writes to the account, in a direct chat that is this thread."""
+        """A person writes to the account, in the direct chat with this thread."""
 
     async def shown(self) -> Sequence[Shown]:
         """The parts sent by the account, oldest first; the thread is that of `says`."""
 
 
 class Received(Struct, frozen=True):
-    """A message of the account as a person has it: its words, and its files by name."""
+    """A message of the account as a person received it: its text, and its files by name."""
 
     text: str
     files: tuple[Named, ...]
@@ -67,7 +67,7 @@ class BusyDriver(Driver, Protocol):
     """The other side of a platform that can ask clients to wait."""
 
     def puts_off(self, times: int, seconds: float) -> None:
-        """Refuse this many of the next parts, to be sent after these seconds."""
+        """Refuse this many of the next parts, which must be sent after these seconds."""
 
 
 class CountingDriver(Driver, Protocol):
@@ -81,14 +81,14 @@ class RenewingDriver(Driver, Protocol):
     """The other side of a platform that can lose the numbering of its events."""
 
     async def starts_over(self) -> None:
-        """Invalidate or change the meaning of cursors; repeated events are the same, in other bytes."""
+        """Make cursors invalid or change their meaning; repeated events are the same, but in different bytes."""
 
 
 class SharedDriver(Driver, Protocol):
     """The other side of a platform that shows messages of the account itself, and of programs."""
 
     async def own_says(self, thread: str, text: str) -> None:
-        """The account writes there from another device of its owner."""
+        """The account itself writes in this thread from another device of its owner."""
 
     async def bot_says(self, thread: str, text: str) -> None:
         """A program writes to the account."""
@@ -112,7 +112,7 @@ class FileDriver(Driver, Protocol):
     """The other side of a platform on which people send files."""
 
     async def brings(self, thread: str, text: str, data: bytes) -> None:
-        """A person sends a file with these words to the account, in a direct chat that is this thread."""
+        """A person sends a file with this text to the account, in the direct chat with this thread."""
 
 
 class LosingDriver(FileDriver, Protocol):

@@ -27,23 +27,23 @@ async def says(driver: Driver, count: int) -> None:
 
 
 async def answered(switchboard: ScriptedSwitchboard, outbox_id: str, *, more_s: float = 0.0) -> None:
-    """Wait for the reply's outcome, this many seconds longer than usual. Raises AssertionError."""
+    """Wait for the reply's outcome, `more_s` longer than usual. Raises AssertionError."""
     await until(lambda: bool(switchboard.outcome(outbox_id)), "the reply has an outcome", more_s=more_s)
 
 
 def same(found: Sequence[str], expected: Sequence[str]) -> None:
-    """Raises AssertionError."""
+    """Raises AssertionError unless both are equal."""
     assert list(found) == list(expected), f"expected {shortened(expected)}, and found {shortened(found)}"
 
 
 def none_lost_or_doubled(rows: Sequence[Killed]) -> None:
-    """Raises AssertionError."""
+    """Raises AssertionError if a message or a part was lost, or sent twice without a mark."""
     bad = [row for row in rows if row.lost or row.doubled]
     assert not bad, f"lost, or sent twice without a word: {bad}"
 
 
 def in_order(found: Sequence[str]) -> None:
-    """The 200 texts of 20 conversations, each in its order. Raises AssertionError."""
+    """Raises AssertionError unless these are 200 texts of 20 conversations, in order within each."""
     for thread in range(20):
         mine = [text for text in found if text.startswith(f"t{thread} ")]
         expected = [f"t{thread} {number:03}" for number in range(thread, 200, 20)]
@@ -51,5 +51,5 @@ def in_order(found: Sequence[str]) -> None:
 
 
 def shortened(texts: Sequence[str]) -> list[str]:
-    """For messages."""
+    """Texts in a form short enough for messages."""
     return [text if len(text) <= 200 else f"{text[:200]}… ({len(text)})" for text in texts]

@@ -1,6 +1,6 @@
-"""The laws of files that arrive: fetched once, whole, before their message, and never in its way.
+"""The laws of arriving files: fetched once, completely, before their message, and never blocking it.
 
-Called by tests of channels as the other checks are. A `FileDriver` lets a person send a file; a `LosingDriver` is for a
+Called by tests of channels like the other checks. A `FileDriver` lets a person send a file; a `LosingDriver` is for a
 platform that may no longer have it. Next: `connectors/kernel/files.py`, which is checked here.
 """
 
@@ -21,7 +21,7 @@ FILE_DEATHS: Final = (Death("connector_uploaded"), *around("/ingest/files", "/bl
 
 
 async def check_a_file_is_fetched_once_and_arrives_as_it_was(driver: FileDriver) -> None:
-    """Small, empty of sense, and larger than a piece; given again it is not fetched again."""
+    """A small file, one of arbitrary bytes, and one larger than a piece; if given again, it is not fetched again."""
     sent = [_file(number, size) for number, size in enumerate((1, 5_000, 200_000))]
     for number, data in enumerate(sent):
         await driver.brings("t", f"file {number}", data)
@@ -39,7 +39,7 @@ async def check_a_file_is_fetched_once_and_arrives_as_it_was(driver: FileDriver)
 
 
 async def check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing(driver: FileDriver) -> None:
-    """Killed between the upload and the message, and around each request: one message each, with its file."""
+    """Killed between upload and message, and around each request: each message arrives once, with its file."""
     switchboard, sent = scripted(), list[bytes]()
     for death in FILE_DEATHS:
         sent.append(_file(len(sent), 5_000))
@@ -62,7 +62,7 @@ async def check_a_file_for_which_there_is_no_room_keeps_no_message_back(driver: 
 
 
 async def check_a_file_that_cannot_be_had_keeps_no_message_back(driver: LosingDriver) -> None:
-    """Its message arrives in its place, and says why it comes without the file."""
+    """Its message arrives in order, and says why it comes without the file."""
     await driver.brings("t", "a file", _file(0, 5_000))
     driver.loses_files()
     await driver.says("t", "behind it")

@@ -1,7 +1,7 @@
 """Kills a connector repeatedly, at each point in turn, and counts the fates of messages and replies.
 
-`checks.py` does so a few times; `tally` and `table` are for longer runs of your own. Next: `running.py`, which knows
-the points.
+`checks.py` does this a few times; `table` is for longer runs of your own. Next: `running.py`, which
+defines the points.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SENDING_DEATHS: Final = (
 
 
 class Killed(Struct, frozen=True):
-    """What became of messages, or of replies of five parts, during each of which the connector died once there.
+    """The fate of messages, or of replies of five parts; during each of them the connector died once at this point.
 
-    `doubled`: accepted, or sent without a word, once more. `marked`: parts that were sent again and say so.
-    `uncertain`: replies of which nobody knows, and which say so.
+    `doubled`: accepted again, or sent again without a mark. `marked`: parts that were sent again with a mark.
+    `uncertain`: replies whose fate is unknown, and reported as such.
     """
 
     death: Death
@@ -105,7 +105,7 @@ def five_parts(name: str, limit: int) -> str:
 
 
 def became(death: Death, text: str, sent: Sequence[str], outcome: str) -> Killed:
-    """Of one reply; `sent`: the parts of it that the platform shows, in their order. Raises AssertionError."""
+    """The fate of one reply; `sent`: its parts as the platform shows them, in order. Raises AssertionError."""
     assert outcome in {"sent", "uncertain"}, f"the reply is {outcome}"
     plain = [one.replace(REPEAT_NOTE, "").strip() for one in sent]
     once = list(dict.fromkeys(plain))
@@ -155,7 +155,7 @@ def _together(some: Sequence[Killed]) -> Killed:
 
 
 async def dies(driver: Driver, switchboard: ScriptedSwitchboard, death: Death) -> None:
-    """Wait until the connector dies there. Nothing else ends it."""
+    """Run the connector until it dies at this point."""
     async with connector(driver.configured, switchboard, death) as running:
         await until(running.dead.is_set, f"it dies at {death}")
         await running.killed()

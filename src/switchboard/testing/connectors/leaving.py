@@ -15,12 +15,12 @@ _MOST_PARTS: Final = 300
 
 
 async def check_a_kill_in_a_reply_of_five_parts_repeats_none_unmarked(driver: Driver) -> None:
-    """Killed at each point of each part: every part once and in order, again and marked, or the reply is uncertain."""
+    """Killed at each point of each part: every part is sent once and in order, or again with a mark, or uncertain."""
     none_lost_or_doubled(await killed_while_sending(driver, SENDING_DEATHS, 1))
 
 
 async def check_odd_texts_leave_as_they_were_written(driver: Driver) -> None:
-    """Right to left, families of emoji and combining marks; and up to 1 MB, whose parts together say the same."""
+    """Right-to-left text, emoji families and combining marks; and up to 1 MB, whose parts add up to the same text."""
     await driver.says("t", "tell me")
     limit = driver.configured.manifest.capabilities.text_limit
     long = _WORD * (min(MUCH, _MOST_PARTS * limit) // len(_WORD))
@@ -36,7 +36,7 @@ async def check_odd_texts_leave_as_they_were_written(driver: Driver) -> None:
 
 
 async def check_a_text_of_nothing_disturbs_nobody(driver: Driver) -> None:
-    """An answer without words is sent as nothing, and has an outcome; the next one goes."""
+    """An answer without words sends nothing, but gets an outcome; the next answer is sent."""
     await driver.says("t", "message 1")
     async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "a message is accepted")
@@ -46,7 +46,7 @@ async def check_a_text_of_nothing_disturbs_nobody(driver: Driver) -> None:
 
 
 async def check_patience_is_shown_and_costs_nothing(driver: BusyDriver) -> None:
-    """Five times it is put off for 40 s: all parts arrive in order, none is uncertain, and no attempt is used up."""
+    """It is postponed five times by 40 s: all parts arrive in order, none is uncertain, and no attempt is used up."""
     await driver.says("t", "tell me")
     text = five_parts("1", driver.configured.manifest.capabilities.text_limit)
     async with connected(driver.configured) as switchboard:

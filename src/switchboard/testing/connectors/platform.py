@@ -1,6 +1,7 @@
 """A scripted platform in memory: people write, the account's session receives and sends, and faults are configurable.
 
-It delivers events from a cursor, repeatedly until they are confirmed. The checks run against it. Next: `checks.py`.
+It delivers events from a cursor on, again and again until they are confirmed. The checks run against it. Next:
+`checks.py`.
 """
 
 from __future__ import annotations
@@ -54,32 +55,32 @@ _TOLD: Final = {"token": "scripted-value"}
 
 
 class Settings(BaseModel, extra="forbid", frozen=True):
-    """None."""
+    """There are none."""
 
 
 @dataclass(slots=True)
 class ScriptedPlatform:
-    """The platform, and the driver of it."""
+    """The platform, which is also its own driver."""
 
     capabilities: Capabilities = CAPABILITIES
     handling: Handling = HANDLING
     events: list[Inbound | Unreadable] = field(default_factory=list)
     posts: list[Part] = field(default_factory=list)
     brought: list[Received] = field(default_factory=list)
-    """What people have of the posts."""
+    """The posts as people received them."""
     keys: dict[str, str] = field(default_factory=dict)
     outcomes: list[Outcome | Exception] = field(default_factory=list)
-    """What the next calls of `send` say instead of sending; an exception after it was sent."""
+    """The outcomes of the next calls of `send`, which send nothing; but an exception is raised after sending."""
     typing: list[JsonObject] = field(default_factory=list)
-    """Where it was shown that an answer is being written."""
+    """The addresses where "typing" was shown."""
     files: dict[int, bytes] = field(default_factory=dict)
-    """By a hundred times the number of their event and their place in it; what is not there is not available."""
+    """Available files, by 100 times the number of their event plus their position in it."""
     fetching: Callable[[int], AsyncIterator[bytes]] | None = None
-    """What gives a file instead."""
+    """Supplies files instead of `files`."""
     fetched: list[int] = field(default_factory=list)
-    """Whose files were asked for."""
+    """The keys of the requested files."""
     finds: int = 0
-    """How many times a session was asked what it has sent."""
+    """How often a session was asked what it has sent."""
     unanswered: int = 0
     """How many of the next such questions get no answer."""
     sending: Callable[[], None] = lambda: None
@@ -87,22 +88,22 @@ class ScriptedPlatform:
     confirmed: int = 0
     opened: int = 0
     poll_s: float = 0.2
-    """How long a round trip waits for news."""
+    """Seconds that a round trip waits for events."""
     silent: bool = False
     absent: bool = False
     rival: str = ""
-    """Who else receives for the account, so that nothing is given to us."""
+    """Another receiver for the account, so that we get nothing."""
     refusal: str = ""
     """Why nobody can sign in."""
     requests: int = 0
-    """All but waiting for news."""
+    """The number of requests, except those that wait for events."""
     generation: int = 0
     """How often cursors have become invalid."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def configured(self) -> Configured:
-        """The account, as its file would say."""
+        """The account, as its file would define it."""
         manifest = Manifest(
             name="scripted",
             channel="api",
@@ -141,7 +142,7 @@ class ScriptedPlatform:
         self.add(thread, "", event={"kind": "delete", "refers_to": self._last(thread)})
 
     async def own_says(self, thread: str, text: str) -> None:
-        """The account writes by another device."""
+        """The account writes from another device."""
         self.add(thread, text, own=True)
 
     async def bot_says(self, thread: str, text: str) -> None:
@@ -175,11 +176,11 @@ class ScriptedPlatform:
         self.outcomes += [Later(seconds)] * times
 
     def asked(self) -> int:
-        """The number of requests, except those that wait for updates."""
+        """The number of requests, except those that wait for events."""
         return self.requests
 
     async def received(self) -> Sequence[Received]:
-        """The same with files."""
+        """All that the account has sent, with files."""
         return list(self.brought)
 
     async def shown(self) -> Sequence[Shown]:
@@ -187,9 +188,9 @@ class ScriptedPlatform:
         return [Shown(str(part.address["thread"]), part.text) for part in self.posts]
 
     def add(self, thread: str, text: str, **more: Any) -> Inbound:
-        """One more event; `more` are fields of `Inbound`, `event` and `control` those of the envelope.
+        """Add an event; `more` are fields of `Inbound`, `event` and `control` those of the envelope.
 
-        `files` are the bytes of what is attached.
+        `files` are the bytes of the attachments.
         """
         number = len(self.events) + 1
         data: Sequence[bytes] = more.pop("files", [b"\xff\xd8\xff"] if more.get("album") else [])

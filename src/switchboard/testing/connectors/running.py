@@ -28,15 +28,15 @@ from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
 _WITHIN_S: Final = 30.0
 _WITHIN_REAL_S: Final = 120.0
-"""The same by the clock of a machine that may stand still for seconds."""
+"""The same limit in real time, where a machine may stall for seconds."""
 _LOOK_S: Final = 0.01
 _AGAIN_S: Final = 1.0
 
 
 class Death(Struct, frozen=True):
-    """Where a connector dies: at the `nth` pass of a named point, or at a request whose path ends so.
+    """Where a connector dies: at the `nth` pass of a named point, or at a request whose path ends with `at`.
 
-    A request is `processed` before, or it never arrives.
+    A request is either `processed` before, or never arrives.
     """
 
     at: str
@@ -49,7 +49,7 @@ class Death(Struct, frozen=True):
 
 
 def around(*paths: str) -> tuple[Death, ...]:
-    """At requests whose paths end so: before each arrives, and before its answer."""
+    """Deaths at requests whose paths end with one of these: before each arrives, and before its answer."""
     return tuple(Death(path, processed=processed) for path in paths for processed in (False, True))
 
 
@@ -64,23 +64,22 @@ class Running:
     task: asyncio.Task[int] = field(init=False)
 
     async def killed(self) -> None:
-        """Kill it: it notices nothing any more. Another one may have the account at once."""
+        """Kill it, so that it can do nothing more. Another connector may get the account at once."""
         await self.vanished()
         self.switchboard.process_ended()
 
     async def vanished(self) -> None:
-        """The same, but its leases last until they expire."""
+        """Kill it, but let its leases last until they expire."""
         self.dead.set()
         faults.arm("")
         while alive := [task for task in self.tasks if not task.done()]:
             for task in alive:
                 task.cancel()
-            # Among them are tasks that connect the pipes of a starting program: waiting for those never ends unless it
-            # is cancelled once more.
+            # Some tasks connect the pipes of a starting program: they never end unless they are cancelled again.
             await asyncio.wait(alive, timeout=_AGAIN_S)
 
     def die(self) -> None:
-        """At a named point."""
+        """Die at a named point."""
         if _running.get(None) is self:
             self.dead.set()
             raise asyncio.CancelledError
@@ -154,7 +153,7 @@ def listening() -> Iterator[Callable[[], list[str]]]:
 
 
 async def until(holds: Callable[[], object], what: str, *, more_s: float = 0.0) -> None:
-    """Wait for it, `more_s` longer than usual. Raises AssertionError."""
+    """Wait until it holds, `more_s` longer than usual. Raises AssertionError."""
     within_s = _WITHIN_S if is_skipped() else _WITHIN_REAL_S
     ends = asyncio.get_running_loop().time() + within_s + more_s
     while not holds():
@@ -163,10 +162,10 @@ async def until(holds: Callable[[], object], what: str, *, more_s: float = 0.0) 
 
 
 def scripted(ttl_s: float = 15.0) -> ScriptedSwitchboard:
-    """A fresh switchboard with the loop's clock."""
+    """A fresh switchboard with the clock of the event loop."""
     return ScriptedSwitchboard(asyncio.get_running_loop().time, ttl_s)
 
 
 def texts(envelopes: Sequence[JsonObject]) -> list[str]:
-    """The words of messages."""
+    """The texts of messages."""
     return [envelope["payload"]["normalized_text"] for envelope in envelopes]

@@ -1,4 +1,4 @@
-"""The law of files sent with replies: each once and whole, or named. Next: `checks.py`, all laws."""
+"""The law of files sent with replies: each once and complete, or marked. Next: `checks.py`, all laws."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switchboard.testing.connectors.running import Death, connected, connector, 
 
 
 async def check_a_kill_in_a_reply_with_files_loses_and_doubles_none(driver: SentFileDriver) -> None:
-    """A text and two files, killed at each point of each part: each of them once, or again and marked, or uncertain."""
+    """A text and two files, killed at each point of each part: each is sent once, or again and marked, or uncertain."""
     await driver.says("t", "send me")
     async with connected(driver.configured) as switchboard:
         await until(lambda: bool(switchboard.accepted), "the message is accepted")
@@ -32,7 +32,7 @@ def _files(number: int) -> tuple[Named, Named]:
 
 
 def _deaths(driver: SentFileDriver) -> list[Death]:
-    """At each point of as many parts as there are, and around the requests that only files need."""
+    """Deaths at each point of each part, and after the requests that only files need."""
     capabilities = driver.configured.manifest.capabilities
     files = [FileOut(name, "application/octet-stream", len(data), _nothing) for name, data in _files(1)]
     parts = len(plan("1. Here they are.", files, capabilities, ReplyDestination({})))

@@ -25,8 +25,8 @@ _NEXT: Final = "POST /v1/outbox/next"
 
 
 async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> None:
-    """For 90 s it has no room (429), for 90 s it is unavailable (503); then the connector ends while it is unavailable,
-    and the next one begins from the beginning."""
+    """The switchboard has no room for 90 s (429), and is unavailable for 90 s (503); then the connector ends while it
+    is unavailable, and the next one starts from the beginning."""
     switchboard, said = scripted(), list[str]()
 
     async def away(status: int, *pauses_s: float) -> None:
@@ -54,9 +54,9 @@ async def check_an_outage_of_the_switchboard_loses_nothing(driver: Driver) -> No
 
 
 async def check_an_outage_of_the_platform_loses_nothing(driver: LeavingDriver) -> None:
-    """It is out of reach for 90 s while an answer waits; then that arrives once, and so does what people write.
+    """The platform is out of reach for 90 s while an answer waits; then this arrives once, and so do people's messages.
 
-    What was about to be sent waits for the end of its lease: a second process comes then.
+    An answer that was about to be sent waits until its lease ends; then a second process sends it.
     """
     await driver.says("t", "message 1")
     switchboard = scripted()
@@ -78,7 +78,7 @@ async def check_an_outage_of_the_platform_loses_nothing(driver: LeavingDriver) -
 
 
 async def check_a_second_process_stands_by_and_takes_over(driver: Driver) -> None:
-    """Two processes of an account: one works; when it is gone without a word, the other does, and only then."""
+    """Two processes of an account: one works; only when it has vanished without a word does the other take over."""
     switchboard = scripted(_TTL_S)
     async with connector(driver.configured, switchboard) as first:
         await until(lambda: _NEXT in switchboard.requests, "the first one serves")
@@ -92,8 +92,8 @@ async def check_a_second_process_stands_by_and_takes_over(driver: Driver) -> Non
 
 
 async def check_secrets_are_told_to_nobody(driver: Driver) -> None:
-    """No log, no request to the switchboard and no description of the account holds a secret of it, as none that is
-    refused."""
+    """No log, no request to the switchboard and no description of the account contains one of its secrets, not even a
+    refused one."""
     await says(driver, 1)
     switchboard, wrong = scripted(), _with_wrong_secrets(driver.configured)
     with listening() as logged:
@@ -111,7 +111,7 @@ async def check_secrets_are_told_to_nobody(driver: Driver) -> None:
 
 
 async def check_an_idle_account_asks_for_nothing(driver: CountingDriver) -> None:
-    """Beside long polls the platform hears of it less than once a minute."""
+    """Apart from long polls, the platform gets less than one request a minute."""
     async with connected(driver.configured) as switchboard:
         await until(lambda: _NEXT in switchboard.requests, "the account is open")
         before = driver.asked()

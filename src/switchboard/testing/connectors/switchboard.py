@@ -1,7 +1,7 @@
 """A scripted switchboard in memory: the routes that a connector uses, with faults on request.
 
-An `httpx2` transport, so no port is opened. In: requests; it records what was accepted, quarantined and sent, and with
-which lease. Next: `connectors/kernel/api.py`, the client.
+It is an `httpx2` transport, so no port is opened. In: requests; out: answers, and a record of what was accepted,
+quarantined and sent, and with which lease. Next: `connectors/kernel/api.py`, the client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from switchboard.tasks import wait_at_most
 _LEASE_S: Final = 60.0
 Answer = tuple[int, JsonObject]
 Refusal = Callable[[JsonObject], str | None]
-"""From an envelope to the code with which it is refused, None: it is taken."""
+"""From an envelope to the code with which it is refused; None: it is accepted."""
 
 
 @dataclass(slots=True)
@@ -47,53 +47,53 @@ class _Outgoing:
 
 
 class ScriptedSwitchboard:
-    """What a connector sees of a switchboard. `ttl_s` applies to leases of accounts, which expire by `clock`."""
+    """A switchboard as a connector sees it. `ttl_s` applies to leases of accounts, which expire by `clock`."""
 
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
         self.duplicates = 0
         self.blobs: dict[str, bytes] = {}
-        """The files that were uploaded, by their SHA-256."""
+        """The uploaded files, by their SHA-256."""
         self.most_bytes = 10_000_000
-        """How large a file may be."""
+        """Maximum size of a file."""
         self.no_room: str | None = None
-        """Why no file is taken at present."""
+        """Why no file is accepted at present."""
         self.strangers: set[str] = set()
-        """Senders whose files are not wanted."""
+        """Senders whose files are refused."""
         self.quarantined: dict[str, str] = {}
         self.raw: dict[str, str] = {}
-        """The events in quarantine as the platform gave them, in base64."""
+        """The quarantined events as the platform delivered them, in base64."""
         self.replays: list[str] = []
-        """The ids of those that are to be submitted again."""
+        """The ids of quarantined events that must be submitted again."""
         self.heartbeats: list[JsonObject] = []
         self.cursor: str | None = None
         self.since = datetime.now(UTC)
         """When the account was leased for the first time."""
         self.moved: dict[str, str] = {}
-        """By the thread that a conversation has now, the one that it had first."""
+        """The first thread of a conversation, by its present thread."""
         self.answering: dict[str, JsonObject] = {}
-        """By conversation, the address of the message that a butler is working on."""
+        """The address of the message that a butler is working on, by conversation."""
         self.blocked: set[str] = set()
-        """Conversations in which nothing can be sent, until somebody writes there again."""
+        """Conversations to which nothing can be sent until somebody writes there again."""
         self.reasons: list[str] = []
-        """What people were told of: why no replies are sent to a conversation."""
+        """The reported reasons why no replies are sent to a conversation."""
         self.receipts: list[str] = []
-        """The outcomes that were reported, of all replies."""
+        """The reported outcomes of all replies."""
         self.posted: list[tuple[int, str]] = []
-        """What the platform has posted, by number, in base64."""
+        """Events that the platform has posted: number and bytes in base64."""
         self.requests: list[str] = []
         self.told: list[bytes] = []
-        """Their bodies."""
+        """The bodies of the requests."""
         self.unavailable = False
-        """Answer nothing but `outage`."""
+        """Whether to answer only with `outage`."""
         self.closed: set[str] = set()
-        """Paths that answer nothing but `outage`."""
+        """Paths that answer only with `outage`."""
         self.outage = 503
         self.refusal: Refusal = lambda _: None
         self.breaks_at: str | None = None
-        """It has a fault, and answers 500 to all requests with this text."""
+        """If set, a simulated defect: answer 500 to all requests that contain this text."""
         self.dies_at: tuple[str, bool] | None = None
-        """The end of the path of the request at which the connector dies, and whether it is processed before."""
+        """The end of the path of the request at which the connector dies, and whether it is processed first."""
         self._clock, self._ttl_s = clock, ttl_s
         self._keys: dict[str, str] = {}
         self._outbox: dict[str, _Outgoing] = {}
@@ -106,7 +106,7 @@ class ScriptedSwitchboard:
         return httpx2.AsyncClient(transport=_Wire(self, dead or asyncio.Event()), base_url="http://switchboard.test")
 
     def reply(self, envelope: JsonObject, text: str, files: Sequence[tuple[str, bytes]] = ()) -> str:
-        """Let a butler answer an accepted message, with files by name; returns the reply's id."""
+        """Let a butler answer an accepted message, with named files; returns the reply's id."""
         event, sender = envelope["event"], envelope["sender"]["identity"]
         outbox_id = str(uuid4())
         self._outbox[outbox_id] = _Outgoing(
@@ -147,7 +147,7 @@ class ScriptedSwitchboard:
         return self._outbox[outbox_id].parts
 
     def leases_end(self) -> None:
-        """Expire the leases of all replies: parts that were begun are uncertain."""
+        """Expire the leases of all replies, so that begun parts are uncertain."""
         self._leases_end(list(self._outbox.values()))
         self._changed.set()
 
@@ -158,7 +158,7 @@ class ScriptedSwitchboard:
                 part["state"] = "uncertain" if part["state"] == "intent" else part["state"]
 
     def process_ended(self) -> None:
-        """The connector has ended: so do its leases of the account and of replies, and another one may come."""
+        """The connector has ended: end its leases of the account and of replies, so that another one may start."""
         self._holder, self.dies_at = "", None
         for outgoing in self._outbox.values():
             outgoing.leased = False
@@ -166,7 +166,7 @@ class ScriptedSwitchboard:
     async def handle(self, request: httpx2.Request, dead: asyncio.Event) -> httpx2.Response:
         """Answer one request, unless it is the one at which the connector dies."""
         content = await request.aread()
-        await asyncio.sleep(0)  # as over a network, others continue meanwhile
+        await asyncio.sleep(0)  # as over a network, other tasks continue meanwhile
         if dead.is_set():
             raise httpx2.ConnectError("the connector is dead")
         self.requests.append(f"{request.method} {request.url.path}")
@@ -189,7 +189,7 @@ class ScriptedSwitchboard:
         return None
 
     def lose_files(self, outbox_id: str, *others: bytes) -> None:
-        """Replace the files of a reply by others."""
+        """Replace the files of a reply with others."""
         self._outbox[outbox_id].files[:] = others
 
     def _away(self, request: httpx2.Request) -> bool:
@@ -356,7 +356,7 @@ class ScriptedSwitchboard:
         return 200, {"replies": [self._shown(outgoing) for outgoing in due]}
 
     def _due(self) -> list[_Outgoing]:
-        """The first reply of each conversation without an outcome. Expired leases are free again."""
+        """The first reply without an outcome in each conversation. Replies with expired leases are free again."""
         self._leases_end([some for some in self._outbox.values() if some.leased and some.until <= self._clock()])
         open_ones = [some for some in self._outbox.values() if not some.outcome]
         firsts = {some.reply["conversation"]: some for some in reversed(open_ones)}
@@ -422,7 +422,7 @@ class _Wire(httpx2.AsyncBaseTransport):
 
 
 def _wrong(envelope: JsonObject) -> str | None:
-    """Why a switchboard would refuse it."""
+    """The code with which a switchboard would refuse it; None if it would not."""
     try:
         parse_envelope(envelope, now=datetime.now(UTC))
     except InvalidInput as error:
@@ -431,7 +431,7 @@ def _wrong(envelope: JsonObject) -> str | None:
 
 
 def _described(name: str, data: bytes) -> JsonObject:
-    """A file of a reply as the interface lists it."""
+    """A file of a reply as the API lists it."""
     kind = "text/plain" if name.endswith(".txt") else "application/octet-stream"
     return {"filename": name, "media_type": kind, "size_bytes": len(data), "sha256": sha256(data).hexdigest()}
 

@@ -1,6 +1,6 @@
 """A scripted LLM server: OpenAI chat and Responses, Anthropic and Gemini on loopback, well-behaved or not.
 
-For tests of whatever talks to a model, ours and yours; docs/scripted-llm.md is its manual. Begin with `server.py`.
+For tests of anything that talks to a model, ours and yours; docs/scripted-llm.md is its manual. Begin with `server.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The scripted LLM as a process, for other languages and for CLIs.
+"""The scripted LLM as a process, for other languages and for command lines.
 
-`python -m switchboard.testing.scripted_llm --script FILE` prints one line of JSON, `{"url": …}`,
-when it answers, and ends with SIGTERM or Ctrl-C. Next: `server.py`.
+`python -m switchboard.testing.scripted_llm --script FILE` prints one line of JSON, `{"url": …}`, when it is ready, and
+ends with SIGTERM or Ctrl-C. Next: `server.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHAT: Final = "A scripted LLM on loopback; it prints its URL as JSON."
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until told to stop. 0, or 2 when the script or the port will not do."""
+    """Run until told to stop. Returns 0, or 2 if the script or the port is unusable."""
     parser = argparse.ArgumentParser(prog="python -m switchboard.testing.scripted_llm", description=_WHAT)
     parser.add_argument("--script", type=Path, required=True, metavar="FILE", help="the script, as JSON or YAML")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one (default)")
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _script(file: Path) -> Script:
-    """YAML is read for JSON as well: JSON is YAML."""
+    """The script in a file; JSON is also read as YAML, since JSON is YAML."""
     try:
         return read_script(yaml.safe_load(file.read_text(encoding="utf-8")))
     except OSError as error:
@@ -60,7 +60,7 @@ async def _serve(llm: ScriptedLlm, *, while_stdin: bool) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop.set))
     loop = asyncio.get_running_loop()
-    if while_stdin:  # not longer than our parent process, however it ends
+    if while_stdin:  # run no longer than our parent process, however it ends
         loop.add_reader(sys.stdin.fileno(), stop.set)
     async with llm:
         sys.stdout.write(json.dumps({"url": llm.url}) + "\n")

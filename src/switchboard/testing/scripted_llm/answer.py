@@ -1,6 +1,6 @@
-"""The final answer: a reply with ids, full tool names and figures; and how text is cut into pieces and events.
+"""The final answer: a reply with ids, full tool names and usage; and how text is cut into pieces and events.
 
-`endpoints.py` makes an `Answer` from a reply and a request; the dialects put it into their words.
+`endpoints.py` makes an `Answer` from a reply and a request; the dialects put it into their own format.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Json = JsonObject
 Ended = Literal["stop", "tool", "length", "filter"]
 
 CREATED: Final = 1_700_000_000
-"""When everything was made: the same always, so that recordings do not differ."""
+"""The creation time of everything: always the same, so that recordings do not differ."""
 _WORDS: Final = re.compile(r"\S+\s*|\s+")
 _PIECES: Final = 200
 _SLICE: Final = 12
@@ -29,7 +29,7 @@ _CHARACTERS_PER_TOKEN: Final = 4
 
 
 class Called(Struct, frozen=True):
-    """A tool call with its id. `text` is what is sent where a dialect wants text, `value` where it wants an object."""
+    """A tool call with its number. `text`: the arguments for dialects that want text, `value`: as an object."""
 
     number: int
     name: str
@@ -38,7 +38,7 @@ class Called(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """All that a dialect needs. `number` is the number of the request; ids are made from it, never by chance."""
+    """All that a dialect needs. `number` is that of the request; ids are derived from it, never random."""
 
     number: int
     model: str
@@ -53,7 +53,7 @@ class Answer(Struct, frozen=True):
 
 
 def answer(reply: Reply, request: Request) -> Answer:
-    """The answer to this request that the reply stands for."""
+    """The answer that the reply means for this request."""
     calls = tuple(_called(n, call, request) for n, call in enumerate(reply.calls, 1))
     usage = reply.usage or _estimate(reply, request)
     ended: Ended = reply.finish or ("tool" if calls else "stop")
@@ -69,7 +69,7 @@ def _called(number: int, call: Call, request: Request) -> Called:
 
 
 def _parsed(text: str) -> Any:
-    """Broken JSON stays the text that it is: where an object belongs that is the fault that was wanted."""
+    """The parsed arguments. Broken JSON stays text: where an object belongs, that is the intended fault."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -83,19 +83,19 @@ def _estimate(reply: Reply, request: Request) -> Usage:
 
 
 def seal(number: int, text: str) -> str:
-    """What a provider signs or encrypts thinking with: it tells whether the thinking comes back unchanged."""
+    """A provider's signature or encryption of thinking: it shows whether the thinking comes back unchanged."""
     return f"{number}." + hashlib.sha256(f"{number} {text}".encode()).hexdigest()
 
 
 def pieces(text: str) -> list[str]:
-    """A text as it is streamed: word by word, a long one in about 200 pieces. Joined they are the text."""
+    """A text in the pieces of a stream: word by word, or about 200 pieces of a long one. Joined, they are the text."""
     words = _WORDS.findall(text)
     step = 1 + len(words) // _PIECES
     return ["".join(words[at : at + step]) for at in range(0, len(words), step)]
 
 
 def slices(text: str) -> list[str]:
-    """Arguments as they are streamed: cut anywhere, long ones in about 200 slices."""
+    """Arguments in the slices of a stream: cut anywhere, long ones into about 200 slices."""
     size = max(_SLICE, len(text) // _PIECES)
     return [text[at : at + size] for at in range(0, len(text), size)]
 

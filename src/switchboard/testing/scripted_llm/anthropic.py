@@ -35,7 +35,7 @@ _BEGUN: Final[Mapping[str, Json]] = {
     "text": {"text": ""},
     "tool_use": {"input": {}},
 }
-"""Blocks are announced without what is in them."""
+"""Blocks are announced without their content."""
 
 
 class Anthropic:
@@ -44,7 +44,7 @@ class Anthropic:
     name: Dialect = "anthropic"
 
     def read(self, body: JsonMapping, _path: str) -> Conversation:
-        """System text and messages; every tool result is a message of its own."""
+        """System text and messages; every tool result is a separate message."""
         wanted(body, "max_tokens", int)
         choice = body.get("tool_choice") or {}
         messages = [said for message in wanted(body, "messages", list) for said in _said(message)]
@@ -86,7 +86,7 @@ class Anthropic:
 
 
 def _said(message: JsonMapping) -> Iterator[Said]:
-    """What one message says: the results of tools that it brings, then its text and calls."""
+    """The content of one message: its tool results, then its text and calls."""
     blocks = blocks_of(message.get("content"))
     for block in blocks:
         if block.get("type") == "tool_result":
@@ -115,7 +115,7 @@ def _message(answer: Answer) -> Json:
 
 
 def _usage(answer: Answer) -> Json:
-    """Cached tokens are counted apart from the others here."""
+    """The usage; here cached tokens are counted separately from the others."""
     usage = answer.usage
     return {
         "input_tokens": usage.input_tokens - usage.cached_tokens - usage.written_tokens,

@@ -1,6 +1,6 @@
-"""What a dialect is: how a provider's requests are read, and how its answers, streams and errors are written.
+"""The interface of a dialect: reads a provider's requests, and writes its answers, streams and errors.
 
-`endpoints.py` holds one object for each. In: the JSON of a body; out: a `Conversation`; and back from an `Answer` to
+`endpoints.py` has one object for each. In: the JSON of a body; out: a `Conversation`; and from an `Answer` back to
 JSON. Next: `openai_chat.py`, `openai_responses.py`, `anthropic.py`, `gemini.py`.
 """
 
@@ -15,7 +15,7 @@ from switchboard.testing.scripted_llm.request import Conversation, Dialect, Said
 
 
 class BadRequest(Exception):
-    """The body is not what this API takes. Its message goes to the client, with status 400."""
+    """The body is invalid for this API. The message goes to the client, with status 400."""
 
 
 class Speaker(Protocol):
@@ -26,7 +26,7 @@ class Speaker(Protocol):
         """Its name in records and scripts."""
 
     def read(self, body: JsonMapping, path: str) -> Conversation:
-        """What the request says. Raises BadRequest."""
+        """Read a request. Raises BadRequest."""
 
     def whole(self, answer: Answer) -> Json:
         """The answer as one JSON object."""
@@ -38,10 +38,10 @@ class Speaker(Protocol):
         """The body of an error."""
 
     def error_event(self, _answer: Answer, status: int, message: str, /) -> bytes:
-        """What says in the middle of a stream that it has failed."""
+        """The event that reports, in the middle of a stream, that it has failed."""
 
     def headers(self, number: int) -> Mapping[str, str]:
-        """What this provider sends with every answer: the id of the request."""
+        """The headers that this provider sends with every answer: the id of the request."""
 
 
 def wanted(body: JsonMapping, field: str, kind: type) -> Any:
@@ -53,7 +53,7 @@ def wanted(body: JsonMapping, field: str, kind: type) -> Any:
 
 
 def check_pairs(messages: Iterable[Said]) -> None:
-    """Every call needs its result before anything else is said, and every result its call: all providers insist.
+    """Every call needs its result before any other message, and every result its call: all providers insist on this.
 
     Raises BadRequest that names the id.
     """
@@ -71,7 +71,7 @@ def check_pairs(messages: Iterable[Said]) -> None:
 
 
 def text_of(content: object) -> str:
-    """The text in a content that is a string, or a list of blocks of which those with `text` count."""
+    """The text of a content: a string, or a list of blocks, of which only those with `text` count."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):

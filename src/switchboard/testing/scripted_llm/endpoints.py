@@ -1,6 +1,6 @@
 """The paths of the scripted server: which path speaks which dialect, and how a reply is sent, faults included.
 
-`server.py` serves `application(record, player)`. In: HTTP requests; out: what the script says, and a `Record` of it.
+`server.py` serves `application(record, player)`. In: HTTP requests; out: the script's replies, and a `Record` of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _GEMINI_VERSIONS: Final = ("v1beta", "v1alpha", "v1")
 
 
 class _Left(Exception):
-    """The client is gone."""
+    """The client has disconnected."""
 
 
 class Manners(Struct, frozen=True):
@@ -80,7 +80,7 @@ class Manners(Struct, frozen=True):
 
 
 def application(record: Record, player: Player, manners: Manners) -> Starlette:
-    """All paths. What is on none of them is answered with 404 and noted in `record.strays`."""
+    """The application with all paths. Any other path is answered with 404 and noted in `record.strays`."""
 
     def speak(paths: Iterable[str], speaker: Speaker) -> list[Route]:
         return [Route(path, _Endpoint(speaker, record, player, manners), methods=["POST"]) for path in paths]
@@ -140,7 +140,7 @@ class _Endpoint:
         """The reply, or why there is none."""
         try:
             return self._player.reply(request) or f"the script has no reply for request {request.number}"
-        except Exception as error:  # a function of somebody's test: it may raise anything, and should see it
+        except Exception as error:  # a test's function may raise anything, and the test should see it
             return f"the script failed: {error!r}"
 
     async def _read(self, http: HttpRequest) -> Request:
@@ -151,7 +151,7 @@ class _Endpoint:
                 check_strictly(self._speaker.name, body, self._thought)
             if self._manners.local and self._speaker.name == "openai-chat":
                 check_locally(body, conversation, self._manners.window)
-            if "previous_response_id" not in body:  # else the calls may be in what came before
+            if "previous_response_id" not in body:  # otherwise the calls may be in the previous response
                 check_pairs(conversation.messages)
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
             raise BadRequest(f"the body is invalid: {error!r}") from error
@@ -169,7 +169,7 @@ class _Endpoint:
 
 
 class _Way:
-    """The way of one reply to its client."""
+    """Sends one reply to its client."""
 
     def __init__(
         self, speaker: Speaker, record: Record, manners: Manners, scope: Scope, receive: Receive, send: Send
@@ -178,7 +178,7 @@ class _Way:
         self._scope, self._receive, self._send = scope, receive, send
 
     async def go(self, request: Request, reply: Reply | str) -> Ending:
-        """Answer, on a local server when a slot is free. Raises _Left when the client went away while it waited."""
+        """Answer, on a local server when a slot is free. Raises _Left if the client disconnects while it waits."""
         if not self._manners.local:
             return await self._answered(request, reply)
         async with self._manners.slots:
@@ -195,7 +195,7 @@ class _Way:
         return await self._faulty(request, spoil(reply, request))
 
     async def _faulty(self, request: Request, reply: Reply) -> Ending:
-        """With the faults that leave nothing of the reply; the others happen on the way of its parts."""
+        """Apply faults that leave nothing of the reply; the others happen while its parts are sent."""
         match reply.fault:
             case Status(status, retry_after, message, at) if at == "start" or not request.streamed:
                 more = {} if retry_after is None else {"retry-after": f"{retry_after:g}"}
@@ -217,7 +217,7 @@ class _Way:
         return await self._whole(request, reply)
 
     async def _garbage(self, request: Request, reply: Reply, text: str) -> None:
-        """In a stream it stands in the first event, under its right name: otherwise clients pass it over."""
+        """Send garbage; in a stream as the first event, with its correct name, or clients would ignore it."""
         if not request.streamed:
             await self._respond(request, 200, _JSON, text.encode())
             return
@@ -237,7 +237,7 @@ class _Way:
         return replace(made, without_usage=True) if self._manners.local and reply.usage is None else made
 
     async def _parts(self, said: Answer, parts: list[bytes], media_type: str, reply: Reply) -> Ending:
-        """Send a body part by part; in its middle happens what should."""
+        """Send a body part by part, with the fault, if any, in its middle."""
         length = {} if media_type == _EVENTS else {"content-length": str(sum(map(len, parts)))}
         if isinstance(reply.fault, Cut) and reply.fault.after is not None:
             return await self._cut_after(said.request, b"".join(parts), media_type, reply.fault)
@@ -278,7 +278,7 @@ class _Way:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     async def _wait(self, name: str) -> None:
-        """At a gate; raises _Left when the client goes first, which a local server does not notice."""
+        """Wait at a gate. Raises _Left if the client disconnects first, which a local server does not notice."""
         gate = self._record.gates[name]
         gate.reached.set()
         left = self._record.ended.wait() if self._manners.local else self._gone()
@@ -290,7 +290,7 @@ class _Way:
             pass
 
     async def _break(self, *, abruptly: bool) -> Ending:
-        """End the connection in the middle: reset, or closed after what was sent so far."""
+        """End the connection in the middle: reset it, or close it after what was sent so far."""
         connection: Connection = self._scope["state"]["connection"][0]
         if abruptly:
             connection.transport.abort()
@@ -301,13 +301,13 @@ class _Way:
 
 
 class _Lists:
-    """What the providers tell of their models, and how they count."""
+    """The providers' lists of models, and how they count tokens."""
 
     def __init__(self, models: tuple[str, ...]) -> None:
         self._models = models
 
     async def models(self, http: HttpRequest) -> Response:
-        """For the clients of Anthropic and Google, known by their headers, and for OpenAI's."""
+        """For the clients of Anthropic and Google, recognised by their headers, and for OpenAI's."""
         if "x-goog-api-client" in http.headers:
             return await self.gemini(http)
         if "anthropic-version" in http.headers:
@@ -328,13 +328,13 @@ class _Lists:
         return _json({"models": entries})
 
     async def count(self, http: HttpRequest) -> Response:
-        """Four characters are a token, for Anthropic and Gemini alike."""
+        """Four characters count as a token, for both Anthropic and Gemini."""
         tokens = 1 + len(await http.body()) // 4
         return _json({"input_tokens": tokens, "totalTokens": tokens})
 
 
 def _told(manners: Manners, models: tuple[str, ...]) -> list[Route]:
-    """Where a local server tells the context of its models."""
+    """The paths where a local server reports the context of its models."""
     tokens = manners.context
     documents: Mapping[LocalServer, Mapping[str, Json]] = {
         "llama.cpp": {"/props": {"default_generation_settings": {"n_ctx": tokens}}},
@@ -368,7 +368,7 @@ def _controls(record: Record) -> list[Route]:
 
 
 class _Stray:
-    """Whatever else is asked for, with any method."""
+    """Any other path, with any method."""
 
     def __init__(self, record: Record) -> None:
         self._record = record

@@ -1,6 +1,6 @@
-"""What can go wrong on purpose, as values. Each is the `fault` of a reply, in JSON told apart by `kind`.
+"""Deliberate faults, as values. Each is the `fault` of a reply; JSON distinguishes them by `kind`.
 
-`script.py` carries them; `spoil.py` does those that change what the model says, `endpoints.py` those of the wire.
+`script.py` contains them; `spoil.py` applies those that change the model's output, `endpoints.py` those of the wire.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 Where = Literal["start", "middle"]
-"""Before anything is answered, or after half of the stream. A reply that is not streamed has no middle but its body."""
+"""Before any answer, or after half of the stream. The middle of a reply that is not streamed is that of its body."""
 
 
 class _Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -18,7 +18,7 @@ class _Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
 
 
 class Status(_Fault, frozen=True, tag="status"):
-    """An error of the provider, in its own words: 401, 429, 500, 529… In the middle of a stream: its error event.
+    """An error of the provider, in its own format: 401, 429, 500, 529… In the middle of a stream: its error event.
 
     `retry_after` (seconds) goes into the header of that name.
     """
@@ -30,20 +30,20 @@ class Status(_Fault, frozen=True, tag="status"):
 
 
 class Disconnect(_Fault, frozen=True, tag="disconnect"):
-    """The connection is reset without an answer. (For one that is refused: `ScriptedLlm.closed`.)"""
+    """The connection is reset without an answer. (To refuse connections, use `ScriptedLlm.closed`.)"""
 
 
 class Hang(_Fault, frozen=True, tag="hang"):
-    """Nothing more comes, until `gate` is released (then all comes as it should) or the client goes away."""
+    """Nothing more is sent until `gate` is released (then all is sent as usual) or the client disconnects."""
 
     gate: str = "hang"
     at: Where = "start"
 
 
 class Cut(_Fault, frozen=True, tag="cut"):
-    """The connection ends after half of the events, or of the body; or after so many bytes of it.
+    """The connection ends after half of the events, or of the body; or after `after` bytes of it.
 
-    With `quiet` what came until then looks like a whole body, as some proxies make it look.
+    With `quiet` the part that was sent looks like a whole body, as some proxies make it look.
     """
 
     after: int | None = None
@@ -51,7 +51,7 @@ class Cut(_Fault, frozen=True, tag="cut"):
 
 
 class Garbage(_Fault, frozen=True, tag="garbage"):
-    """Status 200, and JSON that is none: as the body, or as the data of the first event."""
+    """Status 200 with invalid JSON, as the body or as the data of the first event."""
 
     text: str = '{"choices": [{"mess'
 
@@ -61,7 +61,7 @@ class Empty(_Fault, frozen=True, tag="empty"):
 
 
 class ContentType(_Fault, frozen=True, tag="content_type"):
-    """Status 200 and a page in place of the API, as proxies and captive portals send it."""
+    """Status 200 and a page instead of the API's answer, as proxies and captive portals send it."""
 
     media_type: str = "text/html"
     text: str = "<html><body>It works!</body></html>"
@@ -92,7 +92,7 @@ class WithoutIds(_Fault, frozen=True, tag="without_ids"):
 
 
 class HugeText(_Fault, frozen=True, tag="huge_text"):
-    """The text grows to so many characters."""
+    """The text grows to this many characters."""
 
     characters: int = 1_000_000
 

@@ -1,6 +1,6 @@
 """Gemini generateContent and streamGenerateContent, which gemini-cli speaks.
 
-Called by `endpoints.py` through `dialect.Speaker`. The model and the wish for a stream stand in the path.
+Called by `endpoints.py` through `dialect.Speaker`. The path contains the model and whether a stream is wanted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Gemini:
         return _response(answer, list(_parts(answer, cut=False)), last=True)
 
     def stream(self, answer: Answer) -> Iterator[bytes]:
-        """Responses with a part each; the last one says why it ended."""
+        """Responses with one part each; the last one says why it ended."""
         parts = list(_parts(answer, cut=True)) or [{"text": ""}]
         for part in parts[:-1]:
             yield event(_response(answer, [part], last=False))
@@ -69,12 +69,12 @@ class Gemini:
         return event(self.error(status, message))
 
     def headers(self, number: int) -> Mapping[str, str]:
-        """Gemini names none; the record's number serves people who look."""
+        """Gemini has no such header; the number in the record helps people who debug."""
         return {"x-scripted-request": str(number)}
 
 
 def _said(content: JsonMapping) -> Iterator[Said]:
-    """What one content says: the results of functions that it brings, then its text and calls."""
+    """The content of one message: its function results, then its text and calls."""
     parts = blocks_of(content.get("parts"))
     yield from (_result(part["functionResponse"]) for part in parts if part.get("functionResponse"))
     calls = tuple(_call(part["functionCall"]) for part in parts if "functionCall" in part)
@@ -97,7 +97,7 @@ def _declarations(tool: JsonMapping) -> list[JsonMapping]:
 
 
 def _tool(declared: JsonMapping) -> Tool:
-    """The official SDK writes one of the names with underscores; the API takes both."""
+    """A declared tool. The official SDK writes one of the names with underscores; the API accepts both."""
     names = ("parametersJsonSchema", "parameters_json_schema", "parameters")
     schema: JsonMapping = next((declared[name] for name in names if declared.get(name)), {})
     return Tool(declared["name"], declared.get("description") or "", schema)

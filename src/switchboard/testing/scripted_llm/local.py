@@ -1,8 +1,8 @@
-"""A local server in a bad mood: one slot, a small context, a choosy grammar, no figures, deaf to clients that leave.
+"""A choosy local server: one slot, a small context, a limited grammar, no usage; it ignores that clients disconnect.
 
-`ScriptedLlm(script, strict="local")` behaves so. `endpoints.py` calls `check_locally` with every body of OpenAI's chat,
-and answers with what `within` leaves of a reply. What is rejected here some of llama.cpp, Ollama, LM Studio and vLLM
-reject; what is taken, all of them take. Pure.
+`ScriptedLlm(script, strict="local")` behaves like this. `endpoints.py` calls `check_locally` with every body of
+OpenAI's chat, and answers with what `within` leaves of a reply. What is rejected here is rejected by some of llama.cpp,
+Ollama, LM Studio and vLLM; what is accepted, all of them accept. Pure.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REMARKS: Final = frozenset({"title", "description"})
 
 
 def check_locally(body: JsonMapping, conversation: Conversation, context: int) -> None:
-    """Raises BadRequest with what a server would say."""
+    """Raises BadRequest with the message of a server."""
     form = body.get("response_format")
     tools = body.get("tools") or ()
     if form is not None and tools:
@@ -43,7 +43,7 @@ def check_locally(body: JsonMapping, conversation: Conversation, context: int) -
 
 
 def asked_tokens(conversation: Conversation) -> int:
-    """The tokens of a request; a grammar takes none."""
+    """The tokens of a request; a grammar needs none."""
     return sum(len(said.text) for said in conversation.messages) // _CHARACTERS_PER_TOKEN
 
 
@@ -65,7 +65,7 @@ def _schema_of(form: object) -> object:
 
 
 def _wrong(schema: object) -> Iterator[str]:
-    """What no grammar can be made of, by where it is."""
+    """The parts of a schema that cannot be turned into a grammar."""
     if not isinstance(schema, Mapping):
         yield repr(schema)
         return

@@ -1,7 +1,7 @@
-"""What a text tells a model to call. For the model that always obeys, regardless of who wrote the text.
+"""The calls that a text tells a model to make. For the model that always obeys, whoever wrote the text.
 
 `script.py` calls `commands` with the whole prompt. A command is `call NAME with {…}` (`with` may be missing). Text that
-went through JSON, even repeatedly, is searched as well: an attacker's words usually arrive quoted.
+went through JSON, even repeatedly, is also searched: an attacker's words usually arrive quoted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _COMMAND: Final = re.compile(r"\bcall\s+([A-Za-z_][\w:./-]*)\s*(?:with\s*)?(?=\{
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _CONTROL: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _DEPTH: Final = 4
-"""A message in JSON, in a message in JSON, in the history of a prompt: deeper than anything we build."""
+"""How deeply text may be quoted: more deeply than in anything we build."""
 
 
 def commands(text: str) -> list[tuple[str, JsonObject]]:
-    """The calls that a text demands: (tool, arguments). First the plain ones in their order, then what was quoted."""
+    """The calls that a text demands: (tool, arguments). First plain ones, in order, then quoted ones."""
     found: list[tuple[str, JsonObject]] = []
     for _ in range(_DEPTH):
         text = _ESCAPE.sub(_plain, _taken(text, found))
@@ -28,7 +28,7 @@ def commands(text: str) -> list[tuple[str, JsonObject]]:
 
 
 def _taken(text: str, found: list[tuple[str, JsonObject]]) -> str:
-    """What is left of the text when its commands have been moved to `found`: nothing is obeyed twice."""
+    """Move the commands of a text to `found`, and return the rest, so that nothing is obeyed twice."""
     rest, at = "", 0
     for match in _COMMAND.finditer(text):
         try:

@@ -73,7 +73,7 @@ class OpenAiChat(OpenAi):
         return {**_head(answer), "object": "chat.completion", "choices": [choice], **figures}
 
     def stream(self, answer: Answer) -> Iterator[bytes]:
-        """`chat.completion.chunk`s. Figures come last, and only where they were asked for, as OpenAI does it."""
+        """`chat.completion.chunk`s. Usage comes last, and only if it was requested, as with OpenAI."""
         for delta in _deltas(answer):
             yield _chunk(answer, [{"index": 0, "delta": delta, "finish_reason": None}])
         yield _chunk(answer, [{"index": 0, "delta": {}, "finish_reason": _FINISH[answer.ended]}])

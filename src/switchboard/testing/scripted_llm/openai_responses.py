@@ -1,6 +1,6 @@
 """OpenAI Responses, which codex speaks: items instead of messages, typed events, tools in namespaces.
 
-Called by `endpoints.py` through `dialect.Speaker`. A tool in a namespace is named `namespace::name` everywhere but
+Called by `endpoints.py` through `dialect.Speaker`. A tool in a namespace is named `namespace::name` everywhere except
 here.
 """
 
@@ -27,7 +27,7 @@ class OpenAiResponses(OpenAi):
     name: Dialect = "openai-responses"
 
     def read(self, body: JsonMapping, _path: str) -> Conversation:
-        """Instructions and items, tools alone and in namespaces."""
+        """Instructions and items; tools with and without namespaces."""
         choice = body.get("tool_choice")
         forced = choice.get("name") if isinstance(choice, dict) else None
         return Conversation(
@@ -62,7 +62,7 @@ class OpenAiResponses(OpenAi):
         yield say(f"response.{response['status']}", response=response)
 
     def error_event(self, answer: Answer, status: int, message: str, /) -> bytes:
-        """`response.failed`, of the response that was begun."""
+        """`response.failed` of the response that had begun."""
         code = "rate_limit_exceeded" if status == 429 else "server_error"
         failed = _response(answer, []) | {"status": "failed", "error": {"code": code, "message": message}}
         number = 1 + sum(1 for _ in self.stream(answer))
@@ -83,7 +83,7 @@ def _messages(body: JsonMapping) -> Iterator[Said]:
 
 
 def _said(item: JsonMapping) -> Said | None:
-    """An item as a message; None for what nobody said (reasoning, references)."""
+    """An item as a message; None for other items (reasoning, references)."""
     kind = str(item.get("type", "message"))
     if kind == "function_call":
         return Said("assistant", "", (ToolCall(_joined(item), item["arguments"], item["call_id"]),))
@@ -161,7 +161,7 @@ def _response(answer: Answer, items: list[Json]) -> Json:
 
 
 def _begun(item: Json) -> Json:
-    """An item as it is announced: without what is in it."""
+    """An item as it is announced: without its content."""
     emptied: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
     return {**item, **emptied[item["type"]], **({"status": "in_progress"} if "status" in item else {})}
 

@@ -1,4 +1,4 @@
-"""What happened: every request with its reply and its end, and the gates at which replies wait.
+"""The record: every request with its reply and its ending, and the gates at which replies wait.
 
 `endpoints.py` writes it while it answers; `server.py` shows it to tests.
 """
@@ -16,11 +16,11 @@ from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Reply
 
 Ending = Literal["answered", "failed", "cut", "left", "unscripted"]
-"""Answered whole; failed with an error on purpose; cut by us; the client left; the script had no reply."""
+"""Answered completely; failed with a deliberate error; cut by us; the client left; the script had no reply."""
 
 
 class Exchange(Struct, frozen=True):
-    """A request, what it got, and how it ended; `ending` is None while it is being answered."""
+    """A request, its reply, and how it ended; `ending` is None while it is being answered."""
 
     request: Request
     reply: Reply | None = None
@@ -29,7 +29,7 @@ class Exchange(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Gate:
-    """Replies wait at it until it is released; then it is open permanently."""
+    """A gate at which replies wait until it is released; then it stays open."""
 
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
@@ -52,7 +52,7 @@ class Record:
         return len(self.exchanges) + 1
 
     async def note(self, exchange: Exchange) -> None:
-        """Keep an exchange in place of what was known of it."""
+        """Store an exchange, replacing its earlier version."""
         self._at_once += (exchange.request.number not in self.exchanges) - (exchange.ending is not None)
         self.most_at_once = max(self.most_at_once, self._at_once)
         self.exchanges[exchange.request.number] = exchange

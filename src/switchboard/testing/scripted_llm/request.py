@@ -1,7 +1,7 @@
-"""What a request said, the same for all dialects, and recorded for assertions.
+"""The content of a request, in one form for all dialects, recorded for assertions.
 
-The dialects make a `Conversation` from a body; `endpoints.py` adds the head and keeps the `Request`. Scripts and tests
-read it. No secret is in it: headers that carry keys say only that they were there.
+The dialects make a `Conversation` from a body; `endpoints.py` adds the headers and keeps the `Request`. Scripts and
+tests read it. It contains no secrets: headers with keys show only that they were present.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEGMENT: Final = re.compile(r"__|::|[./:_-]")
 
 
 class ToolCall(Struct, frozen=True):
-    """A call that the model made earlier. `arguments` as they were sent back: an object, or the text of one."""
+    """An earlier call by the model. `arguments` as they were sent back: an object, or the text of one."""
 
     name: str
     arguments: Any
@@ -34,7 +34,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """One message, or the result of one tool call (role `tool`; `call_id` says of which)."""
+    """One message, or the result of one tool call (role `tool`; `call_id` says which)."""
 
     role: Role
     text: str
@@ -43,7 +43,7 @@ class Said(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True):
-    """A tool that was offered. In the Responses dialect the name of one in a namespace is `namespace::name`."""
+    """An offered tool. In the Responses dialect, a tool in a namespace is named `namespace::name`."""
 
     name: str
     description: str = ""
@@ -51,7 +51,7 @@ class Tool(Struct, frozen=True):
 
 
 class Conversation(Struct, frozen=True):
-    """The body of a request, read. `forced` is the one tool that must be called."""
+    """The parsed body of a request. `forced` is the one tool that must be called."""
 
     model: str
     messages: tuple[Said, ...]
@@ -63,7 +63,7 @@ class Conversation(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request to the model. `number` counts from 1; `body` is the JSON as it came."""
+    """One request to the model. `number` counts from 1; `body` is the JSON as it arrived."""
 
     number: int
     dialect: Dialect
@@ -74,7 +74,7 @@ class Request:
 
     @property
     def model(self) -> str:
-        """The model that was asked for."""
+        """The requested model."""
         return self.conversation.model
 
     @property
@@ -84,7 +84,7 @@ class Request:
 
     @property
     def messages(self) -> tuple[Said, ...]:
-        """All that was said, the oldest first."""
+        """All messages, oldest first."""
         return self.conversation.messages
 
     @property
@@ -94,12 +94,12 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """All that users said."""
+        """All text by users."""
         return _text(said for said in self.messages if said.role == "user")
 
     @property
     def results(self) -> tuple[Said, ...]:
-        """The results of tool calls since the model spoke last."""
+        """The results of tool calls since the model's last message."""
         spoken = [n for n, said in enumerate(self.messages) if said.role == "assistant"]
         return tuple(said for said in self.messages[spoken[-1] + 1 if spoken else 0 :] if said.role == "tool")
 
@@ -109,7 +109,7 @@ class Request:
         return tuple(tool.name for tool in self.conversation.tools)
 
     def offered(self, name: str) -> str | None:
-        """The offered tool of this name, bare or with something before it; None if there is none, or more than one."""
+        """The offered tool of this name, with or without a prefix; None if there is none, or more than one."""
         if name in self.tools:
             return name
         found = [tool for tool in self.tools if tool.endswith(name) and _SEGMENT.fullmatch(tool[-len(name) - 1])]
@@ -117,7 +117,7 @@ class Request:
 
 
 def without_secrets(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Headers for the record: a key, token or cookie is only said to be there."""
+    """Headers for the record: of a key, token or cookie, only its presence is recorded."""
     return {name.lower(): HIDDEN if _SECRETS.search(name) else value for name, value in headers}
 
 

@@ -1,8 +1,7 @@
-"""What a scripted model says: replies in order, by rule, or by a function. Values, and their JSON form.
+"""The replies of a scripted model: in order, by rule, or by a function. Values, and their JSON form.
 
-Tests and `__main__.py` make a `Script` (or hand over a list or a function); `endpoints.py` asks a `Player` for the
-reply to each request. Next: `faults.py` (what can go wrong on purpose), `obey.py` (the model that obeys whatever it
-reads).
+Tests and `__main__.py` make a `Script` (or pass a list or a function); `endpoints.py` asks a `Player` for the reply to
+each request. Next: `faults.py` (deliberate faults), `obey.py` (the model that obeys whatever it reads).
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ Finish = Literal["stop", "length", "filter"]
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool call. `arguments` as a string is sent as it is, so that it may be broken JSON.
+    """A tool call. If `arguments` is a string, it is sent unchanged, so it may be broken JSON.
 
-    `name` may be the bare name of a tool that was offered under a longer one (`route_to_butler` for
-    `mcp__switchboard__route_to_butler`), unless it is `exact`. A name that fits no offered tool is sent as it is.
+    `name` may be the bare name of a tool that was offered under a longer name (`route_to_butler` for
+    `mcp__switchboard__route_to_butler`), unless it is `exact`. A name that fits no offered tool is sent unchanged.
     """
 
     name: str
@@ -36,7 +35,7 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens, as the provider reports them.
 
-    `cached_tokens`, read from its cache, and `written_tokens`, written into it, are parts of `input_tokens`.
+    `cached_tokens` (read from its cache) and `written_tokens` (written into it) are parts of `input_tokens`.
     """
 
     input_tokens: int
@@ -48,8 +47,8 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One answer of the model: thinking, then text, then tool calls.
 
-    Without `usage` a figure is made from the lengths (4 characters are a token). Without `finish` it is what fits: the
-    tool call or the end. `gate` names an event that is waited for before anything is answered. `fault` spoils it.
+    Without `usage`, it is estimated from the lengths (4 characters are a token). Without `finish`, the fitting reason
+    is used: tool call or end. The answer waits for the gate named by `gate`. `fault` spoils the reply.
     """
 
     text: str = ""
@@ -65,9 +64,9 @@ Obey = Literal["obey"]
 
 
 class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which requests a rule is for; what is left out does not matter. `prompt` and `system` are parts of the text.
+    """The requests that a rule matches; omitted fields match anything. `prompt` and `system` are parts of the text.
 
-    `tool` is the (bare) name of an offered tool; `results`: does the request bring results of tool calls?
+    `tool` is the (bare) name of an offered tool; `results`: whether the request contains results of tool calls.
     """
 
     dialect: Dialect | None = None
@@ -78,7 +77,7 @@ class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: bool | None = None
 
     def matches(self, request: Request) -> bool:
-        """Whether everything that is asked for holds."""
+        """Whether the request matches all given fields."""
         return (
             self.dialect in {None, request.dialect}
             and self.model in {None, request.model}
@@ -90,7 +89,7 @@ class When(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Replies for the requests that match, in order. Used up, the rule is over; `again` repeats the last forever."""
+    """Replies for matching requests, in order. A rule ends with its last reply; `again` repeats that forever."""
 
     when: When
     replies: tuple[Reply | Obey, ...]
@@ -98,9 +97,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The first rule that matches and has a reply left; else the next of `replies`; else `otherwise`.
+    """The first matching rule with a reply left; otherwise the next of `replies`; otherwise `otherwise`.
 
-    `models` is what the lists of models say. `"obey"` in place of a reply: do what the prompt says (see `obey.py`).
+    `models` are the entries of model lists. `"obey"` instead of a reply: do what the prompt says (see `obey.py`).
     """
 
     replies: tuple[Reply | Obey, ...] = ()
@@ -111,13 +110,13 @@ class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 Brain = Callable[[Request], Reply]
 Scripted = Script | Sequence[Reply] | Brain
-"""What can be given to a `ScriptedLlm`."""
+"""The types of scripts that a `ScriptedLlm` accepts."""
 
 
 def read_script(data: object) -> Script:
     """A script from its JSON form: `{"replies": […], "rules": […], …}` or only the list of replies.
 
-    Raises ConfigurationError that names the place of what is wrong.
+    Raises ConfigurationError that says where the error is.
     """
     try:
         return msgspec.convert({"replies": data} if isinstance(data, list) else data, Script)
@@ -126,7 +125,7 @@ def read_script(data: object) -> Script:
 
 
 def obey(request: Request) -> Reply:
-    """Call whatever the prompt says, regardless of its author. After the results of its calls it only reports."""
+    """Make the calls that the prompt demands, whoever wrote it. After their results, only report."""
     if request.results:
         return Reply(text="Done as told.")
     calls = tuple(Call(name, arguments) for name, arguments in commands(request.prompt))
@@ -144,11 +143,11 @@ class Player:
 
     @property
     def left(self) -> int:
-        """How many of the replies in order have not been given yet."""
+        """How many replies of the list have not been used yet."""
         return len(self.script.replies) - self._used
 
     def reply(self, request: Request) -> Reply | None:
-        """The reply to this request; None when the script has none left."""
+        """The reply to this request; None if the script has none left."""
         if self._brain is not None:
             return self._brain(request)
         found = self._by_rule(request) or self._next() or self.script.otherwise

@@ -1,7 +1,7 @@
 """A scripted LLM on loopback: as a context manager for tests, and for `__main__.py` as a process.
 
-In: a script (see `script.py`); out: a URL that speaks four dialects, and a record of all that was asked. It listens on
-127.0.0.1 and asks nobody. Next: `endpoints.py`.
+In: a script (see `script.py`); out: a URL that speaks four dialects, and a record of all requests. It listens on
+127.0.0.1 and contacts nobody. Next: `endpoints.py`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class ScriptedLlm(Loopback):
     """`async with ScriptedLlm(script) as llm:`; point a client at `llm.url` (OpenAI's: at `f"{llm.url}/v1"`).
 
     `script` is a `Script`, a list of replies, or a function from a request to a reply. `sleep` makes the pauses of
-    `Slow`. `strict`: what a strict provider rejects is rejected (see `strict.py`); with "local" what a choosy local
-    server rejects, and it has one slot (see `local.py`). `context`: of a longer request the head is lost, in silence,
-    beyond so many tokens; a choosy server rejects it, and has 4,096 if nothing is said. `server`: the local server that
-    it is taken for, which tells its `context` where this one does.
+    `Slow`. `strict`: reject what a strict provider rejects (see `strict.py`), or with "local" what a choosy local
+    server rejects, which has one slot (see `local.py`). `context` in tokens: the head of a longer request is silently
+    lost; a choosy local server rejects the request, and has a default of 4,096. `server`: the local server to imitate,
+    which determines where `context` is reported.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ScriptedLlm(Loopback):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Every request with its reply and its end, in the order in which they came."""
+        """Every request with its reply and its ending, in order of arrival."""
         return tuple(self._record.exchanges[n] for n in sorted(self._record.exchanges))
 
     @property
@@ -56,25 +56,25 @@ class ScriptedLlm(Loopback):
 
     @property
     def strays(self) -> tuple[str, ...]:
-        """What else was asked for: paths that are not there, bodies that are not understood."""
+        """All other requests: unknown paths, and bodies that could not be understood."""
         return tuple(self._record.strays)
 
     @property
     def most_at_once(self) -> int:
-        """The most requests that were here at the same time, answered or waiting for a slot."""
+        """The maximum of simultaneous requests, being answered or waiting for a slot."""
         return self._record.most_at_once
 
     @property
     def left(self) -> int:
-        """How many replies of the list have not been asked for."""
+        """How many replies of the list have not been used yet."""
         return self._player.left
 
     def release(self, gate: str) -> None:
-        """Release the replies that wait at this gate, and those that will reach it."""
+        """Release the replies that wait at this gate, now and later."""
         self._record.gates[gate].opened.set()
 
     async def waiting(self, gate: str) -> None:
-        """Return when a reply has come to this gate."""
+        """Return when a reply has reached this gate."""
         await self._record.gates[gate].reached.wait()
 
     async def settled(self) -> None:

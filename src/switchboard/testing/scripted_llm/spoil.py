@@ -1,6 +1,6 @@
-"""Faults of the model: what it says is changed before it is said.
+"""Faults of the model: its reply is changed before it is sent.
 
-`endpoints.py` calls `spoil` with the reply of the script. Next: `answer.py`, which gives the result names and numbers.
+`endpoints.py` calls `spoil` with the reply of the script. Next: `answer.py`, which adds names and numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from switchboard.testing.scripted_llm.script import Call, Reply
 
 
 def spoil(reply: Reply, request: Request) -> Reply:
-    """The reply as a misbehaving model gives it. Faults of the wire stay in it."""
+    """The reply of a misbehaving model. Faults of the wire stay in it."""
     match reply.fault:
         case WrongTool():
             return replace(reply, calls=tuple(_wrong(call, request) for call in reply.calls))
@@ -28,7 +28,7 @@ def spoil(reply: Reply, request: Request) -> Reply:
 
 
 def _wrong(call: Call, request: Request) -> Call:
-    """To another tool. Where no other was offered nothing can be wrong but the name."""
+    """The same call to a different tool; with an unknown name if no other tool was offered."""
     right = request.offered(call.name)
     others = [name for name in request.tools if name != right]
     return Call(others[0] if others else "another_tool", call.arguments, exact=True)

@@ -1,7 +1,7 @@
-"""What strict providers reject, in their own words; and what some servers do not reject but cut off.
+"""Rejects what strict providers reject, in their own words; and cuts off what some servers silently drop.
 
 `endpoints.py` calls `check_strictly` with every body if the server is `strict`, and `cut_head` if it has a `context`.
-Pure. Gemini has no more rules here than the pairs of `dialect.check_pairs`.
+Pure. For Gemini there are no rules here beyond `dialect.check_pairs`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from switchboard.testing.scripted_llm.dialect import BadRequest, blocks_of
 from switchboard.testing.scripted_llm.request import Conversation, Dialect, Said
 
 Thought = Callable[[int], bool]
-"""Whether the answer with this number began with thinking, which must come back with its calls."""
+"""Whether the answer with this number began with thinking, which must be sent back with its calls."""
 
 _MOST_CACHED: Final = 4
 _MOST_IMAGE: Final = 5_242_880
@@ -26,7 +26,7 @@ _CHARACTERS_PER_TOKEN: Final = 4
 
 
 def check_strictly(dialect: Dialect, body: JsonMapping, thought: Thought) -> None:
-    """Raises BadRequest with what the provider would say."""
+    """Raises BadRequest with the provider's message."""
     if dialect in _CHECKS:
         _CHECKS[dialect](body, thought)
 
@@ -102,7 +102,7 @@ def _check_results(n: int, blocks: Sequence[JsonMapping], called: Sequence[str])
 
 
 def _check_answered(n: int, blocks: Sequence[JsonMapping], after: Sequence[JsonMapping]) -> None:
-    """The results come first in the next message: those behind a text are not seen."""
+    """The results must come first in the next message: those after a text are ignored."""
     called = _ids(blocks, "tool_use", "id")
     if len(set(called)) < len(called):
         raise BadRequest(f"messages.{n}: `tool_use` ids must be unique")
@@ -117,7 +117,7 @@ def _check_answered(n: int, blocks: Sequence[JsonMapping], after: Sequence[JsonM
 
 
 def _check_thinking(said: Sequence[tuple[str, list[JsonMapping]]], thought: Thought) -> None:
-    """Within the current turn, that is since a person spoke last, calls come back with the thinking before them."""
+    """In the current turn, that is, since the person's last message, calls must come back after their thinking."""
     spoken = [n for n, (role, blocks) in enumerate(said) if role == "user" and _spoke(blocks)]
     for n in range(spoken[-1] + 1 if spoken else 0, len(said)):
         blocks = said[n][1]
@@ -179,7 +179,7 @@ def _check_message(n: int, message: JsonMapping, before: str) -> None:
     if role == "system" and n:
         raise BadRequest("System message must be at the beginning.")
     if (role == "assistant" and before not in {"user", "results"}) or role == before == "user":
-        # OpenAI does not mind, but the templates of many local models do.
+        # OpenAI accepts this, but the templates of many local models do not.
         raise BadRequest(
             "After the optional system message, conversation roles must alternate user/assistant/user/assistant/..."
         )
@@ -248,7 +248,7 @@ def _check_call(item: JsonMapping, earlier: Sequence[JsonMapping], thought: Thou
 
 
 def _number(key: str) -> int:
-    """The number of the answer that an id of ours was made for; 0 for those of others."""
+    """The number of the answer that contained this id; 0 for ids that are not ours."""
     parts = key.split("_")
     return int(parts[1]) if len(parts) > 1 and parts[0] in _OURS and parts[1].isdecimal() else 0
 
@@ -272,7 +272,7 @@ _CHECKS: Final[Mapping[Dialect, Callable[[JsonMapping, Thought], None]]] = {
 
 
 def cut_head(conversation: Conversation, context: int) -> Conversation:
-    """As much of the end as `context` tokens hold; what is before it is lost, in silence. 4 characters are a token."""
+    """The end of a conversation that fits into `context` tokens; the rest is silently lost. A token is 4 characters."""
     left = context * _CHARACTERS_PER_TOKEN
     kept: list[Said] = []
     for said in reversed(conversation.messages):
