@@ -5,6 +5,7 @@ arguments, its whole environment; out: a `Forked`, of which the caller makes sur
 `subprocess.Popen` for `switchboard ARGUMENTS` or `python -m MODULE ARGUMENTS`: with its streams, its directory, its
 signals and its exit code.
 `commands_for_shells` makes a directory for PATH in which `switchboard` is the same, for what a shell starts.
+A process that is waited for in vain says where it is, on its standard error.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ import pytest
 
 from switchboard.cli.main import COMMANDS, main
 from switchboard.lanes import faults
+from tests import guard
 from tests.clusters import copy_clusters
 
 _TEST: Final = "PYTEST_CURRENT_TEST"
@@ -52,6 +54,9 @@ _PRELOADED: Final = [
 ]
 _STUCK_S: Final = 45.0
 """Seconds after which a process tells where it is, in `errors`."""
+_WHERE: Final = signal.SIGUSR1
+"""Has a process tell where its threads and tasks are."""
+_TELLING_S: Final = 1.0
 
 
 class Forked:
@@ -128,6 +133,7 @@ def _begin(process: ForkServerProcess) -> None:
             code = os.waitstatus_to_exitcode(os.waitpid(server, os.WNOHANG)[1])
             raise RuntimeError(f"what processes are forked from, PID {server}, has ended: {code}") from error
         raise
+    guard.is_forked(process.pid or 0)
 
 
 def _forks_from() -> int | None:
@@ -181,6 +187,9 @@ class ForkedCommand(subprocess.Popen[AnyStr]):
 
     def _wait(self, timeout: float | None) -> int:
         if not wait([self._process.sentinel], timeout):
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, _WHERE)
+            wait([self._process.sentinel], _TELLING_S)
             raise subprocess.TimeoutExpired(self.args, timeout or 0)
         self._internal_poll()
         return self.returncode
@@ -283,7 +292,26 @@ def _text(number: int, mode: str, errors: str = "strict") -> IO[str]:
     return open(number, mode, buffering=1 if os.isatty(number) or number == 2 else -1, errors=errors, closefd=False)
 
 
+def _tell_where(*_: object) -> None:
+    """Of each thread its stack; of each task the coroutines that it waits in, as far as these can be followed."""
+    faulthandler.dump_traceback(file=2)
+    status = Path("/proc/self/status").read_text().splitlines()
+    said = [line for line in status if line.startswith(("Sig", "Shd"))]
+    with suppress(RuntimeError):  # there is no loop
+        for task in asyncio.all_tasks():
+            said += [f"{task.get_name()}, {task.cancelling()} times cancelled", *_awaited(task.get_coro())]
+    os.write(2, "\n".join([*said, ""]).encode())
+
+
+def _awaited(coroutine: Any) -> Iterator[str]:
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "ag_frame", None)
+        yield f"  {frame or coroutine}"
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "ag_await", None)
+
+
 def _move(env: Mapping[str, str], cwd: Path) -> None:
+    signal.signal(_WHERE, _tell_where)
     os.environ.clear()
     os.environ.update(env)
     time.tzset()

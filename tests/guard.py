@@ -36,6 +36,8 @@ _PYTHONS_OWN: Final = {signal.SIGPIPE, signal.SIGXFSZ}  # ignored by every Pytho
 _MAY_BE_IGNORED: Final = {signal.SIGINT, signal.SIGHUP}
 _TO_END: Final = {*_MAY_BE_IGNORED, signal.SIGTERM}
 _POLL: Final = 0.02
+_FORKED: Final[dict[int, str]] = {}
+"""The test that started it, by the id of a process that another one forked for us: it shows that one's environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,19 @@ def stand_guard() -> None:
             os.setsid()
 
 
+def is_forked(pid: int) -> None:
+    """Watch over a process that another one forked for us as if it were a child of ours."""
+    if test := os.environ.get(_TEST):
+        _FORKED[pid] = _name(test)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """Fail a test that leaves a process running. What is about to end has a while to do so."""
     yield
-    if left := _after_a_while(lambda: [left for left in _ours() if left.test == item.nodeid]):
+    left = _after_a_while(lambda: [left for left in _ours() if left.test == item.nodeid])
+    _FORKED.clear()
+    if left:
         _end([below for one in left for below in (one.pid, *_below(one.pid))])
         pytest.fail("\n".join(["still running after the test, ended now:", *map(str, left)]), pytrace=False)
 
@@ -167,9 +177,10 @@ def _control(option: int, value: int) -> None:
 
 
 def _ours() -> list[Left]:
-    """What runs directly below us, or has been orphaned and adopted by the guard."""
+    """What runs directly below us, was forked for us, or has been orphaned and adopted by the guard."""
     guard = int(os.environ.get(_GUARD, "0"))
-    return _described([pid for pid in (*_children(os.getpid()), *_children(guard)) if pid != os.getpid()])
+    ours = {*_children(os.getpid()), *_children(guard), *_FORKED} - {os.getpid()}
+    return _described(sorted(ours))
 
 
 def _children(parent: int) -> list[int]:
@@ -216,7 +227,12 @@ def _describe(pid: int) -> Left | None:
         return None
     words = command.replace(b"\0", b" ").decode(errors="replace").strip()
     tests = [entry.partition(b"=")[2] for entry in known.split(b"\0") if entry.startswith(_TEST.encode() + b"=")]
-    return Left(pid, words, tests[0].decode(errors="replace").rpartition(" (")[0] if tests else "")
+    return Left(pid, words, _FORKED.get(pid) or (_name(tests[0].decode(errors="replace")) if tests else ""))
+
+
+def _name(test: str) -> str:
+    """Without its phase."""
+    return test.rpartition(" (")[0]
 
 
 def _after_a_while(look: Callable[[], list[Left]]) -> list[Left]:

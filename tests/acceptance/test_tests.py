@@ -33,7 +33,7 @@ def first_time(name):
     return True
 """
 SLEEPER = """
-import os, subprocess, sys
+import asyncio, os, subprocess, sys, time
 
 def start(*, shell=False):
     command = [sys.executable, "-c", "import time; time.sleep(600)", os.getcwd()]
@@ -41,6 +41,12 @@ def start(*, shell=False):
         subprocess.run(["sh", "-c", '"$@" & echo', "sh", *command], stdout=subprocess.DEVNULL, start_new_session=True)
     else:
         subprocess.Popen(command)
+
+def main(arguments):
+    asyncio.run(forever())
+
+async def forever():
+    await asyncio.Event().wait()
 """
 
 
@@ -204,6 +210,41 @@ def test_a_test_that_leaves_a_process_has_failed(project: Path, workers: tuple[s
     assert said.count("started by test_it.py::test_leaves") == 2
     assert said.splitlines()[-1].startswith("2 passed, 1 error in ")
     assert that_know(project) == []
+
+
+@linux
+def test_a_test_that_leaves_a_forked_process_has_failed(project: Path) -> None:
+    write(
+        project,
+        """
+from pathlib import Path
+from tests.forked import end_forking, forks
+def test_leaves(forks): forks.start("sleeper", env={}, errors=Path("errors"))
+def test_good(): end_forking()
+""",
+    )
+    code, said = run(project, plugin="no:once_more")
+    assert code == 1, said
+    assert "still running after the test, ended now" in said
+    assert said.count("started by test_it.py::test_leaves") == 1
+    assert said.splitlines()[-1].startswith("2 passed, 1 error in ")
+
+
+@linux
+def test_a_forked_process_that_does_not_end_says_where_it_is(project: Path) -> None:
+    write(
+        project,
+        """
+from tests.forked import ForkedCommand, end_forking, forks
+def test_waits(forks): ForkedCommand(["switchboard", "-m", "sleeper"], env={}).wait(1)
+def test_good(): end_forking()
+""",
+    )
+    code, said = run(project, plugin="no:once_more")
+    assert code == 1, said
+    assert "TimeoutExpired" in said
+    assert "code forever" in said
+    assert "SigBlk:\t0000000000000000" in said
 
 
 @linux
