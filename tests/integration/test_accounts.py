@@ -171,10 +171,36 @@ async def test_a_session_that_breaks_again_and_again_uses_up_no_attempts_of_what
             await lease_account(parts.database, *account, Holder("a", reconnected=True))
 
 
+@pytest.mark.parametrize("holder", [Holder("a", restarted=True), Holder("a", reconnected=True)])
+async def test_replies_that_are_leased_at_the_moment_of_a_reconnection_are_free(
+    database_url: str, holder: Holder
+) -> None:
+    """Nobody waits any more for the answer to the old request."""
+    account = ("telegram", "bot:house")
+    async with lab(database_url) as parts:
+        await parts.accept.accept(submission("hello"))
+        async with at_work(parts.worker()):
+            await eventually(lambda: settled(parts))
+        first = await lease_account(parts.database, *account, Holder("a"))
+        async with parts.database.transaction() as one:
+            await accounts.require_lease(one, *account, first.lease)
+            await outbox.lease(one, outbox.pull_pool(*account), limit=1, lease_s=60.0, idempotent=True)
+            again = asyncio.create_task(lease_account(parts.database, *account, holder))
+            await eventually(lambda: one_waits(parts))
+        second = await again
+        pull = PullRequest(*account, account_lease=second.lease, idempotent=True)
+        assert [one.text for one in await parts.replies.pull(pull)] == ["hello"]
+
+
+async def one_waits(parts: Lab) -> bool:
+    """For a lock of the database."""
+    blocked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    return await parts.count(blocked) == 1
+
+
 async def test_what_is_begun_at_the_moment_of_a_reconnection_is_not_given_to_anybody(database_url: str) -> None:
     """It would be sent twice: its intent was taken."""
     account = ("telegram", "bot:house")
-    blocked = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     async with lab(database_url) as parts:
         await parts.accept.accept(submission("hello"))
         async with at_work(parts.worker()):
@@ -183,14 +209,11 @@ async def test_what_is_begun_at_the_moment_of_a_reconnection_is_not_given_to_any
         pull = PullRequest(*account, account_lease=first.lease, idempotent=True)
         [reply] = await parts.replies.pull(pull)
 
-        async def waits() -> bool:
-            return await parts.count(blocked) == 1
-
         async with parts.database.transaction() as one:
             begun = await outbox.record_part(one, reply.outbox_id, reply.lease, OutboxPart(0, 1, "intent"))
             assert begun == "intent"
             again = asyncio.create_task(lease_account(parts.database, *account, Holder("a", reconnected=True)))
-            await eventually(waits)
+            await eventually(lambda: one_waits(parts))
         await again
         assert await parts.replies.pull(pull) == []
         assert [part.state for part in await outbox.parts_of(parts.database, reply.outbox_id)] == ["intent"]

@@ -84,23 +84,29 @@ class Holder(Struct, frozen=True):
 
 async def lease_account(database: Database, channel: str, endpoint: str, holder: Holder) -> AccountLease:
     """Lease the account, or renew the lease. Raises AccountHeld if another instance has it."""
-    instance, restarted = holder.instance_id, holder.restarted
-    # First, so that an intent of the dead process that is still on its way comes too late.
-    ends = restarted or holder.reconnected
-    if ends and await _end_replies(database, channel, endpoint, instance, restarted=restarted):
+    values = (channel, endpoint, holder.instance_id, seconds(TTL_S), holder.restarted)
+    async with database.transaction() as one:
+        opens = holder.restarted or holder.reconnected
+        ended = await _end_replies(one, channel, endpoint, holder) if opens else 0
+        row = await one.row(query("accounts.lease"), *values)
+    if ended:
         await expire_leases(database)
-    row = await database.row(query("accounts.lease"), channel, endpoint, instance, seconds(TTL_S), restarted)
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago
     return AccountLease(row["lease"], TTL_S, row["cursor"], row["since"], row["replays"], row["moved"])
 
 
-async def _end_replies(database: Database, channel: str, endpoint: str, instance_id: str, *, restarted: bool) -> int:
-    """How many leases of replies were ended."""
-    async with database.transaction() as one:
-        leased = [row["key"] for row in await one.rows(query("accounts.lock_replies"), pull_pool(channel, endpoint))]
-        return await one.changed(query("accounts.end_replies"), channel, endpoint, instance_id, leased, restarted)
+async def _end_replies(transaction: Database, channel: str, endpoint: str, holder: Holder) -> int:
+    """End the leases of the instance's replies; returns how many.
+
+    The account is locked first: this waits for requests for replies that are being answered, whose leases we then see,
+    and an intent of a dead process comes too late.
+    """
+    if await transaction.value(query("accounts.lock"), channel, endpoint) != holder.instance_id:
+        return 0
+    rows = await transaction.rows(query("accounts.lock_replies"), pull_pool(channel, endpoint))
+    return await transaction.changed(query("accounts.end_replies"), [row["key"] for row in rows], holder.restarted)
 
 
 async def answering(database: Database, channel: str, endpoint: str) -> list[Answering]:

@@ -29,6 +29,9 @@ from outbox o join lane l on l.key = o.lane join conversation c using (conversat
 where o.outbox_id >= $3 and o.channel = $1 and o.endpoint = $2
 order by o.outbox_id desc limit $4;
 
+-- name: lock
+select instance_id from connector_account where channel = $1 and endpoint = $2 for no key update;
+
 -- name: lock_replies
 -- Those that are leased. Before `end_replies`, which so sees every part that was begun by then.
 select l.key from lane l
@@ -36,12 +39,11 @@ where l.pool = $1 and l.state <> 'idle' and l.state = 'running' and l.owner is n
 order by l.key for no key update;
 
 -- name: end_replies
--- Leases of replies that the last process of the instance had ($5); their parts say what may have been sent. Else those whose answer
+-- Leases of replies that the last process of the instance had ($2); their parts say what may have been sent. Else those whose answer
 -- its session may not have got, so that it was no attempt; what it began to send may still be on its way to the platform.
-update lane l set lease_until = clock_timestamp(), attempts = l.attempts - (not $5)::integer
-where l.key = any ($4)
-  and exists (select from connector_account a where a.channel = $1 and a.endpoint = $2 and a.instance_id = $3)
-  and ($5 or exists (select from outbox o where o.lane = l.key and o.seq = l.next_seq and o.idempotent
+update lane l set lease_until = clock_timestamp(), attempts = l.attempts - (not $2)::integer
+where l.key = any ($1)
+  and ($2 or exists (select from outbox o where o.lane = l.key and o.seq = l.next_seq and o.idempotent
                                             and not exists (select from outbox_part p where p.outbox_id = o.outbox_id)));
 
 -- name: holder
