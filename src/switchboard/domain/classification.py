@@ -1,4 +1,4 @@
-"""The values of classification by a model: who may be chosen, what was said before, what a session decided.
+"""Values of classification by a model: who may be chosen, what was said before, what a session decided.
 
 Made and read by `core/classification/` and `journey/ask.py`. No I/O, no clock.
 """
@@ -82,7 +82,7 @@ class Classification(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RoutingResult:
-    """The outcome for one message; its fields and their types are those of the seed data, and so is its kind.
+    """The outcome for one message: a dataclass with the fields and the types of the seed data.
 
     `target_butler` is the first butler that acknowledged, else the first that was routed to, else empty.
     `routed_targets` are all that were named, in order; each is in `acked_targets` or in `failed_targets`, or in neither

@@ -1,7 +1,7 @@
 """The wire form of a message: `ingest.v1`. The one place that lists its fields, their types and their limits.
 
-Every interface and connector builds one; `journey/accept.py` takes it. A Struct checks what is decoded into it, and
-nothing when it is built by name. Input therefore goes through `core/envelope/`, which also refuses unknown
+Every interface and connector builds one; `journey/accept.py` takes it. A Struct checks values that are decoded into
+it, but not those passed to its constructor. Input therefore goes through `core/envelope/`, which also refuses unknown
 fields, strips strings and removes NUL (PostgreSQL cannot store it). Next: `domain/message.py`, what an envelope becomes
 once it is accepted.
 """
@@ -43,8 +43,8 @@ _T = TypeVar("_T")
 
 
 def _written(value: _T) -> _T:
-    """A default that is still written to the JSON; a plain one is left out, as every None is."""
-    default: _T = field(default_factory=repeat(value).__next__)  # as a lambda, without running Python
+    """A default that is written to the JSON all the same; plain defaults are left out, and so is None."""
+    default: _T = field(default_factory=repeat(value).__next__)  # like a lambda, but runs no Python code
     return default
 
 
@@ -64,9 +64,10 @@ class Source(_Wire, frozen=True, kw_only=True):
 class Event(_Wire, frozen=True, kw_only=True):
     """The platform's own id of this event; `observed_at` is when the connector saw it, `sent_at` the platform's time.
 
-    `kind`: all but a `message` are kept as history, and need no text; `refers_to` is the platform's id of the message
-    that they are about. `reply_address` comes back with every reply to the connector, and goes nowhere else. `also`:
-    ids of further events that this one stands for, such as the other photos of an album; they count as submitted.
+    `kind`: everything but a `message` is kept as history and needs no text; `refers_to` is the platform's id of the
+    message that it is about. `reply_address` is returned to the connector with every reply, and goes nowhere else.
+    `also`: ids of further events that this one stands for, such as the other photos of an album; they count as
+    submitted.
     """
 
     external_event_id: Identity
@@ -91,7 +92,7 @@ class Sender(_Wire, frozen=True, kw_only=True):
 class Attachment(_Wire, frozen=True, kw_only=True):
     """The metadata of an attachment. Its bytes stay with the platform or where `storage_ref` points.
 
-    `unavailable`: why they are missing, of an attachment whose bytes a connector failed to fetch.
+    `unavailable`: why the bytes are missing, if a connector failed to fetch them.
     """
 
     media_type: Identity
@@ -113,10 +114,10 @@ class Payload(_Wire, frozen=True, kw_only=True):
 class Control(_Wire, frozen=True, kw_only=True):
     """What the sender asks of Switchboard.
 
-    `ingestion_tier`: `metadata` has no `raw`; `history` is kept, and neither routed nor answered; `held` came too
-    late to be answered, and is routed only if an operator releases it.
+    `ingestion_tier`: `metadata` has no `raw`; `history` is stored, but neither routed nor answered; `held`
+    arrived too late to be answered, and is routed only if an operator releases it.
     `idempotency_key` identifies the event instead of its own id, as the header Idempotency-Key does.
-    `model`: which of its models the butler asks; operators only.
+    `model`: which of its models the butler asks; only operators may set it.
     """
 
     idempotency_key: Identity | None = None
@@ -140,5 +141,5 @@ class Envelope(_Wire, frozen=True, kw_only=True):
 
     @property
     def kept_as_history(self) -> bool:
-        """Whether it is stored and nothing more: no rule, no model and no butler sees it."""
+        """Whether it is only stored: no rule, no model and no butler sees it."""
         return self.event.kind != "message" or self.control.ingestion_tier == "history"

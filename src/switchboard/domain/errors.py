@@ -2,7 +2,7 @@
 
 Expected outcomes are values (a duplicate, a dead letter, a fenced turn); exceptions are for what the caller must know.
 
-    SwitchboardError                 code, message, field?, status (that of an HTTP answer)
+    SwitchboardError                 code, message, field?, status (of the HTTP response)
     ├── InvalidInput         422     the sender must change something
     │   └── NotJson          400     the body cannot be read at all
     ├── TooLarge             413
@@ -14,7 +14,7 @@ Expected outcomes are values (a duplicate, a dead letter, a fenced turn); except
     ├── Overloaded           429     retry_after seconds
     │   ├── SenderOverRate
     │   └── BlobQuota
-    ├── ConfigurationError   500     stops the start: file, line, what would be right
+    ├── ConfigurationError   500     stops the start: file, line, what would be correct
     └── Unavailable          503     the database or another part cannot be reached; retry
 """
 
@@ -26,13 +26,13 @@ from switchboard.domain.json_values import JsonMapping
 class SwitchboardError(Exception):
     """Base of all errors that Switchboard raises on purpose.
 
-    `code` is stable and for machines; `str(error)` is a sentence for people that says what would be right.
+    `code` is stable and for machines; `str(error)` is a sentence for people that says what would be correct.
     """
 
     status = 500
     code = "internal_error"
     details: JsonMapping | None = None
-    """More for machines, where one field is not enough; JSON types and frozen values."""
+    """Further details for machines, where one field is not enough; JSON types, frozen values."""
 
     def __init__(self, message: str, *, code: str | None = None, field: str | None = None) -> None:
         super().__init__(message)
@@ -99,7 +99,7 @@ class NotFound(SwitchboardError):
 
 
 class Conflict(SwitchboardError):
-    """The request is valid, but the thing has moved on."""
+    """The request is valid, but the state has changed."""
 
     status = 409
     code = "conflict"
@@ -151,7 +151,7 @@ class BlobQuota(Overloaded):
 
 
 class TooManyInstances(Overloaded):
-    """As many processes of this account report as may; one that is silent is forgotten."""
+    """The maximum number of processes of this account already report; one that falls silent is forgotten."""
 
     code = "too_many_instances"
 

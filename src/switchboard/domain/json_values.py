@@ -1,6 +1,6 @@
-"""What is JSON: documents of others, and what is kept or sent as such.
+"""Types for JSON: documents from outside, and values that are stored or sent as JSON.
 
-Used wherever a value is JSON and nothing more is known of it; where its fields are known, there is a type for it.
+Used where nothing more is known about a value; a value whose fields are known has a type of its own.
 """
 
 from __future__ import annotations
@@ -11,4 +11,4 @@ from typing import Any
 JsonObject = dict[str, Any]
 """A JSON object that may be changed."""
 JsonMapping = Mapping[str, Any]
-"""A JSON object to read."""
+"""A JSON object that is only read."""

@@ -23,7 +23,7 @@ LaneName = NewType("LaneName", str)
 """The human-readable form: `turn:System1/health:telegram/bot/42`, `send:telegram/bot/42`."""
 
 Flow = int
-"""All that one sender sends to one endpoint; the upper 31 of 63 bits stand for the endpoint (`flow_key` in SQL)."""
+"""Everything one sender sends to one endpoint; the upper 31 of 63 bits stand for the endpoint (`flow_key` in SQL)."""
 
 FailureClass = Literal["validation", "routing", "target_unavailable", "timeout", "overload", "internal"]
 """The kind of a butler's failure; remote butlers use the same words."""
@@ -43,14 +43,14 @@ class Item(Struct, frozen=True):
     seq: int
     epoch: int
     attempts: int
-    """Which attempt this is, from 1; lost workers count."""
+    """Which attempt this is, from 1; attempts whose worker was lost count."""
     flow: Flow = 0
-    """Whose share of the workers it takes."""
+    """The flow whose share of the workers it uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyFile:
-    """A file of a reply. `sha256`, in hexadecimal, says which bytes it has; to know it opens nothing."""
+    """A file of a reply. `sha256`, in hexadecimal, identifies its bytes, but gives no access to them."""
 
     filename: str
     media_type: str
@@ -86,8 +86,8 @@ class OutboxRow:
 
 @dataclass(frozen=True, slots=True)
 class OutboxPart:
-    """A part of a reply, from 0 to `of` - 1. `intent`: it may be on its way; `later`: it is not, and
-    must wait; nothing is known of a part without a row.
+    """A part of a reply, numbered from 0 to `of` - 1. `intent`: it may be on its way; `later`: it is not, and
+    must wait; nothing is known about a part without a row.
 
     `key`: the idempotency key under which the platform knows it. `age_s`: seconds since its state was
     recorded, or since it was first begun.
@@ -106,8 +106,8 @@ class OutboxPart:
 class LeasedRow(OutboxRow):
     """A reply that a connector has just leased, with the `event.reply_address` of the message it answers.
 
-    `parts`: those of it that were sent before, or may have been. `unreachable`: the platform has said since the
-    message came that nothing can be sent to its conversation.
+    `parts`: its parts that were already sent, or may have been. `unreachable`: since the message arrived, the platform
+    has said that nothing can be sent to its conversation.
     """
 
     address: JsonObject | None

@@ -67,9 +67,9 @@ class ToolServer:
 class ToolCall(Struct, frozen=True):
     """One call as the model made it, and what came back if the session carried it out itself.
 
-    `ok` is True or False by the result alone, None where no result was seen; `result` is any JSON value. `server` is
-    the MCP server's name where the source tells it apart from the tool's. `malformed` is the text of arguments that are
-    not a JSON object, as the model wrote it; `arguments` is empty then, and the call must not be carried out.
+    `ok` depends on the result alone, and is None where no result was seen; `result` is any JSON value. `server` is the
+    MCP server's name where the source gives it separately from the tool's. `malformed` is the text of arguments that
+    are not a JSON object, as the model wrote it; `arguments` is empty then, and the call must not be carried out.
     """
 
     name: str
@@ -82,7 +82,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """The result of a call that the model made in the message before."""
+    """The result of a call that the model made in its previous message."""
 
     call_id: str
     text: str
@@ -103,10 +103,10 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message of a chat: of the `user`, with the results of earlier calls, or of the `assistant`, with its calls.
+    """One message of a chat: by the `user`, with the results of earlier calls, or by the `assistant`, with its calls.
 
-    `images` of the user reach only models with `vision`. `blocks` are the provider's own, reasoning included, and go
-    back unchanged to the very model at `origin`; any other model gets the text and the calls.
+    The user's `images` reach only models with `vision`. `blocks` are the provider's own, reasoning included, and are
+    sent back unchanged, but only to the model that `origin` names; any other model gets the text and the calls.
     """
 
     role: Literal["user", "assistant"]
@@ -122,12 +122,13 @@ class ChatMessage:
 class Request:
     """One question.
 
-    `force`: the one of `tools` that must be called; "" leaves it to the model. `max_tokens` of the answer; `deadline`
-    in seconds from now; `idle`: of a stream that has begun, the seconds in which nothing may come. `whole`: an answer
-    that was cut off at `max_tokens` is a failure; otherwise it comes without its calls. `no_calls`: the tools are
-    shown, as providers want it where earlier calls are, but none may be called now. `key` says what the request
-    belongs to. A command line needs a `server`; or `carrying`, with which it does a whole turn, of at most `rounds`
-    requests: called when it starts, this gives what carries out its calls. `on_usage` is told what it has used so far.
+    `force`: the tool that must be called; "" leaves the choice to the model. `max_tokens`: the limit of the answer.
+    `deadline`: seconds from now. `idle`: the seconds for which a stream that has begun may be silent. `whole`: an
+    answer that is cut off at `max_tokens` is a failure; otherwise it is returned without its calls. `no_calls`: the
+    tools are shown, because providers require that if there were calls before, but none may be called now. `key` says
+    what the request belongs to. A command line needs a `server`, or `carrying`, with which it does a whole turn of at
+    most `rounds` requests: `carrying` is called at the start and returns the function that carries out its calls.
+    `on_usage` is called with what it has used so far.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -147,7 +148,7 @@ class Request:
 
     @property
     def text(self) -> str:
-        """The whole as one text, for a program that takes no more than that."""
+        """The whole request as one text, for programs that take nothing else."""
         return self.system + self.said
 
     @property
@@ -169,7 +170,8 @@ def _parts(message: ChatMessage) -> Iterator[str]:
 class Usage(Struct, frozen=True):
     """Tokens as the provider counted them, summed over the session; `cost_usd` None where it is not reported.
 
-    `cache_read` and `cache_write` are parts of `input_tokens`. `estimated`: not reported; never too low, and no bill.
+    `cache_read` and `cache_write` are parts of `input_tokens`. `estimated`: the provider reported nothing, and the
+    figures are an upper estimate, not a bill.
     """
 
     input_tokens: int = 0
@@ -181,7 +183,7 @@ class Usage(Struct, frozen=True):
 
     @property
     def tokens(self) -> int:
-        """In and out together."""
+        """Input and output together."""
         return self.input_tokens + self.output_tokens
 
     def __add__(self, other: Usage) -> Usage:
@@ -205,7 +207,8 @@ class Reply:
 
     `stop_reason`: `end`, `tool_calls`, `length`, `refused`, `context_too_long`, else what the source said; None: the
     end was never seen. `by_program`: the calls went from a program to the request's tool server, whose record is the
-    truth; otherwise they have not been carried out yet. `thought`: it is known to have thought before it answered.
+    truth; otherwise they have not been carried out yet. `thought`: the model is known to have thought before it
+    answered.
     `blocks` and `origin` as in `ChatMessage`.
     """
 
@@ -227,10 +230,10 @@ class Reply:
 
 
 class ModelDelta(Struct, frozen=True):
-    """A piece of a reply that is still being written: more of its text, or one more call, whole.
+    """A piece of a reply that is still being written: more text, or one more complete call.
 
-    `end` comes last: the reply without what the deltas before have already told. `reset`: all deltas so far are void,
-    because that reply came to nothing; another model may begin its own.
+    `end` comes last: the reply without what earlier deltas have already contained. `reset`: all deltas so far are void
+    because that reply failed; another model may begin its own.
     """
 
     text: str = ""
@@ -240,11 +243,11 @@ class ModelDelta(Struct, frozen=True):
 
 
 OnDelta = Callable[[ModelDelta], None]
-"""Is told each delta as it comes. It must neither block nor raise."""
+"""Called with each delta as it arrives. It must neither block nor raise."""
 
 
 def fold(deltas: Iterable[ModelDelta]) -> Reply:
-    """The reply that its deltas tell piece by piece; one that broke off has no `stop_reason`."""
+    """The reply that these deltas make up; one that broke off has no `stop_reason`."""
     text, calls, end = "", list[ToolCall](), Reply()
     for delta in deltas:
         if delta.reset:
@@ -256,10 +259,10 @@ def fold(deltas: Iterable[ModelDelta]) -> Reply:
 
 
 class ModelFailure(Exception):
-    """A session that came to nothing; what it said and cost until then is in `reply`.
+    """A session that failed; what it said and cost until then is in `reply`.
 
-    `retryable`: the same model may do better later. `alive`: the other side is well, it is this request that it will
-    not take; no reason to mistrust it. `retry_after` in seconds, where the provider asks for a pause.
+    `retryable`: the same model may succeed later. `alive`: the other side works, and only rejects this request, so
+    there is no reason to mistrust it. `retry_after`: seconds, if the provider asks for a pause.
     """
 
     def __init__(
@@ -282,7 +285,7 @@ class ModelFailure(Exception):
 
 
 class ModelAttempt(Struct, frozen=True):
-    """What became of one model; `name` is that of the settings. `micros` are micro-dollars."""
+    """The result of trying one model; `name` is its name in the settings. `micros` are micro-dollars."""
 
     name: str
     outcome: Outcome
@@ -300,7 +303,7 @@ class ModelAttempt(Struct, frozen=True):
 
 
 class Bill(Struct, frozen=True):
-    """What one session came to. `asker` says what the model was asked for; `model` is that of the settings.
+    """What one session cost. `asker` says what the model was asked for; `model` is its name in the settings.
 
     `butler`: the system_id of the member whose work it was; "": nobody's.
     """
@@ -314,7 +317,7 @@ class Bill(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What came of a request: the reply (None: no model answered), and every attempt in its order."""
+    """The outcome of a request: the reply (None: no model answered), and every attempt, in order."""
 
     reply: Reply | None
     attempts: tuple[ModelAttempt, ...] = ()
@@ -331,7 +334,7 @@ class Report(Struct, frozen=True):
 
     @property
     def last(self) -> ModelAttempt | None:
-        """The attempt that gave the reply; without a reply the last of all."""
+        """The attempt that produced the reply; without a reply, the last one."""
         counted = [one for one in self.attempts if self.reply is None or one.outcome in _ANSWERED]
         return counted[-1] if counted else None
 
@@ -344,7 +347,8 @@ class Report(Struct, frozen=True):
     def failure(self) -> ModelFailure | None:
         """Why no model answered, as one failure; retryable if one of the attempts is.
 
-        If a model is unavailable, that is its kind, whatever the others said; else it is that of the last one asked.
+        The kind is that of the last unavailable model if there is one, whatever the others said; then that of the last
+        paused one; then that of the last one asked.
         """
         if self.reply is not None:
             return None
@@ -356,7 +360,7 @@ class Report(Struct, frozen=True):
 
     @property
     def _failed(self) -> list[Outcome]:
-        """What decides the kind of failure: models that are unavailable, else those that are paused, else all asked."""
+        """The outcomes that decide the kind: of unavailable models, else of paused ones, else of all asked."""
         outcomes = [one.outcome for one in self.attempts]
         away = [one for one in outcomes if one in AWAY] or [one for one in outcomes if one in _PAUSED]
         return away or [one.outcome for one in self.attempts if one.asked]

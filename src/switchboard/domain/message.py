@@ -20,10 +20,10 @@ Conversation = NewType("Conversation", str)
 
 
 class Message(Struct, frozen=True, gc=False):
-    """One inbound event, stored once. `thread`: where it was written, if not to us alone; replies go there.
+    """One inbound event, stored once. `thread`: where it was written, unless to us alone; replies go there.
 
-    `content` is what tells it from a message of another content with the same key, if that is to be one of its own.
-    `raw` are the bytes exactly as they were submitted; `media_type` says what they are (an envelope's JSON, or a mail).
+    `content` distinguishes it from a message with the same key and another content, where that is a message of its own.
+    `raw` holds the bytes exactly as submitted; `media_type` says what they are (an envelope's JSON, or a mail).
     """
 
     request_id: RequestId
@@ -38,9 +38,9 @@ class Message(Struct, frozen=True, gc=False):
 
 
 class Named(Struct, frozen=True):
-    """A message that names a thread which anybody could name: `home`, or `apart` if its author is a stranger there.
+    """The conversation of a message whose thread anyone can name: `home`, or `apart` if its author is a stranger.
 
-    `threads`: the conversations in which its author may be known, `home` first and its own last.
+    `threads`: the conversations in which its author may be known, `home` first and the message's own last.
     """
 
     home: Conversation

@@ -17,7 +17,7 @@ from switchboard.domain.json_values import JsonMapping
 
 PipelineAction = Literal["tool", "specialist", "specialist_with_tools", "router_review"]
 """`tool`: one call. `specialist`: a model writes from the results of other steps; `specialist_with_tools` may also call
-tools. `router_review`: the router looks at what there is, and may add steps."""
+tools. `router_review`: the router looks at the results so far, and may add steps."""
 
 RouteAction = Literal["respond", "tool", "specialist", "ask_user", "subagent", "pipeline"]
 Verdict = Literal["complete", "extend", "give_up"]
@@ -53,7 +53,7 @@ class PipelineStep:
 
 
 class Pipeline(Struct, frozen=True):
-    """A plan: its steps form a directed acyclic graph, in which a step starts when all that it needs has ended."""
+    """A plan: its steps form a directed acyclic graph, in which a step starts when everything it needs has ended."""
 
     steps: Annotated[tuple[PipelineStep, ...], Meta(min_length=1, description="In any order.")]
     max_rounds: Annotated[
@@ -83,7 +83,7 @@ class RouteDecision(Struct, frozen=True):
 
 
 class Review(Struct, frozen=True):
-    """What a router says of a plan's results. `steps` are to be added; those that are there never change."""
+    """What a router says about a plan's results. `steps` are added; existing ones never change."""
 
     verdict: Verdict
     steps: tuple[PipelineStep, ...] = ()

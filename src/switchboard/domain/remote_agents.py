@@ -18,11 +18,11 @@ Liveness = Literal["unwatched", "active", "stale", "quarantined"]
 
 
 class RemoteAgent(Struct, frozen=True):
-    """A remote butler as it was last heard of. What it announced fills in what its team file leaves open.
+    """A remote butler as last heard from. What it announced fills in what its team file leaves open.
 
-    `why` says why it is quarantined, and `by` which operator did it: empty where silence did. `endpoint` was set at run
-    time and takes precedence over the file's; `own_endpoint`: by the butler itself, which counts only while the file
-    allows it.
+    `why` says why it is quarantined, `by` which operator did it; `by` is empty if the cause was silence. `endpoint` was
+    set at run time and takes precedence over the file's; `own_endpoint` was set by the butler itself, and counts only
+    while the file allows it.
     """
 
     system_id: SystemId
@@ -42,7 +42,7 @@ class RemoteAgent(Struct, frozen=True):
 
 
 def self_description(member: Member, remote_agent: RemoteAgent | None) -> tuple[str, tuple[str, ...]]:
-    """Description and capabilities of a member: those of the file; what it leaves open, as announced."""
+    """Description and capabilities of a member: those of its file, or the announced ones where the file has none."""
     if remote_agent is None:
         return member.description, member.capabilities
     return member.description or remote_agent.description, member.capabilities or remote_agent.capabilities

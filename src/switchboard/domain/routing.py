@@ -40,7 +40,8 @@ DeadLetterCategory = Literal[
 ]
 """Why nobody took a message. `refused`: its butler declined; `outcome_unknown`: an effect may have happened.
 
-Or why the reply to it did not leave: it may have been sent, a program seems to answer, the conversation is blocked.
+`reply_…`: why its reply was not sent: it may have been sent before, a program seems to answer, or the conversation is
+blocked.
 """
 
 
@@ -70,23 +71,23 @@ class Team(Struct, frozen=True):
     purpose: str = ""
     members: tuple[Member, ...] = ()
     classify: bool = False
-    """Whether a model may be asked where no rule of this team fires."""
+    """Whether a model may be asked if no rule of this team fires."""
 
 
 class Target(Struct, frozen=True):
-    """Exactly one is set: an own System1 (or the own System4: an explicit dead letter), or a direct sub-team."""
+    """Exactly one is set: a System1 of the team (or its System4: an explicit dead letter), or a direct sub-team."""
 
     system_id: SystemId | None = None
     team_id: TeamId | None = None
 
 
 FilterValue = str | tuple[str, ...]
-"""What a fact must be: one value, or any of several, which are sorted and different."""
+"""What a fact must be: one value, or any of several, which are sorted and distinct."""
 Filters = Mapping[str, FilterValue]
 
 
 class Move(Struct, frozen=True):
-    """A conversation of a channel that has moved: the thread that it had first, and the one that it has now."""
+    """A conversation that has moved: its channel, its original thread and its present one."""
 
     channel: str
     first: str
@@ -94,7 +95,7 @@ class Move(Struct, frozen=True):
 
 
 class Rule(Struct, frozen=True):
-    """Fires when the channel is equal (or `*`) and every filter is met; higher priority is looked at first."""
+    """Fires if the channel is equal (or `*`) and every filter is met; rules of higher priority are tried first."""
 
     rule_id: UUID
     team_id: TeamId
@@ -108,19 +109,19 @@ class Rule(Struct, frozen=True):
     created_by: str = ""
     updated_by: str = ""
     updated_at: datetime | None = None
-    """When it was written last; None for a rule that was never stored."""
+    """When it was last written; None for a rule that was never stored."""
     version: int = 0
-    """The version of the rule set that wrote it last: an edit of the rule names the version that its author saw."""
+    """The version of the rule set that last wrote it: an edit of the rule names the version that its author saw."""
     copy: bool = False
-    """It also delivers to its targets, butlers of its team, whatever rule or model decides; it never decides itself."""
+    """It copies messages to its targets, butlers of its team, whatever rule or model decides, and decides nothing."""
     reply_to_automatic: bool = False
-    """Replies to automatic mail that it leads to its targets are sent."""
+    """Whether replies are sent to the automatic mail that it routes to its targets."""
     source: str = ""
-    """`sop:NAME` for a rule that a standing operating procedure registered and whose loads rule it; else empty."""
+    """`sop:NAME` for a rule that a standing operating procedure registers, changes and disables; else empty."""
 
     @property
     def catch_all(self) -> bool:
-        """Channel `*` and no filter: looked at last, after classification; a copy of all that its team gets."""
+        """Channel `*` and no filter: tried last, after classification. A copying one copies all that its team gets."""
         return self.channel == "*" and not self.filters
 
 
@@ -138,7 +139,7 @@ class RuleDraft(Struct, frozen=True):
 
 
 class RuleChange(Struct, frozen=True):
-    """What is done to one rule. `before` None: it is new; `after` None: it is removed. Both have one id and team."""
+    """The change of one rule. `before` None: it is new; `after` None: it is removed. Both have the same id and team."""
 
     before: Rule | None
     after: Rule | None
@@ -192,12 +193,12 @@ StepReason = Literal[
 ]
 """`command`: the message is for Switchboard itself. `history`: it is kept, and goes to nobody.
 
-`reroute`: a dead letter was sent on, by somebody or by the rules that stand in the following steps; `correction`: a
-model had chosen another butler, and a person named the right one; `handed_on`: the butler that had it named
-another one, or a team, below its own team.
+`reroute`: a dead letter was sent on, by a person or by the rules in the following steps; `correction`: a model had
+chosen another butler, and a person named the right one; `handed_on`: the butler that had it passed it to another
+butler, or to a team, below its own team.
 
 `classified`: a model chose; `classification_failed`: it could not, and the catch-all or the dead letter follows.
-`undecided`: only in simulations: here a model would be asked. `copy`: a rule that copies; it decided nothing.
+`undecided`, only in simulations: a model would be asked. `copy`: a rule that copies; it decided nothing.
 """
 
 
@@ -240,13 +241,13 @@ class Decision(Struct, frozen=True, gc=False):
     unrouted: tuple[Unrouted, ...]
     trail: tuple[TrailStep, ...]
     facts: Mapping[str, str] = {}
-    """The facts of the message, kept so that it can be decided again, and explained, as it was."""
+    """The facts of the message as it was, kept so that it can be decided again and explained."""
     parts: Mapping[TeamId, str] = {}
-    """Which part of the text reached the teams below one whose model split it; all others have the whole."""
+    """The part of the text that reached each team below one whose model split it; all others have the whole."""
 
 
 class Undecided(Struct, frozen=True):
-    """No rule of this team fired and a model may be asked: what `deciding` waits for an answer to.
+    """No rule of this team fired and a model may be asked: `deciding` yields this and waits for the answer.
 
     `segment` is the part of the message that reached this team; None: the whole.
     """

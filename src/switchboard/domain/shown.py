@@ -19,12 +19,12 @@ from switchboard.domain.ledger import LaneName, ReplyFile
 MessageState = Literal["in_flight", "answered", "declined", "dead", "cancelled", "held", "history"]
 """What became of a message as a whole; `held`: its sender has not been approved; `history`: it went to nobody."""
 ShownState = Literal["pending", "running", "retrying", "waiting", "answered", "declined", "dead", "cancelled"]
-"""The state of a delivery; of a pending one the lane tells whether it runs, is retried, or waits for an event."""
+"""The state of a delivery; for a pending one, the lane says whether it runs, is retried, or waits for an event."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownDelivery:
-    """A message on its way to one butler. `attempts` counts those that were started, also by workers that died."""
+    """A message on its way to one butler. `attempts` counts all that were started, including those of lost workers."""
 
     request_id: UUID
     conversation: str
@@ -84,7 +84,7 @@ class ShownStep:
 class ShownDecision(Struct, frozen=True):
     """The `n`-th decision about a message, by which version of the rules; `trail` is a list of TrailStep as JSON.
 
-    `facts` is what was known of the message; None if stored by an earlier release.
+    `facts` is what was known about the message; None if stored by an earlier release.
     """
 
     n: int
@@ -229,9 +229,9 @@ ConnectorState = Literal["starting", "healthy", "degraded", "failed", "standby",
 class Connector:
     """The last heartbeat of a process of an account. `liveness` follows from its age.
 
-    `since`: when it began to be in this state. `lag_s`: how far it is behind the platform, null: it is not, or does not
-    say. `serving`: it serves the account, and does not stand by. `catching_up`: conversations of the account in which
-    messages wait that came late.
+    `since`: when this state began. `lag_s`: how far it is behind the platform; null if it is not behind or does not
+    say. `serving`: it serves the account, and is not merely standing by. `catching_up`: the number of conversations of
+    the account in which late messages wait.
     """
 
     channel: str
@@ -276,7 +276,7 @@ class SopRules:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Something whose id begins as asked; `request_id` is the message it belongs to. An event is one in quarantine."""
+    """Something whose id begins as given; `request_id` is the message it belongs to. `event`: one in quarantine."""
 
     kind: Literal["message", "dead_letter", "reply", "rule", "contact", "event", "approval"]
     id: UUID
@@ -285,7 +285,10 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class ShownFact:
-    """What a butler has learned. `space` is `private:<author>`, `group:<conversation>` or `shared`: who may see it."""
+    """A fact that a butler has learned.
+
+    `space` says who may see it: `private:<author>`, `group:<conversation>` or `shared`.
+    """
 
     fact_id: UUID
     system_id: str
@@ -340,9 +343,9 @@ ApprovalState = Literal["pending", "approved", "refused", "answered", "expired",
 class ShownApproval:
     """What a butler asks people, and what they have decided.
 
-    `call`: may `tool` be called with `arguments`, because of `why`; `question`: `arguments` have the question and its
-    `options`. `message` is the beginning of the message that is answered. `digest` binds a decision to this call.
-    `answer` is the answer to a question, or what was said to a refusal.
+    `call`: whether `tool` may be called with `arguments`; `why` says why people must decide. `question`: `arguments`
+    holds the question and its `options`. `message` is the beginning of the message that is being answered. `digest`
+    binds a decision to this call. `answer` is the answer to a question, or what was said with a refusal.
     """
 
     approval_id: UUID
@@ -366,12 +369,12 @@ class ShownApproval:
 
 
 PlanState = Literal["running", "waiting", "stopping", "answered", "declined", "dead", "cancelled"]
-"""`waiting` for people; `stopping`: somebody wants it to end; the last four are those of its delivery."""
+"""`waiting` for people; `stopping`: somebody has asked for its end; the last four are those of its delivery."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownPlanStep:
-    """A step of a plan, without its result, of which `size` is the length in characters. `why` it is not done.
+    """A step of a plan, without its result; `size` is the result's length in characters, `why` says why it is not done.
 
     `state`: `pending`, `waiting` (for an approval), `started`, `done`, `failed`, `skipped` or `cancelled`.
     """
@@ -391,11 +394,11 @@ class ShownPlanStep:
 
 @dataclass(frozen=True, slots=True)
 class ShownPlan:
-    """What a butler has decided to do with a message, and how far it is.
+    """What a butler has decided to do with a message, and how far it has come.
 
-    `source`: where the decision is from: the router's answer (`exact`, `stripped`, `repaired`), or a `template`.
-    `ended` of its steps have ended, `done` are done. `tokens` were generated, or may have been, of `token_budget`.
-    `steps` is empty in lists.
+    `source`: where the decision comes from: the router's answer (`exact`, `stripped`, `repaired`), or a `template`.
+    `ended`: how many of its steps have ended; `done`: how many of those are done. `tokens` of the `token_budget` were
+    generated, or may have been. `steps` is empty in lists.
     """
 
     request_id: UUID
@@ -437,7 +440,7 @@ McpToolState = Literal["accepted", "new", "changed", "gone"]
 
 @dataclass(frozen=True, slots=True)
 class ShownMcpServer:
-    """An MCP server as a worker found it last: at that time, `why` it could not be used, how many `tools` could.
+    """An MCP server as a worker last found it: `at` what time, `why` it could not be used, how many `tools` could be.
 
     `at` null: no worker has started it yet. `waiting` counts the tools that wait for an operator.
     """
@@ -451,10 +454,10 @@ class ShownMcpServer:
 
 @dataclass(frozen=True, slots=True)
 class ShownMcpTool:
-    """A tool of an MCP server: as it was `accepted` (null: never), and as it was `seen` last (null: it is gone).
+    """A tool of an MCP server: as it was `accepted` (null: never), and as it was last `seen` (null: it is gone).
 
-    `name` is what models call it, `left_out` why none is offered it though it is accepted. `accepted_by` null: it was
-    accepted because the server listed it when it was first used.
+    `name` is what models call it; `left_out` says why no model is offered it although it is accepted. `accepted_by`
+    null: it was accepted because the server listed it when it was first used.
     """
 
     tool: str

@@ -1,6 +1,6 @@
-"""What third parties import, and all that they need: `engine` (what answers for a butler), `channel`, `connector`,
-`module`, `tools`, and the values that these speak of.
+"""Everything that third parties need to import: `engine` (what answers for a butler), `channel`, `connector`, `module`,
+`tools`, and the values that these use.
 
-Values and protocols only: no rows of the database, no connection, no I/O. The packages above implement the protocols;
-`switchboard.testing` holds the suites that prove an implementation.
+Values and protocols only: no database rows, no connections, no I/O. The packages above implement the protocols;
+`switchboard.testing` holds the suites that test an implementation.
 """

@@ -1,7 +1,7 @@
-"""The port of the bytes of attachments: where they are kept, by their SHA-256.
+"""The port for the bytes of attachments, which are stored by their SHA-256.
 
 `store/blobs.py` implements it in PostgreSQL; an object store can take its place. Who may read or name a blob is decided
-before it is called. Next: `app/messages/blobs.py`.
+before these methods are called. Next: `app/messages/blobs.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class BlobStore(Protocol):
     """Keeps bytes in pieces; `blob` is the 32 bytes of their SHA-256."""
 
     async def write(self, blob: bytes, pieces: AsyncIterable[bytes]) -> None:
-        """Keep the bytes, whole or not at all. Raises `Unavailable`."""
+        """Store the bytes, completely or not at all. Raises `Unavailable`."""
         ...
 
     def read(self, blob: bytes) -> AsyncIterator[bytes]:
@@ -22,5 +22,5 @@ class BlobStore(Protocol):
         ...
 
     async def remove(self, blobs: Sequence[bytes]) -> None:
-        """Forget these; missing ones are not an error. Raises `Unavailable`."""
+        """Delete these; missing ones are not an error. Raises `Unavailable`."""
         ...

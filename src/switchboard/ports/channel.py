@@ -1,7 +1,7 @@
 """The port of channels: what Switchboard knows about a channel, and the outcome of sending a reply.
 
 A channel is one frozen record of data and pure functions. Ours are in `core/channels/`, one file each; a package of a
-third party names its own as an entry point of `switchboard.channels`. Every function is given an envelope whose
+third party names its own as an entry point of `switchboard.channels`. Every function gets an envelope whose
 `payload.raw` was written by strangers: it ignores odd values and never raises (`raw.py` helps). `store/outbox.py`
 settles receipts. Next: `core/channels/telegram.py` as an example.
 """
@@ -30,15 +30,15 @@ class Receipt(Struct, frozen=True):
     platform_message_id: str | None = None
     error: str | None = None
     delay: float = 0.0
-    """Seconds to wait before the next attempt of a retryable one, or of one for later, which uses up no attempt."""
+    """Seconds until the next attempt if it is `retryable`, or `later`, which uses up no attempt."""
     because: SendFailure | None = None
-    """Of one that failed, if people are to be told."""
+    """Why it failed, if people are to be told."""
 
 
 Found = Mapping[str, str | None]
 """Facts by key; None if unknown."""
 SEVERAL: Final = "\n"
-"""Between the values of a fact that has several."""
+"""The separator between the values of a fact that has several."""
 
 
 class Form(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Form(Struct, frozen=True):
     right: Callable[[str], str] = str.lower
     """What a value that does not match is probably meant to be."""
     several: bool = False
-    """Whether a fact may have several such values, any of which a filter may name; only in channels of our own."""
+    """Whether a fact may have several such values, any of which a filter may name; only in our own channels."""
 
     def fitting(self, value: str | None) -> str | None:
         """The value if it has the form."""
@@ -64,15 +64,15 @@ class Form(Struct, frozen=True):
 
 
 Values = Literal["text", "lower"] | frozenset[str] | Form
-"""What a fact may be: any text, lower-cased text, one of a few words, or what has a form."""
+"""What a fact may be: any text, lower-case text, one of a few words, or a text of a certain form."""
 NUMBER: Final = Form(INTEGER, "a number without leading zeros, negative for groups", lambda value: value.lstrip("0"))
 Implies = Mapping[str, tuple[str, ...]]
-"""By key of a fact, the keys of those that it determines."""
+"""For the key of a fact, the keys of the facts that it determines."""
 Strategy = Literal["realtime", "email", "none"]
 
 
 class Correspondence(Struct, frozen=True):
-    """Who wrote a message, to whom, and in which threads: first the one it is said to belong to, last its own."""
+    """Who wrote a message, to whom, and in which threads: first the one it claims to belong to, last its own."""
 
     author: str
     addressed: tuple[str, ...]
@@ -117,58 +117,58 @@ def _nobody_else(_: object) -> bool:
 
 
 class Channel(Struct, frozen=True, kw_only=True):
-    """One channel; whatever is not given has a default that suits a channel about which nothing else is known."""
+    """One channel; every default suits a channel about which nothing else is known."""
 
     name: str
     providers: frozenset[str] = frozenset()
     """Who may submit its messages."""
     event_id: Callable[[Envelope], str | None] = _nothing
-    """The platform's id of this event, at best from `payload.raw`; None: `external_event_id` is it."""
+    """The platform's id of this event, preferably from `payload.raw`; None: it is `external_event_id`."""
     content: Callable[[Envelope], str | None] = _nothing
-    """What besides the id must be equal for two messages to be one, where strangers choose ids; None: nothing."""
+    """What must be equal besides the id for two messages to be the same, where strangers choose ids; None: nothing."""
     chat: Callable[[Envelope], str | None] = _nothing
-    """The chat a message belongs to where it names no thread; None: the conversation is that of its sender."""
+    """The chat of a message that names no thread; None: the conversation is that of its sender."""
     correspondence: Callable[[Envelope], Correspondence | None] = _open
-    """On channels where anyone can name any thread: who may write in it; None: whoever names a thread is in it."""
+    """Who may write in a thread, where anyone can name any thread; None: whoever names one belongs to it."""
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""
     facts: Callable[[Envelope], Found] = _no_facts
     """What rules can match on besides the common facts; its keys are among `keys` and the common ones.
 
-    `media` is known from the attachments of the envelope, unless it is said here.
+    `media` is derived from the attachments of the envelope unless it is returned here.
     """
     keys: dict[str, Values] = field(default_factory=dict)
-    """The keys of its own facts, and what values they may have."""
+    """The keys of its own facts, and the values they may have."""
     unknown: Mapping[str, str] = field(default_factory=dict)
-    """Those of them that no message of this installation has, each with what would change that."""
+    """Those keys that no message of this installation has, each with what would change that."""
     implies: Implies = field(default_factory=dict)
-    """Keys that a key pins down too, as a sender does its domain: they count for the rank of a rule."""
+    """For a key, others that it pins down as well, as a sender does its domain: they count for the rank of a rule."""
     implied: Callable[[Mapping[str, str]], Found] = _no_facts
-    """Facts that follow from made-up facts, as they would in a message."""
+    """Facts that follow from made-up facts, as they would from a message."""
     automatic: Callable[[Envelope], str | None] = _nothing
-    """The sign that no person waits for an answer, such as `precedence: bulk`; None: a person may be waiting."""
+    """The sign that no person is waiting for an answer, such as `precedence: bulk`; None: a person may be waiting."""
     looped: Callable[[Envelope], str | None] = _nothing
-    """The sign that programs answer each other in turn, so that nothing allows another answer; None: they do not."""
+    """The sign that programs are answering each other, which no setting allows to continue; None: no sign."""
     authentic: Callable[[Mapping[str, str]], bool] = _surely
-    """Whether a message with these facts is surely from its sender; else butlers remember nothing of it."""
+    """Whether a message with these facts is certainly from its sender; if not, butlers remember nothing of it."""
     overheard: Callable[[Mapping[str, str]], bool] = _nobody_else
-    """Whether, by these facts, others than its sender and us were addressed: then nothing private is told in reply."""
+    """Whether these facts show that others were addressed besides us: then a reply tells nothing private."""
     history: Strategy = "none"
-    """How much of the conversation a model is shown."""
+    """How much of a conversation a model is shown."""
     replies: Literal["connector", "interface"] = "connector"
-    """Who takes replies: a connector fetches them, or the sender reads them at the interface where it wrote."""
+    """How replies arrive: a connector fetches them, or the sender reads them at the interface it wrote to."""
     callbacks: bool = False
     """Whether replies may be posted to a URL that the settings give for an endpoint."""
     personal: bool = False
     """Whether a reply reaches only the sender if a message does not say what kind of chat it is from."""
     alone: bool = False
-    """Whether each endpoint has one sender, who is called as the endpoint is: nobody else writes there."""
+    """Whether each endpoint has a single sender, of the same name as the endpoint."""
 
     @property
     def tells_automatic(self) -> bool:
-        """Whether `automatic` is of any use: it needs the `payload.raw` of a message."""
+        """Whether the channel defines `automatic`, which needs the `payload.raw` of a message."""
         return self.automatic is not _nothing
 
     def named(self, name: str) -> Channel:
-        """The same channel by another connector, under a different name."""
+        """The same channel under another name, for another connector."""
         return replace(self, name=name)

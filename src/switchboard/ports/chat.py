@@ -1,6 +1,6 @@
 """Facts of any chat: whether the bot is addressed, which command it is given, and the kinds of media it is sent.
 
-Called by channels, ours and those of third parties. In: an envelope and what the channel found in its `payload.raw`;
+Called by channels, ours and third parties'. In: an envelope and what the channel found in its `payload.raw`;
 out: facts for rules. Next: `core/channels/telegram.py`.
 """
 
@@ -31,7 +31,7 @@ KEYS: Final[dict[str, Values]] = {
 def chat_facts(envelope: Envelope, *, direct: bool, named: bool = False) -> Found:
     """`addressed`, if the chat is a `direct` one, the bot is `named` or the connector says so; and `command`.
 
-    A command for another bot, by the name after its `@`, is none.
+    A command that names another bot after its `@` does not count.
     """
     addressed = direct or named or envelope.control.addressed
     return {"addressed": "yes" if addressed else "no", "command": _command(envelope)}
@@ -47,12 +47,12 @@ def _command(envelope: Envelope) -> str | None:
 
 
 def is_private(envelope: Envelope) -> bool:
-    """Whether the connector says that it is a chat of two."""
+    """Whether, according to the connector, it is a chat of two."""
     return envelope.sender.chat_type == "private"
 
 
 def is_own(envelope: Envelope, name: object) -> bool:
-    """Whether a name or an id is that of the account that got the message: `House` is, if that is `bot:@house`."""
+    """Whether a name or an id is that of the receiving account, as `House` is for `bot:@house`."""
     if not isinstance(name, str) or not name.strip("@"):
         return False
     endpoint, name = envelope.source.endpoint_identity.lower(), name.lower().lstrip("@")
@@ -60,7 +60,7 @@ def is_own(envelope: Envelope, name: object) -> bool:
 
 
 def is_called(envelope: Envelope) -> bool:
-    """Whether the text has the name of the account after an `@`, not as a part of an address or of another name."""
+    """Whether the text names the account after an `@` that is not part of an address or of another name."""
     text = envelope.payload.normalized_text.lower()
     name = envelope.source.endpoint_identity.rpartition(":")[2].lstrip("@").lower()
     mention = rf"(?:^/[\w-]+|(?<![\w.+-]))@{re.escape(name)}(?![.-]?\w)"
@@ -73,5 +73,5 @@ def media_of(kinds: Iterable[str | None]) -> str | None:
 
 
 def kind_of(content_type: object) -> str | None:
-    """`photo` for `image/jpeg`; None for what is no content type."""
+    """`photo` for `image/jpeg`; None if it is no content type."""
     return _KINDS.get(content_type.partition("/")[0].lower(), "document") if isinstance(content_type, str) else None

@@ -25,55 +25,55 @@ Markup = Literal["plain", "entities", "html", "markdown", "mrkdwn"]
 History = Literal["cursor", "window", "none"]
 Idempotency = Literal["key", "lookup", "none"]
 SEND_S: Final = 30.0
-"""The longest that sending a part without files may take."""
+"""The maximum time for sending a part without files."""
 _SLOWEST: Final = 65_536
-"""Bytes per second that a connection carries at least."""
+"""The minimum speed of a connection in bytes per second."""
 OnUncertain = Literal["ask", "resend_marked", "drop"]
 Why = Literal["markup", "target", "blocked", "gone", "other"]
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
-    """What a platform can do. Limits are those of the platform, not a little below them."""
+    """What a platform can do. Limits are exactly the platform's, without a margin."""
 
     text_limit: int
     """Maximum length of a text, in `text_unit`."""
     text_unit: TextUnit = "code_points"
     caption_limit: int = 0
-    """The same for a text that goes with a file; 0: such a text is a part of its own."""
+    """The same for a text that goes with a file; 0: the text becomes a part of its own."""
     markup: Markup = "plain"
     history: History = "none"
-    """How it gives missed messages again: from a `cursor`, only within a `window` of time, or not at all."""
+    """How missed messages can be fetched later: from a `cursor`, only within a `window` of time, or not at all."""
     idempotency: Idempotency = "none"
-    """Whether a part that is sent twice under one `key` is one message; or can be asked for with `find`."""
+    """Whether a part sent twice under one `key` becomes one message, or can be looked up with `find`."""
     key_window_s: float = 0.0
-    """Seconds for which it remembers such a key."""
+    """For how many seconds the platform remembers such a key."""
     typing_s: float = 0.0
-    """Seconds for which one `typing` is shown; 0: it has none."""
+    """For how many seconds one `typing` is shown; 0: there is no such thing."""
     max_file_in: int = 0
     """Maximum bytes of a file that can be fetched; 0: none can."""
     max_file_out: int = 0
-    """Maximum bytes of the files that one part brings; 0: it can bring none. What is larger is named in the text."""
+    """Maximum bytes of the files in one part; 0: no files. Larger ones are only named in the text."""
     files_per_part: int = 1
-    """How many files one part brings; a text goes with several of them where its length allows it."""
+    """Maximum number of files in one part; a text of a suitable length goes with them."""
     per_account_s: float = 0.0
     """Seconds between two parts of the account; 0: no limit."""
     per_conversation_s: float = 0.0
     per_group: tuple[int, float] | None = None
     """How many parts a group may get in how many seconds."""
     brake: tuple[int, float] | None = None
-    """How many replies one sender or conversation may get in how many seconds. The next one waits until nothing was
-    sent there for as long, and those after it are left to an operator; for platforms on which programs answer."""
+    """How many replies one sender or conversation may get in how many seconds. The next one waits until nothing has
+    been sent there for that long; those after it are left to an operator. For platforms on which programs answer."""
     stale_s: tuple[float, float] = (6 * 3600.0, 900.0)
     """Seconds after which a message is too old to be answered, in a direct chat and in a group, unless the account says
     otherwise."""
     receive_window_s: float = 60.0
-    """Seconds within which a receive round trip ends while the connection is alive, even if nothing arrives."""
+    """Maximum seconds of a receive round trip on a live connection, even if nothing arrives."""
     on_uncertain: OnUncertain = "resend_marked"
     """How to handle a part that may have been sent, unless the account says otherwise."""
 
 
 class Secret(Struct, frozen=True):
-    """A secret that an account needs. `what` is a text that says where to get it."""
+    """A secret that an account needs. `what` says where to get it."""
 
     name: str
     what: str
@@ -82,7 +82,7 @@ class Secret(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One account of a channel, as its file says; `secrets` by name, read from files or the environment."""
+    """One account of a channel, as configured; `secrets` by name, read from files or the environment."""
 
     name: str
     settings: BaseModel
@@ -106,31 +106,31 @@ class FileIn:
     handle: JsonObject
     """What the session needs to fetch it. Without `raw`, equal handles are the same bytes."""
     raw: bytes = field(default=b"", repr=False)
-    """The event, if the file is in it."""
+    """The event, if it contains the file."""
 
 
 class Inbound(Struct, frozen=True, kw_only=True):
-    """One event of the platform, in its order. What the kernel needs to know of it is beside the envelope."""
+    """One event of the platform, in its order. What the kernel needs to know is kept beside the envelope."""
 
     envelope: Envelope
     raw: bytes
-    """The event as the platform gave it, for quarantine; `Session.read` understands it."""
+    """The event as it came from the platform, for quarantine; `Session.read` understands it."""
     own: bool = False
-    """We wrote it ourselves: it is left out."""
+    """Whether we wrote it ourselves: then it is skipped."""
     by_bot: bool = False
     direct: bool = False
-    """Only the sender and we read the conversation."""
+    """Whether only the sender and we read the conversation."""
     files: tuple[FileIn, ...] = ()
     album: str | None = None
     """Events of one album are one message with several files."""
     moved: tuple[str, str] | None = None
-    """The conversation has moved: its old thread, and its new one."""
+    """If the conversation has moved: its old thread and its new one."""
 
 
 class Unreadable(Struct, frozen=True):
-    """An event that could not be made into an envelope: it goes to quarantine, and the next one continues.
+    """An event that could not be made into an envelope: it goes to quarantine, and the next one is read.
 
-    `raw` is as of an `Inbound`.
+    `raw` is that of an `Inbound`.
     """
 
     event_id: str
@@ -144,25 +144,25 @@ class Batch(Struct, frozen=True):
     events: tuple[Inbound | Unreadable, ...]
     cursor: str | None = None
     trouble: str | None = None
-    """Why the platform may be unable to give us more, though it answers: the account is degraded until one without."""
+    """Why the platform may have no more for us though it answers: the account is degraded until a batch without it."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
     """One part of a reply: a text, a file, or a file with a text."""
 
     address: JsonObject
-    """`event.reply_address` of the message that is answered."""
+    """`event.reply_address` of the message being answered."""
     text: str = ""
     rendered: JsonObject | None = None
-    """What belongs to the text in the platform's markup; None: it is plain.
+    """The platform's markup for the text; None: it is plain.
 
-    {"entities": […]} lie over `text`, with offset and length in UTF-16 units; {"html": …} and {"markdown": …} say the
+    {"entities": […]} refer to `text`, with offset and length in UTF-16 units; {"html": …} and {"markdown": …} say the
     same as `text`, and are sent instead.
     """
     files: tuple[FileOut, ...] = ()
     """At most `files_per_part`, with the text as their caption."""
     reply_to: str | None = None
-    """The platform's id of the message that is answered."""
+    """The platform's id of the message being answered."""
     subject: str | None = None
 
     @property
@@ -174,7 +174,7 @@ class Part(Struct, frozen=True, kw_only=True):
 class FileOut(Struct, frozen=True):
     """A file to send; `read` streams its bytes from the beginning each time it is called.
 
-    What it raises, a session lets through without sending the part: the kernel knows what becomes of it.
+    A session does not send the part if `read` raises, and lets the exception through: the kernel handles it.
     """
 
     filename: str
@@ -190,17 +190,17 @@ class Sent(Struct, frozen=True):
 
 
 class Later(Struct, frozen=True):
-    """The platform has certainly not taken it, and may do so after these seconds. It uses up no attempt."""
+    """The platform has certainly not accepted it, but may do so after these seconds. It uses up no attempt."""
 
     seconds: float
     reason: str = ""
 
 
 class Refused(Struct, frozen=True):
-    """The platform will never take it as it is.
+    """The platform will never accept it as it is.
 
-    `markup`: perhaps as plain text; `target`: perhaps not as an answer; `blocked`: nothing can be sent there; `gone`: a
-    file of it is not there any more.
+    `markup`: perhaps as plain text; `target`: perhaps if it answers no message; `blocked`: nothing can be sent there;
+    `gone`: one of its files no longer exists.
     """
 
     reason: str
@@ -208,7 +208,7 @@ class Refused(Struct, frozen=True):
 
 
 class Uncertain(Struct, frozen=True):
-    """It was written, and no answer arrived."""
+    """It was sent, but no answer arrived."""
 
     reason: str
 
@@ -221,41 +221,42 @@ class SignInRefused(SwitchboardError):
 
 
 class CursorRefused(SwitchboardError):
-    """The platform does not know the cursor any more."""
+    """The platform no longer knows the cursor."""
 
 
 class Busy(SwitchboardError):
-    """Somebody else receives for this account, or a webhook is set; the text names it."""
+    """Something else receives for this account, or a webhook is set; the text says which."""
 
 
 class Session(Protocol):
-    """An account that is open. Cancelling any call leaves it usable.
+    """An open account. Cancelling any call leaves it usable.
 
-    What has a body here is right for platforms without such a thing, for sessions that name this class as their base.
+    Methods with a body are defaults for platforms without the feature; a session inherits them by naming this class as
+    its base.
     """
 
     identity: Identity
 
     def receive(self, cursor: str | None) -> AsyncIterator[Batch]:
-        """What arrives after the cursor, forever; a batch without events for a round trip that brought none.
+        """What arrives after the cursor, without end; a batch without events for a round trip that brought none.
 
-        The kernel asks for more before it has confirmed what came, to see the rest of an album. What has not been
-        confirmed yet may come again; only what `confirm` was called with may be forgotten.
+        The kernel asks for more before it has confirmed what came, to see the rest of an album. Events that are not yet
+        confirmed may come again; only those covered by `confirm` may be forgotten.
 
-        None: from where the platform begins. Raises SignInRefused, CursorRefused, Busy, OSError.
+        `cursor` None: from where the platform begins. Raises SignInRefused, CursorRefused, Busy, OSError.
         """
 
     async def read(self, raw: bytes) -> Inbound | Unreadable:
-        """An event from quarantine, read again; raises nothing. Its files are fetched as those of any other."""
+        """Read an event from quarantine again; raises nothing. Its files are fetched like those of any other."""
 
     async def confirm(self, cursor: str) -> None:
-        """The platform may forget everything up to the cursor; it is called after the switchboard has it."""
+        """The platform may forget everything up to the cursor; called once Switchboard has stored that."""
 
     async def send(self, part: Part, key: str) -> Outcome:
-        """Send one part. Raises nothing that the outcome can say; any other exception counts as uncertain."""
+        """Send one part. Raises nothing that an outcome can express; any other exception counts as uncertain."""
 
     async def find(self, part: Part, key: str) -> Sent | None:  # noqa: ARG002  a default
-        """The part that was perhaps sent under this key; only for platforms that can be asked."""
+        """The part that may have been sent under this key; only for platforms that can be asked."""
         return None
 
     async def typing(self, address: JsonObject) -> None:  # noqa: ARG002  a default
@@ -263,15 +264,15 @@ class Session(Protocol):
         return
 
     def fetch(self, file: FileIn) -> AsyncIterator[bytes]:
-        """The bytes of a file of a message. Raises OSError; FileNotFoundError, ValueError: it will never be given."""
+        """The bytes of a message's file. Raises OSError; FileNotFoundError or ValueError if it can never be fetched."""
         raise ValueError(f"the platform has no file {file.attachment}")
 
     async def latest(self) -> str | None:
-        """The cursor behind everything that is there now; None: the platform begins with what is new by itself."""
+        """The cursor after everything that exists now; None: the platform itself begins with what is new."""
         return None
 
     async def close(self) -> None:
-        """Leave no connection open."""
+        """Close all connections."""
         return
 
 
@@ -283,13 +284,13 @@ class Posted(Struct, frozen=True):
 
 
 class PostedEvents(Protocol):
-    """What the platform has posted for an account and is not settled. Waits while the server is unavailable."""
+    """What the platform has posted for an account and is not settled yet. Waits while the server is unavailable."""
 
     async def posted(self, after: int, wait_s: float) -> Sequence[tuple[int, bytes]]:
-        """Numbers and bodies of the events after that number, in their order; waits so long for the first."""
+        """Numbers and bodies of the events after number `after`, in order; waits up to `wait_s` for the first."""
 
     async def settle_posted(self, upto: int) -> None:
-        """The events up to that number are never given again."""
+        """The events up to that number are never returned again."""
 
 
 @runtime_checkable
@@ -297,48 +298,48 @@ class TakesPosted(Protocol):
     """A session of a platform that posts events to the server, now or formerly."""
 
     def receive_posted(self, cursor: str | None, posted: PostedEvents) -> AsyncIterator[Batch]:
-        """As `Session.receive`, which is not called then. What was posted goes first; `confirm` settles it."""
+        """Called instead of `Session.receive`. Posted events come first; `confirm` settles them."""
 
 
 class Hook(Struct, frozen=True):
-    """How a platform posts its events to the server. The functions are pure and raise nothing; times have a zone."""
+    """How a platform posts its events to the server. The functions are pure and raise nothing; times are aware."""
 
     endpoint: str
     """Our own account at the platform, as in `Identity`."""
     verify: Callable[[Account, Posted, datetime], str | None]
-    """Why it is not from the platform, without any secret; None: it is. The body is byte for byte as it came."""
+    """Why it is not from the platform, without revealing a secret; None: it is. The body is byte for byte as sent."""
     read: Callable[[Account, Posted, datetime], Inbound | Unreadable] | None
-    """The event, once it is verified. None: the server keeps it as it came, for the session (`TakesPosted`)."""
+    """The event, once verified. None: the server keeps the request as it came, for the session (`TakesPosted`)."""
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
     """What a connector package declares; importing it imports no SDK."""
 
     name: str
-    """As accounts name it; also the entry point."""
+    """The name that accounts use; also that of the entry point."""
     channel: str
     provider: str
     title: str = ""
-    """What people call the platform; the name of the channel unless it is given."""
+    """What people call the platform; by default the name of the channel."""
     settings: type[BaseModel]
     secrets: tuple[Secret, ...]
     strangers: Literal["pair", "listed", "open"] = "pair"
-    """Who may write to an account, unless it says otherwise."""
+    """Who may write to an account, unless the account says otherwise."""
     steps: tuple[str, ...]
     """How to get an account, one sentence each, for people who have never done it."""
     capabilities: Capabilities
     open: Callable[[Account], Awaitable[Session]]
     """Signs in. Raises SignInRefused, OSError."""
     can_send: Callable[[Account], Awaitable[None]] | None = None
-    """Whether replies could be sent, where `open` does not tell; nothing is sent. Raises SignInRefused, OSError."""
+    """Checks that replies could be sent, if `open` does not; sends nothing. Raises SignInRefused, OSError."""
     usual: Callable[[JsonObject], JsonObject] | None = None
-    """From settings that are given, others that go with them, such as the servers of a mail address."""
+    """Derives settings from the given ones, such as the servers of a mail address."""
     hook: Callable[[Account], Hook | None] | None = None
-    """For platforms that can post events to the server; None for an account whose events are fetched."""
+    """For platforms that can post events to the server; returns None for an account whose events are fetched."""
     connects: bool = True
-    """Whether a connector runs for an account; not where everything arrives by `hook`."""
+    """Whether a connector runs for an account; not if everything arrives by `hook`."""
 
     @property
     def platform(self) -> str:
-        """As people call it."""
+        """What people call it."""
         return self.title or self.channel

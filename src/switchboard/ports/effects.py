@@ -1,8 +1,8 @@
-"""What the repetition of an act does, in steps of a journal and calls of tools. Next: `engine.py`."""
+"""What repeating an action does, in steps of a journal and calls of tools. Next: `engine.py`."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Effect = Literal["idempotent", "queryable", "effectful"]
-"""The effect of a repetition. `idempotent`: none; `queryable`: we can ask first; `effectful`: it happens twice."""
+"""The effect of a repetition. `idempotent`: none; `queryable`: we can ask first; `effectful`: a second one."""

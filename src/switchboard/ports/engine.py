@@ -1,4 +1,4 @@
-"""The port of engines: what an engine is given, what it may use, what it returns and how it fails.
+"""The port of engines: what an engine gets, what it may use, what it returns and how it fails.
 
 An engine is found by an entry point of the group `switchboard.engines`: a function from `EngineContext` to `Engine`,
 called once per worker. `journey/turn.py` runs it, `lanes/journal.py` implements the journal. Next:
@@ -49,7 +49,7 @@ StopReason = Literal[
 Effect = effects.Effect
 
 Act = Callable[[UUID], Awaitable[Any]]
-"""Does a step, or asks what became of it; called with the step's idempotency key."""
+"""Executes a step, or asks what became of it; called with the step's idempotency key."""
 
 StepState = Literal["started", "done", "failed", "skipped", "cancelled"]
 
@@ -63,8 +63,8 @@ NOT_DONE: Final = object()
 class Delta(Struct, frozen=True):
     """A piece of a reply while it is being written: the text so far is `text_so_far[:offset] + text`.
 
-    `step`: the number of the request to a model that writes it, from 1. `tool`: the name of a tool that is called now;
-    the text stays as it is.
+    `step`: the number of the model request that writes it, from 1. `tool`: the name of a tool that is being called;
+    the text stays the same.
     """
 
     offset: int
@@ -74,12 +74,12 @@ class Delta(Struct, frozen=True):
 
 
 class Stop(Protocol):
-    """Whether a person has asked for the end of a turn."""
+    """Whether a person has asked the turn to end."""
 
     def is_set(self) -> bool: ...
 
     async def wait(self) -> object:
-        """Returns when it is asked for."""
+        """Return once somebody has asked."""
         ...
 
 
@@ -100,19 +100,19 @@ class Turn:
     segment: int = 0
     """Which part of a split message this is, from 1; 0: it is the whole message."""
     whole_text: str | None = None
-    """The text of the whole message where this butler gets a part of it."""
+    """The text of the whole message if this butler gets only a part of it."""
     dead_letter: JsonMapping | None = None
     """Set for a notice, whose reply is not sent. See `delivery.v1` in docs/butlers.md."""
     user_context: str = ""
-    """What the caller knows of the person; for this turn only."""
+    """What the caller knows about the person; for this turn only."""
     on_delta: Callable[[Delta], None] | None = field(default=None, compare=False, repr=False)
-    """Where to send the reply while it is being written, from an engine that is `Stoppable`; None: nobody listens."""
+    """Called by a `Stoppable` engine with the reply as it is written; None: nobody listens."""
     stop: Stop | None = field(default=None, compare=False, repr=False)
-    """For an engine that can stop in the middle, see `Stoppable`; else None."""
+    """For an engine that can stop in the middle, see `Stoppable`; otherwise None."""
     below: Callable[[], Mapping[str, str]] = field(default=dict, compare=False, repr=False)
-    """Names the teams and butlers below its own team, to which it may hand the message on, and what is said of each."""
+    """The teams and butlers below its own team to which it may hand the message on, each with its description."""
     keeps: Keeps | None = field(default=None, compare=False, repr=False)
-    """For what lives in this process from one turn of the conversation to the next; None: there is no other process."""
+    """For anything that stays in this process between turns of the conversation; None: there is no other process."""
 
     @property
     def text(self) -> str:
@@ -124,7 +124,7 @@ class Turn:
 
 
 class Costed(Struct, frozen=True):
-    """What `act` may return instead of its bare result, so that the journal knows what it cost (micro-dollars)."""
+    """What `act` may return instead of its bare result, so that the journal knows the cost (micro-dollars)."""
 
     result: Any
     tokens_in: int = 0
@@ -143,13 +143,13 @@ class Ask(Struct, frozen=True):
     arguments: JsonMapping
     why: str
     digest: str
-    """What is approved: the decision has it too, so that it can be compared before the call."""
+    """What is approved: the decision contains it too, so that the two can be compared before the call."""
     readers: str
     """Who sees it in chat: `directory_of` in `core/readers.py`."""
 
 
 class Pending(Struct, frozen=True):
-    """What an earlier message of the conversation waits for."""
+    """Something that an earlier message of the conversation waits for."""
 
     approval_id: UUID
     kind: Literal["call", "question"]
@@ -160,16 +160,16 @@ class Pending(Struct, frozen=True):
 
 
 class Decided(Struct, frozen=True):
-    """The result of waiting: the given value, or that the time was over."""
+    """The result of waiting: the decided value, or that time ran out."""
 
     value: Any
     expired: bool = False
 
 
 class OnRecord(Struct, frozen=True):
-    """What the journal has of a step. `result` of one that has ended; of one that failed it is why.
+    """What the journal knows about a step. `result` of a step that has ended; if it failed, the reason.
 
-    `tokens`: that its models have generated, or may have, in all attempts.
+    `tokens`: what its models have generated, or may have, in all attempts.
     """
 
     state: StepState
@@ -178,10 +178,10 @@ class OnRecord(Struct, frozen=True):
 
 
 class Journal(Protocol):
-    """The steps of this turn: what is done is never done again, what may have happened is never repeated blindly."""
+    """The steps of this turn: what is done is never repeated, and what may have been done is never repeated blindly."""
 
     def check(self) -> None:
-        """Raise `Fenced` if another worker may have taken over; for the moment just before something takes effect."""
+        """Raise `Fenced` if another worker may have taken over; to be called just before something takes effect."""
         ...
 
     async def flush(self) -> None:
@@ -193,27 +193,27 @@ class Journal(Protocol):
     ) -> Any:
         """Run `act(idempotency_key)` once and return its JSON value; after an interruption, return what is recorded.
 
-        A step is known by its path, which is asked for once in an attempt; its key is the same in every attempt. If its
-        end is not on record: idempotent steps run again; for queryable ones `ask(key)` returns the result, or
-        `NOT_DONE`; effectful ones raise `OutcomeUnknown`. Raises `Fenced` if another worker has taken over.
+        A step is identified by its path, which is used once per attempt; its key is the same in every attempt. If a
+        step was interrupted: an idempotent one runs again; for a queryable one `ask(key)` returns the result, or
+        `NOT_DONE`; an effectful one raises `OutcomeUnknown`. Raises `Fenced` if another worker has taken over.
 
-        `reserve`: the tokens that it may generate. They are on record before it begins, and stay spent if its end never
-        is; what `Costed` says takes their place.
+        `reserve`: the tokens that the step may generate. They are recorded before it begins, and stay spent if its end
+        is never recorded; otherwise the amount in `Costed` replaces them.
         """
         ...
 
     async def end(self, path: str, state: Literal["failed", "skipped", "cancelled"], why: Any = None) -> None:
-        """Record that a step is not run, or no longer; one that has ended stays as it is."""
+        """Record that a step is not run, or no longer running; one that has ended stays as it is."""
         ...
 
     def on_record(self) -> Mapping[str, OnRecord]:
-        """The steps of this turn so far, by path; those of this attempt that have just ended are among them."""
+        """The steps of this turn so far, by path, including those of this attempt that have just ended."""
         ...
 
     async def expect(self, path: str, *, within: float | None = None, ask: Ask | None = None) -> UUID:
         """Register that a step waits for an event, at most `within` seconds; returns the key that decides it.
 
-        `ask`: people decide it, and are asked this. The person whose message it is hears of it when the turn waits.
+        `ask`: what people are asked if they decide it. The sender of the message is told of it when the turn waits.
         """
         ...
 
@@ -223,10 +223,10 @@ class Journal(Protocol):
 
 
 class RemoteAgents(Protocol):
-    """What is known at run time of butlers on other machines."""
+    """What is known at run time about butlers on other machines."""
 
     async def endpoint_of(self, member: Member) -> str | None:
-        """The URL to call at the moment, None if it is not known. Raises `Unavailable`."""
+        """The URL to call at present, None if it is unknown. Raises `Unavailable`."""
         ...
 
     async def seen(self, system_id: SystemId) -> None:
@@ -235,22 +235,22 @@ class RemoteAgents(Protocol):
 
 
 class History(Protocol):
-    """What was said before. What a turn may read is found out from its message, whatever the engine asks."""
+    """What was said before. The turn's message determines what may be read, whatever the engine asks for."""
 
     async def load(self, turn: Turn) -> Sequence[Entry]:
-        """At most 40 entries of this butler and conversation, the oldest first, the latest summary before them.
+        """At most 40 entries of this butler and conversation, oldest first, after the latest summary.
 
-        Where they start moves by 20, so that prompts keep their beginning. What was said in private is there for the
-        same person in private only, and for a message whose sender is not sure there is nothing. Raises `Unavailable`.
+        Their start moves by 20 at a time, so that prompts keep their beginning. What a person said in private is
+        returned only to that person in private; for a message of uncertain sender, nothing. Raises `Unavailable`.
         """
         ...
 
 
 class Facts(Protocol):
-    """What was learned, by this butler. What a turn may read is found out from its message."""
+    """What this butler has learned. The turn's message determines what may be read."""
 
     async def visible(self, turn: Turn, limit: int = 100) -> Sequence[Fact]:
-        """The latest facts that may be told where the turn answers, the newest first. Raises `Unavailable`."""
+        """The latest facts that may be told where the turn answers, newest first. Raises `Unavailable`."""
         ...
 
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
@@ -259,14 +259,14 @@ class Facts(Protocol):
 
 
 class Files(Protocol):
-    """The bytes of what came with messages, and of what goes with answers."""
+    """The bytes of files that came with messages, and of files that go with answers."""
 
     def read(self, attachment: Attachment) -> AsyncIterator[bytes]:
-        """The bytes, piece by piece; none for what is not stored. Raises `Unavailable`."""
+        """The bytes, piece by piece; none if it is not stored. Raises `Unavailable`."""
         ...
 
     async def link(self, attachment: Attachment) -> str | None:
-        """A URL that gives the bytes to anyone who has it, for an hour; None: not stored. Raises `Unavailable`."""
+        """A URL at which anyone can read the bytes for an hour; None: they are not stored. Raises `Unavailable`."""
         ...
 
     async def keep(
@@ -274,8 +274,8 @@ class Files(Protocol):
     ) -> Attachment:
         """Store a file of this turn, to be one of the `attachments` of its answer. The same bytes twice are one file.
 
-        `size_bytes`: if it is known before. One that is too large, or for which there is no room, comes back with
-        `unavailable`, and the reply says so in words. Raises `Unavailable`, and what `pieces` raises.
+        `size_bytes`: if known in advance. If the file is too large, or there is no room for it, the result has
+        `unavailable` set, and the reply says so. Raises `Unavailable`, and whatever `pieces` raises.
         """
         ...
 
@@ -285,22 +285,22 @@ class Files(Protocol):
 
 
 class Approvals(Protocol):
-    """What people are asked in a conversation of a butler. What a turn may see is found out from its message."""
+    """What people are asked in a conversation of a butler. The turn's message determines what may be seen."""
 
     async def pending(self, turn: Turn, readers: str, limit: int) -> Sequence[Pending]:
-        """The oldest `limit` things that earlier messages wait for and `readers` see in chat. Raises `Unavailable`."""
+        """The oldest `limit` requests of earlier messages that `readers` see in chat. Raises `Unavailable`."""
         ...
 
     async def count(self, turn: Turn) -> int:
-        """How much is waited for, no matter who may see it. Raises `Unavailable`."""
+        """How many requests are pending, no matter who may see them. Raises `Unavailable`."""
         ...
 
 
 class Readers(Protocol):
-    """Who reads what a turn answers."""
+    """Who reads the answer of a turn."""
 
     async def of(self, turn: Turn) -> Reader:
-        """As its message says. Raises `Unavailable`."""
+        """The reader according to the turn's message. Raises `Unavailable`."""
         ...
 
 
@@ -312,34 +312,34 @@ class EngineContext(Struct, frozen=True):
     program_user: str | None = None
     """The user that runs the programs of engines, unless the member names one; None: the worker's."""
     models: Models | None = None
-    """The models of the settings; None: there are none."""
+    """The configured models; None: there are none."""
     workspaces: Path | None = None
-    """Where butlers have the directories of their files, unless their options name one."""
+    """Where butlers keep their files, each in a directory of its own, unless its options name another."""
     readers: Readers | None = None
-    """Who reads; None: as far as the message alone shows."""
+    """Who reads the answers; None: only what the message itself shows is known."""
     history: History | None = None
     """What was said before; None: nothing is kept."""
     facts: Facts | None = None
-    """What was learned; None: nothing is."""
+    """What was learned; None: nothing is learned."""
     files: Files | None = None
-    """What came with messages, and goes with answers; None: nothing is stored."""
+    """The files of messages and answers; None: nothing is stored."""
     sandbox: SandboxRules = msgspec.field(default_factory=SandboxRules)
-    """What the commands of a turn may take."""
+    """What the commands of a turn may use."""
     toolset: Toolset | None = None
-    """Tools beside those of the engine; None: there are none."""
+    """Tools besides those of the engine; None: there are none."""
     approvals: Approvals | None = None
-    """Questions and approvals of people; None: nobody can be asked."""
+    """Questions to people and their approvals; None: nobody can be asked."""
     closing: AsyncExitStack | None = None
-    """Closed when no turn comes any more, with what engines keep running; None: that ends with this process."""
+    """Closed after the last turn, to end what engines keep running; None: that ends with this process."""
     roles: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The models that play `main`, `router` and `specialist` in plans, as far as the settings say."""
+    """The models in the roles `main`, `router` and `specialist` of plans, as far as configured."""
 
 
 # What comes out -----------------------------------------------------------------------------------------------------
 
 
 class ModelUsage(Struct, frozen=True):
-    """What one model was used for in a turn. `input_tokens` include those read from its cache and written into it."""
+    """The usage of one model in a turn. `input_tokens` include those read from its cache and written to it."""
 
     model: str
     input_tokens: int = 0
@@ -353,9 +353,9 @@ class _Result(Struct, frozen=True, kw_only=True):
     stop_reason: StopReason = "end"
     usage: tuple[ModelUsage, ...] = ()
     warning: str = ""
-    """What the operator should know of a turn that went well otherwise; `explain` shows it."""
+    """What the operator should know about a turn that otherwise went well; `explain` shows it."""
     entries: tuple[Entry, ...] = ()
-    """What the turn adds to the history, saved together with its reply; the positions are given then."""
+    """What the turn adds to the history; saved together with its reply, which assigns the positions."""
 
 
 class Answer(_Result, frozen=True):
@@ -363,7 +363,7 @@ class Answer(_Result, frozen=True):
 
     text: str
     attachments: tuple[Attachment, ...] = ()
-    """What `Files.keep` has returned, and attachments of the message; of any other the reply gives the name alone."""
+    """Results of `Files.keep`, and attachments of the message; any other is only named in the reply."""
 
 
 class NoReply(_Result, frozen=True):
@@ -379,7 +379,7 @@ class Refusal(_Result, frozen=True):
 
 
 class HandedOn(_Result, frozen=True):
-    """One of `Turn.below` is to answer: the message goes there, by a further decision. `reason`: why."""
+    """Another butler or team, one of `Turn.below`, is to answer: a further decision sends the message there."""
 
     to: str
     reason: str = ""
@@ -389,9 +389,9 @@ TurnResult = Answer | NoReply | Refusal | HandedOn
 
 
 class EngineFailure(Exception):
-    """The engine could not complete its turn. If `retryable`, it is retried, otherwise the delivery ends at once.
+    """The engine could not complete its turn. If `retryable`, it is retried; otherwise the delivery ends at once.
 
-    `tokens`: what models generated anyway; if `act` raises it, that is what stays spent of those reserved.
+    `tokens`: what models generated all the same; if `act` raises it, only these remain spent of those reserved.
     """
 
     tokens: int = 0
@@ -403,9 +403,9 @@ class EngineFailure(Exception):
 
 
 class Outage(EngineFailure):
-    """What the engine depends on has been unavailable since `since`, for all messages: not an attempt.
+    """What the engine depends on has been unavailable since `since`, for all messages. It does not count as an attempt.
 
-    The turn is tried again until that is six hours ago; `retry_after` in seconds, if the other side asks for a pause.
+    The turn is retried until six hours after `since`; `retry_after`: seconds, if the other side asks for a pause.
     """
 
     def __init__(
@@ -422,7 +422,7 @@ class Outage(EngineFailure):
 
 
 class NoEffect(EngineFailure):
-    """It failed, and certainly nothing has happened: it may be tried again even where repeating is not allowed."""
+    """It failed, and certainly had no effect, so it may be retried even where repeating is not allowed."""
 
 
 class Fenced(Exception):
@@ -430,7 +430,7 @@ class Fenced(Exception):
 
 
 class Parked(Exception):
-    """The turn waits for an event. Do not catch it: the turn is run again when the event is decided."""
+    """The turn waits for an event. Do not catch it: the turn runs again when the event is decided."""
 
     def __init__(self, keys: Sequence[UUID]) -> None:
         super().__init__(f"waits for {', '.join(map(str, keys))}")
@@ -448,35 +448,35 @@ class StepFailed(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """An effectful step was begun and its end was never recorded; only a person or the other side can know."""
+    """An effectful step was begun, but its end was never recorded; only a person or the other side can know it."""
 
 
 class Engine(Protocol):
-    """What answers for a butler. Whatever has an effect, or costs, goes through `journal.step`."""
+    """What answers for a butler. Whatever has an effect, or costs something, goes through `journal.step`."""
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:
         """Do the turn. Raises `EngineFailure`; `Fenced` and `OutcomeUnknown` of the journal pass through.
 
-        Cancelled, it leaves nothing running.
+        If cancelled, it leaves nothing running.
         """
         ...
 
 
 @runtime_checkable
 class ChecksOptions(Protocol):
-    """An engine that can tell before the first message whether a member's options are right."""
+    """An engine that can check a member's options before the first message."""
 
     def check(self, member: Member) -> None:
-        """Raises `EngineFailure` that names each wrong option."""
+        """Raises an `EngineFailure` that names every wrong option."""
         ...
 
 
 @runtime_checkable
 class ChecksMachine(Protocol):
-    """An engine that needs something of the machine it runs on, such as a program."""
+    """An engine that needs something on its machine, such as a program."""
 
     def lacking(self, member: Member) -> str | None:
-        """What this machine lacks for a member whose options are right; None: nothing."""
+        """What this machine lacks for a member with valid options; None: nothing."""
         ...
 
 
@@ -485,13 +485,13 @@ class SetsPatience(Protocol):
     """An engine whose turns may take longer than `turn.timeout` of the settings."""
 
     def patience(self, member: Member) -> float:
-        """Seconds after which an attempt is broken off. Raises `EngineFailure` for wrong options."""
+        """Seconds after which an attempt is aborted. Raises `EngineFailure` for wrong options."""
         ...
 
 
 @runtime_checkable
 class Stoppable(Protocol):
-    """An engine whose turns end within a second of `Turn.stop`, with what they have, and `aborted` as the reason."""
+    """An engine whose turns end within a second of `Turn.stop`, with what they have so far and the reason `aborted`."""
 
     @property
     def stoppable(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""Values of the port of engines: what a butler has learned from people, with who said it and who may hear it again.
+"""Values of the port of engines: what a butler has learned from people, who said it, and who may hear it.
 
 The store implements `Facts` over one function of PostgreSQL, `visible`. Next: `engine.py`.
 """
@@ -19,16 +19,16 @@ MAX_FACT: Final = 300
 
 
 class Reader(Struct, frozen=True):
-    """For whom a turn reads, as the message says that it answers: `core/readers.py` makes it, never an argument."""
+    """For whom a turn reads. `core/readers.py` derives it from the message being answered, never from an argument."""
 
     system_id: SystemId
     conversation: Conversation
     person: str = ""
-    """Who wrote the message; empty: nobody, so that only what is shared is read."""
+    """Who wrote the message; empty: nobody, so that only shared facts are read."""
     private: bool = False
     """Whether nobody else reads the message and its answer."""
     authentic: bool = True
-    """Whether it is sure who wrote it; else nothing is read, and nothing is kept."""
+    """Whether it is certain who wrote it; if not, nothing is read and nothing is kept."""
 
 
 class Fact(Struct, frozen=True):

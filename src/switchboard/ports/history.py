@@ -1,7 +1,7 @@
 """What a butler and the people of a conversation have said so far, as values of the port of engines.
 
-An engine returns its entries with its result, they are saved together with the reply, and `EngineContext.history` gives
-them back to later turns. Next: `engine.py`.
+An engine returns its entries with its result; they are saved together with the reply, and `EngineContext.history`
+returns them in later turns. Next: `engine.py`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Final, Literal
 from msgspec import Struct
 
 MAX_CALL: Final = 1000
-"""Characters of the arguments, and of the result, of a call that are kept."""
+"""Characters that are kept of a call's arguments, and of its result."""
 
 
 class EntryCall(Struct, frozen=True):
-    """A call of a tool, with its result: without them models learn to claim what they did not do."""
+    """A call of a tool and its result: without these, models learn to claim what they did not do."""
 
     id: str
     name: str
     arguments: str
-    """JSON; cut when it is saved, so perhaps only its beginning."""
+    """JSON; it is cut when saved, so this may be only its beginning."""
     result: str
     ok: bool = True
 
@@ -35,5 +35,5 @@ class Entry(Struct, frozen=True):
     """Who wrote it, as `core/readers.py` names people; empty: the butler itself, or a summary of earlier entries."""
     calls: tuple[EntryCall, ...] = ()
     position: int = 0
-    """1, 2, … for each butler and conversation, given when it is saved."""
+    """1, 2, … for each butler and conversation, assigned when it is saved."""
     created_at: datetime | None = None

@@ -1,7 +1,7 @@
-"""The port of pins: which tools of MCP servers may be offered, as they were when an operator accepted them.
+"""The port of pins: the tools of MCP servers that may be offered, as they were when an operator accepted them.
 
-`store/mcp_tools.py` implements it; `tools/mcp_server.py` tells it what a server lists, and offers what it returns. A
-tool that is another than was accepted is not offered, and its server is not called for it.
+`store/mcp_tools.py` implements it; `tools/mcp_server.py` reports what a server lists, and offers what is returned. A
+tool that differs from the accepted one is not offered, and its server is not called for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from switchboard.domain.json_values import JsonMapping
 
 
 class ListedTool(Struct, frozen=True):
-    """A tool as its server lists it. What else servers say of their tools, as that they are harmless, is not read."""
+    """A tool as its server lists it. Other claims of servers about their tools, such as being harmless, are ignored."""
 
     name: str
     description: str
@@ -34,19 +34,19 @@ class Pins(Protocol):
     """What was accepted, for all workers."""
 
     async def known(self, servers: Sequence[str]) -> Mapping[str, Sequence[PinnedTool]]:
-        """The tools of each that may be used, by name; a server that has never listed any is not in it.
+        """The usable tools of each server, by its name; a server that has never listed any is missing.
 
         Raises `Unavailable`.
         """
         ...
 
     async def seen(self, server: str, tools: Sequence[PinnedTool]) -> None:
-        """What a server lists now. The first time that is accepted; later, what is new or different is disabled.
+        """Report what a server lists now. The first list is accepted; later, new or changed tools are disabled.
 
         Raises `Unavailable`.
         """
         ...
 
     async def failed(self, server: str, why: str) -> None:
-        """A server could not be started. Raises `Unavailable`."""
+        """Report that a server could not be started. Raises `Unavailable`."""
         ...

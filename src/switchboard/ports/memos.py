@@ -41,13 +41,13 @@ class Memos(Protocol):
     """Keeps memos; those of different butlers are separate."""
 
     async def file(self, memo: Memo) -> bool:
-        """Keep a memo. False: it was kept before, under the same id. Raises `Unavailable`."""
+        """Store a memo. False: one with the same id was already stored. Raises `Unavailable`."""
         ...
 
     async def nearest(self, memo: Memo, limit: int) -> Sequence[FoundMemo]:
-        """Up to `limit` memos of the same butler about earlier messages with words of this one, the nearest first.
+        """Up to `limit` memos of the same butler about earlier messages that share words with this one, nearest first.
 
-        For a private memo those of the same person; for any other those that were said in the same conversation before
+        For a private memo only those of the same person; for any other, those of the same conversation come before
         others. Raises `Unavailable`.
         """
         ...

@@ -1,4 +1,4 @@
-"""The port of models for engines: which ones an installation has, and a way to ask them.
+"""The port of models for engines: which models an installation has, and how to ask them.
 
 `app/classification/models.py` implements it over the dispatcher of `llm/`; the engine `model` asks. Next:
 `domain/llm.py`, the form of a request and of a report.
@@ -19,8 +19,8 @@ NO_CONTEXT = 8192
 
 
 class Habits(Struct, frozen=True):
-    """What the settings say of a model. `schemas`: its server takes a JSON Schema of the answer; `thinks`: it thinks
-    before it answers, and so needs more tokens.
+    """What the settings say about a model. `schemas`: its server accepts a JSON Schema for the answer; `thinks`: it
+    thinks before it answers, and so needs more tokens.
     """
 
     schemas: bool = True
@@ -31,11 +31,11 @@ USUAL: Final = Habits()
 
 
 class Asking(Struct, frozen=True):
-    """Whom to ask. `models` in this order; `shorter` gives the request within a number of tokens, or as short as it
-    can be; `on_delta` is told the reply while it is written. `on_share_of`: the message whose sender's
-    share of the day it counts towards; None: nobody's. `ready` is awaited before each request leaves, beside what is
-    prepared meanwhile; what it raises is raised. `taken` says whether anything was done for the request already: then
-    no other model is asked. What it costs is recorded for `asker`, the purpose, and `butler`.
+    """Whom to ask, and how. `models` are asked in this order; `shorter` returns the request within a number of tokens,
+    or as short as possible; `on_delta` is called with the reply as it is written. `on_share_of`: the message whose
+    sender's daily share it counts towards; None: nobody's. `ready` is awaited before each request is sent, while that
+    is being prepared; its exceptions are passed on. `taken` says whether the request has already had an effect: then no
+    other model is asked. The cost is recorded for `asker`, the purpose, and `butler`.
     """
 
     models: Sequence[str]
@@ -49,11 +49,11 @@ class Asking(Struct, frozen=True):
 
 
 class Models(Protocol):
-    """The models of the settings."""
+    """The configured models."""
 
     @property
     def names(self) -> Sequence[str]:
-        """Those with an API, in the order of the settings."""
+        """The names of those with an API, in the order of the settings."""
         ...
 
     @property
@@ -62,13 +62,11 @@ class Models(Protocol):
         ...
 
     async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
-        """How many tokens question and answer may have together: as the settings say, else as its server says, else
-        what is assumed where nobody says.
-        """
+        """The maximum tokens of question and answer together: as configured, else as its server says, else `unknown`."""
         ...
 
     def flaw(self, name: str) -> str | None:
-        """What is missing on this machine to ask a model, with the fix; None: nothing, as far as is known."""
+        """What this machine lacks for asking a model, with the fix; None: nothing, as far as known."""
         ...
 
     def habits(self, name: str) -> Habits:
@@ -76,5 +74,5 @@ class Models(Protocol):
         ...
 
     async def ask(self, request: Request, asking: Asking) -> Report:
-        """Ask one after the other until one has answered; if none has, the report says why. Raises `Unavailable`."""
+        """Ask one model after the other until one answers; if none does, the report says why. Raises `Unavailable`."""
         ...

@@ -16,7 +16,7 @@ from switchboard.ports.tools import Risk
 
 
 class ModuleTool(Struct, frozen=True):
-    """A typed async function; its schema and its help are made from its signature and its docstring."""
+    """A typed async function; its signature and docstring provide its schema and its help."""
 
     name: str
     """Begins with the name of the module: `calendar_query`."""
@@ -26,7 +26,7 @@ class ModuleTool(Struct, frozen=True):
 
 
 class ModuleManifest(Struct, frozen=True):
-    """The description of a module that is not opened yet. Raises `ValueError` for tools that are not named after it."""
+    """The description of a module that is not open yet. Raises `ValueError` for tools that are not named after it."""
 
     name: str
     tools: tuple[ModuleTool, ...]

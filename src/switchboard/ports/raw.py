@@ -1,7 +1,7 @@
 """Reading strangers' input: values from `payload.raw`, which may contain anything anywhere.
 
-Called by channels. Nothing here raises or walks deeper than the given path; a value not of the
-expected kind is None or empty. Next: `core/channels/telegram.py`.
+Called by channels. Nothing here raises or descends deeper than the given path; a value of an unexpected type becomes
+None or empty. Next: `core/channels/telegram.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Raw = Mapping[str, object]
 
 MAX_WORD: Final = 512
 """Maximum characters of a word; no identity in an envelope is longer either."""
-_OBJECT: Final = (dict, Mapping)  # nearly all are dicts, which is told much faster
+_OBJECT: Final = (dict, Mapping)  # nearly all are dicts, for which the check is much faster
 _BREAKING: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,19}")
 
@@ -60,7 +60,7 @@ def word(value: object) -> str | None:
 
 
 def one_line(text: str) -> bool:
-    """Whether there is no control character and no line break in it; joiners and blanks of all kinds may be."""
+    """Whether it has no control character and no line break; joiners and blanks of all kinds are allowed."""
     return text.isprintable() or not any(category(one) in _BREAKING for one in text)
 
 
@@ -76,5 +76,5 @@ def integer(value: object) -> str | None:
 
 
 def matching(pattern: re.Pattern[str], value: object) -> str | None:
-    """The value if it is a string of this form, from its beginning to its end."""
+    """The value if it is a string that matches the pattern as a whole."""
     return value if isinstance(value, str) and pattern.fullmatch(value) else None

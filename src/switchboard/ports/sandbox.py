@@ -1,4 +1,4 @@
-"""What the settings say of the sandbox in which commands run. `sandbox/` obeys it; engines get it in their context."""
+"""The settings of the sandbox in which commands run. `sandbox/` applies them; engines get them in their context."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Struct
 
 
 class SandboxRules(Struct, frozen=True):
-    """What commands in a sandbox may take together."""
+    """What the commands in a sandbox may use together."""
 
     memory: int = 2 * 1024**3
     """Bytes."""

@@ -1,7 +1,7 @@
-"""The port of tools: what a model may call in a turn, what one call may touch, what comes back.
+"""The port of tools: what a model may call in a turn, what one call may touch, and what it returns.
 
-`tools/` implements it; `agents/loop` calls the tools that a turn is granted. Next:
-`engine.py`, the port of those who call them.
+`tools/` implements it; `agents/loop` calls the tools that a turn is granted. Next: `engine.py`, the port of their
+callers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
 
 Risk = Literal["low", "medium", "high"]
-"""`high`: nobody may use it, owners included, unless the settings grant it by name; and each call is approved first."""
+"""`high`: nobody, not even an owner, may use it unless the settings grant it by name, and each call needs approval."""
 
 Audience = Literal["owners", "others", "groups"]
-"""Who a turn is for: an owner of the butler alone, another person alone, or a conversation of several."""
+"""Whom a turn is for: an owner of the butler alone, another person alone, or a conversation of several people."""
 
 
 SHOWN: Final = 16_000
@@ -39,30 +39,30 @@ class ToolSpec(Struct, frozen=True):
     effect: Effect
     risk: Risk = "low"
     ordered: bool = False
-    """Calls take place in their order, though repeating one is harmless: what it changes, another may read."""
+    """Calls run in order although repeating one is harmless, because one may read what another changes."""
     most: int = SHOWN
     """Characters of its results that a model sees."""
 
 
 Keep = Callable[[str, AsyncIterable[bytes], int], Awaitable[Attachment]]
-"""Of a file its name, its bytes, and how many there are; see `Files.keep`. Raises `Unavailable`."""
+"""Stores a file, given its name, its bytes and their number; see `Files.keep`. Raises `Unavailable`."""
 
 QUOTA: Final = 2 * 1024**3
-"""Bytes on disk that a workspace may take, unless its butler has an option `workspace_quota`."""
+"""Bytes on disk that a workspace may use, unless its butler has an option `workspace_quota`."""
 
 
 class Kept(Struct, frozen=True):
-    """Which process had something of a conversation before, and which has it now, by the numbers of workers."""
+    """Which process held something of a conversation before, and which holds it now, by worker number."""
 
     before: int | None
     now: int
 
 
 Keeps = Callable[[float], Awaitable[Kept | None]]
-"""Says that something of the conversation lives in this process from now on, for so many seconds.
+"""Announces that this process holds something of the conversation from now on, for the given number of seconds.
 
-So long the next turns of the conversation are offered to this process before all others. None: another process has
-taken over this turn. Raises `Unavailable`.
+During that time, the next turns of the conversation are offered to this process first. None: another process has taken
+over this turn. Raises `Unavailable`.
 """
 
 
@@ -70,41 +70,41 @@ class ToolScope(Struct, frozen=True):
     """What one call may touch. It comes from the request context, never from arguments."""
 
     workspace: Path
-    """The directory that files are in; made if it is not there."""
+    """The directory of the files; it is created if missing."""
     urls: frozenset[str]
-    """URLs of the person's own messages, in the form that `tools/urls.py` gives them."""
+    """URLs in the person's own messages, in the form that `tools/urls.py` returns."""
     hosts: frozenset[str]
-    """Hosts that the settings allow: `docs.python.org`, or with another port `docs.example:8443`."""
+    """Hosts that the settings allow: `docs.python.org`, or with another port, `docs.example:8443`."""
     key: UUID
-    """The idempotency key of the step: the same each time that the same call is made."""
+    """The idempotency key of the step: the same whenever this call is repeated."""
     turn: UUID
     """The message that the turn answers: its long results are kept together."""
     private_hosts: frozenset[str] = frozenset()
-    """Hosts that may be at private addresses, written like `hosts`; this alone permits no URL."""
+    """Hosts that may have private addresses, written like `hosts`; this alone permits no URL."""
     quota: int = QUOTA
-    """Bytes on disk that the workspace may take."""
+    """Bytes on disk that the workspace may use."""
     results: Path | None = None
     """Where long results are kept for the readers of this turn only; None: nowhere."""
     approved: bool = False
-    """A person has approved this call with exactly its arguments."""
+    """Whether a person has approved this call with exactly these arguments."""
     keep: Keep | None = None
-    """Stores a file for the answer of this turn; None: it cannot have any."""
+    """Stores a file for the answer of this turn; None: the answer cannot have files."""
     conversation: str = ""
-    """The one that the turn is part of, of this butler: what a tool keeps from one call to the next is kept for it."""
+    """This butler's conversation to which the turn belongs: what a tool keeps between calls is kept for it."""
     keeps: Keeps | None = None
-    """For a tool that keeps something there; None: there are no other processes."""
+    """For a tool that keeps something in this process; None: there are no other processes."""
 
 
 class ToolOutcome(Struct, frozen=True):
-    """What a model is told. Not `ok`: it failed, and `text` is a sentence on why and what would be right.
+    """What a model is told. Not `ok`: it failed, and `text` is a sentence that says why and what would be correct.
 
-    `why` is the reason in a few words, where `text` is long; `passing`: the same call may do better a little later.
+    `why` is the reason in a few words, if `text` is long; `passing`: the same call may succeed a little later.
     """
 
     text: str
     ok: bool = True
     attachments: tuple[Attachment, ...] = ()
-    """Files that go with the answer, as `keep` has returned them."""
+    """Files that go with the answer, as returned by `keep`."""
     why: str = ""
     passing: bool = False
 
@@ -116,16 +116,16 @@ class Tool(Protocol):
     def spec(self) -> ToolSpec: ...
 
     async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
-        """Do it. Bad arguments, and whatever it meets, are outcomes, never exceptions.
+        """Carry out the call. Bad arguments and all other failures are outcomes, never exceptions.
 
-        Cancelled, it leaves nothing running.
+        If cancelled, it leaves nothing running.
         """
         ...
 
 
 @runtime_checkable
 class NeedsMachine(Protocol):
-    """A tool that needs something on the machine; if that is missing, it is not offered to models."""
+    """A tool that needs something on the machine, and is not offered to models if that is missing."""
 
     async def lacking(self) -> str:
         """What is missing, in a sentence; empty: nothing."""
@@ -134,32 +134,32 @@ class NeedsMachine(Protocol):
 
 @runtime_checkable
 class KeepsRunning(Protocol):
-    """A tool of which something may run between two calls."""
+    """A tool that may keep something running between calls."""
 
     async def close(self) -> None:
-        """End that. Nothing is called any more."""
+        """End whatever is running. The tool is not called afterwards."""
         ...
 
 
 class Toolset(Protocol):
-    """Tools that an installation has beside ours, such as those of MCP servers."""
+    """Tools that an installation has besides ours, such as those of MCP servers."""
 
     def may_have(self, member: Member, name: str) -> bool:
-        """Whether a butler may have a tool of this name, as far as the settings say."""
+        """Whether the settings allow a butler a tool of this name."""
         ...
 
     async def of(self, member: Member) -> Sequence[Tool]:
-        """Those of a butler at the moment, always in the same order. Raises `Unavailable`."""
+        """The tools of a butler at present, always in the same order. Raises `Unavailable`."""
         ...
 
 
 @runtime_checkable
 class AsksFirst(Protocol):
-    """A tool of which some calls are made only if a person approves them."""
+    """A tool some of whose calls need a person's approval."""
 
     def asks_first(self, arguments: JsonMapping, scope: ToolScope) -> str | None:
         """Why a person must approve this call, in a few words; None: nobody has to.
 
-        The same for the same arguments and scope, without a look at anything else.
+        The result depends on nothing but the arguments and the scope.
         """
         ...
