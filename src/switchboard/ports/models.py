@@ -62,7 +62,7 @@ class Models(Protocol):
         ...
 
     async def context(self, name: str, unknown: int = NO_CONTEXT) -> int:
-        """The maximum tokens of question and answer together: as configured, else as its server says, else `unknown`."""
+        """The maximum tokens of question and answer together: as configured, else by its server, else `unknown`."""
         ...
 
     def flaw(self, name: str) -> str | None:

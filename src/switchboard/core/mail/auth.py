@@ -1,9 +1,9 @@
 """Whether a mail is really from the domain it claims, according to an Authentication-Results header (RFC 8601).
 
 Called by `core/channels/email.py` with the topmost such header. In: the header, the servers that the account trusts,
-and the sender's domain; out: `pass`, `fail` or `none`, or nothing where no trusted server has spoken: anyone can write
-such a header. Parts even of a true one were written by a stranger (quoted local parts, comments), so they are removed
-before anything is read, and a pass counts only for the claimed domain.
+and the sender's domain; out: `pass`, `fail` or `none`, or nothing if the header is not by a trusted server: anyone can
+write one. Even a genuine header has parts written by a stranger (quoted local parts, comments); they are removed before
+anything is read, and a pass counts only for the claimed domain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EQUALS = re.compile(r"\s*=\s*")
 _PLAIN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]|[^"()]+', re.DOTALL)
 """What may come next outside comments: a whole quoted string, a parenthesis, or other text."""
 _COMMENTED = re.compile(r"\\.|[()]|[^\\()]+", re.DOTALL)
-"""And inside, where quotes mean nothing."""
+"""The same inside comments, where quotes mean nothing."""
 _DEPTH: Final = {"(": 1, ")": -1}
 _FAILED: Final = frozenset({"fail", "softfail", "hardfail"})
 _DOMAIN_OF: Final = {"dmarc": ("header.from",), "dkim": ("header.d", "header.i"), "spf": ("smtp.mailfrom",)}
@@ -41,7 +41,7 @@ def mail_auth(header: str, trusted: Collection[str], domain: str) -> MailAuth | 
     """`pass` when DMARC, or an aligned DKIM signature or SPF check, vouches for `domain`; `fail` if one rejects it.
 
     None if the header is not by one of the `trusted` servers (`authserv-id`, lower case; empty for one without a name).
-    Never raises. A malformed or oversized header is by nobody, and a pass for another domain does not count.
+    Never raises. A malformed or oversized header counts as nobody's, and a pass for another domain does not count.
     """
     plain = _without_quoted(header) if len(header) <= MAX_HEADER else ""
     if not plain or _server(plain) not in trusted:
@@ -55,7 +55,7 @@ def mail_auth(header: str, trusted: Collection[str], domain: str) -> MailAuth | 
 
 
 def _server(header: str) -> str:
-    """Its `authserv-id`; empty if it begins with a result, as headers by Microsoft do."""
+    """The header's `authserv-id`; empty if it begins with a result, as headers by Microsoft do."""
     words = header.partition(";")[0].lower().split()
     return words[0] if words and "=" not in "".join(words) else ""
 
@@ -78,7 +78,7 @@ def _aligned(result: _Result, domain: str) -> bool:
 
 
 def _without_quoted(header: str) -> str:
-    """The header without comments, which nest, and quoted strings; empty if one is left open."""
+    """The header without comments, which can be nested, and quoted strings; empty if one is not closed."""
     kept: list[str] = []
     depth = at = 0
     while at < len(header):

@@ -1,7 +1,7 @@
 """Which of our mails could not be delivered, according to a delivery status notification (RFC 3464).
 
-Called by `core/mail/parse.py`. In: the tree of a mail; out: the Message-ID that it is about. Anybody can write such a
-mail, but only someone who has seen a Message-ID of ours can name it.
+Called by `core/mail/parse.py`. In: the tree of a mail; out: the Message-ID that it is about. Anybody can write such
+mails, but only someone who has seen one of our Message-IDs can name it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _ID = re.compile(r"<[^<>\s]{1,510}>")
 
 
 def bounced(root: MailPart) -> str | None:
-    """The Message-ID, in brackets, of the mail that `root` says could not be delivered; None if it says no such thing.
+    """The Message-ID, in brackets, of the mail that `root` reports as undeliverable; None if it reports none.
 
-    Notices of a delay or of success are not about a failure.
+    Notices of a delay or of success do not count.
     """
     if root.media_type != "multipart/report":
         return None

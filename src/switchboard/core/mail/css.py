@@ -1,8 +1,8 @@
 """The styles of a mail, as far as they decide whether a person sees its text.
 
 Called by `core/mail/hypertext.py`. In: the contents of `<style>` elements and `style` attributes, written by a
-stranger; out: for an element, the value of each property. Nothing raises but `TooMuch`, and all of it takes time in
-proportion to what is read, and to a fixed number of comparisons per character of the document. Next:
+stranger; out: for an element, the value of each property. Raises nothing but `TooMuch`; the time is proportional to the
+input, with at most a fixed number of comparisons per character of the document. Next:
 `core/mail/sight.py`, which judges the values.
 """
 
@@ -22,11 +22,11 @@ PROPERTIES: Final = frozenset(
         *("max-width", "mso-hide", "background-image"),
     }
 )
-"""All that are read: by them, text is hidden."""
+"""All properties that are read: those that can hide text."""
 _MAX_VALUE: Final = 200
 _MAX_RULES: Final = 10_000
 _SCREEN_PX: Final = 1024
-"""The width of the window in which a mail is imagined."""
+"""The assumed width of the window in which a mail is shown."""
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TOKEN = re.compile(r"""[{};]|"[^"\n]*+"?|'[^'\n]*+'?|[^{};"']+""")
 _AT = re.compile(r"@([a-z-]+)(.*)", re.DOTALL)
@@ -40,11 +40,11 @@ _NAME = re.compile(r"[.#]?[\w-]+")
 
 
 class TooMuch(Exception):
-    """The rules of this document take more comparisons than any honest one."""
+    """The rules of this document need more comparisons than those of any honest one."""
 
 
 class Block(Struct, frozen=True):
-    """Declarations: values by property, and apart those that are `!important`."""
+    """Declarations: values by property, with those that are `!important` kept apart."""
 
     plain: Mapping[str, str]
     important: Mapping[str, str]
@@ -54,7 +54,7 @@ NOTHING: Final = Block({}, {})
 
 
 class _Rule(Struct, frozen=True):
-    """`subject` is true of the element itself, `around` of elements around it, in any order."""
+    """`subject` must hold for the element itself, `around` for elements around it, in any order."""
 
     subject: frozenset[str]
     around: frozenset[str]
@@ -63,7 +63,7 @@ class _Rule(Struct, frozen=True):
 
 
 def block_of(source: str) -> Block:
-    """What a `style` attribute, or what is between the braces of a rule, declares."""
+    """The declarations in a `style` attribute, or between the braces of a rule."""
     plain: dict[str, str] = {}
     important: dict[str, str] = {}
     for piece in _COMMENT.sub("", source).lower().split(";"):
@@ -75,7 +75,7 @@ def block_of(source: str) -> Block:
 
 
 class Sheet:
-    """The rules of one document, and how many comparisons it may still cost. Raises TooMuch for too many rules."""
+    """The rules of one document, and the comparisons that are still allowed. Raises TooMuch for too many rules."""
 
     def __init__(self, sources: Iterable[str], fuel: int) -> None:
         self._rules: dict[str, list[_Rule]] = {}
@@ -90,7 +90,7 @@ class Sheet:
         return bool(self._rules)
 
     def declared(self, names: frozenset[str], around: Mapping[str, int], own: Block) -> Mapping[str, str]:
-        """The values that hold for an element with these names (`td`, `.note`, `#top`) and its own `style`.
+        """The values that apply to an element with these names (`td`, `.note`, `#top`) and its own `style`.
 
         `around` counts the names of the elements around it. Raises TooMuch.
         """
@@ -115,12 +115,12 @@ class Sheet:
 
 
 def applies(condition: str) -> bool:
-    """Whether a list of media queries is true of a window on a screen, light and of usual width."""
+    """Whether a list of media queries holds for a window on a screen, light and of usual width."""
     return any(_is_true(query.strip()) for query in condition.lower().split(","))
 
 
 def _precision(name: str) -> tuple[int, str]:
-    """An id says more than a class, and that more than a tag."""
+    """Ids are more specific than classes, and classes more than tags."""
     return {"#": 2, ".": 1}.get(name[0], 0), name
 
 
@@ -132,7 +132,7 @@ def _rules_of(source: str) -> Iterator[_Rule]:
 
 
 def _blocks(source: str) -> Iterator[tuple[str, str]]:
-    """Selectors and declarations, without what does not hold on a screen."""
+    """Selectors and declarations, without those that do not apply on a screen."""
     opened: list[tuple[str, bool, list[str]]] = [("", True, [])]
     text: list[str] = []
     for piece in _TOKEN.findall(source):
@@ -182,6 +182,6 @@ def _rule(selector: str, block: Block) -> _Rule | None:
 
 
 def _weight(names: Sequence[str]) -> tuple[int, int, int]:
-    """Of two rules the one with more ids counts, then with more classes, then with more names of elements."""
+    """The rule with more ids wins, then the one with more classes, then the one with more names of elements."""
     ids, classes = sum(n[0] == "#" for n in names), sum(n[0] == "." for n in names)
     return ids, classes, len(names) - ids - classes

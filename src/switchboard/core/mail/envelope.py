@@ -1,4 +1,4 @@
-"""The envelope of a mail: what its header fields say, with a payload that is read elsewhere, or not at all.
+"""The envelope of a mail, made from its header fields; its payload is read elsewhere, or not at all.
 
 Called by `core/mail/parse.py`, and for a mail without its body by `transport/mail_reading.py` and
 `core/originals.py`. In: the fields as `core/mail/head.py` finds them; out: `Mail`, an envelope and, separately,
@@ -71,7 +71,7 @@ def envelope_of_head(raw: bytes, *, endpoint: str, provider: str = "file", now: 
 
 
 def raw_of_mail(raw: bytes) -> JsonObject:
-    """What `payload.raw` holds of a mail: selected headers. Takes milliseconds, whatever the mail."""
+    """The `payload.raw` of a mail: selected headers. Takes milliseconds for any mail."""
     return kept_raw(_kept_headers(read_head(raw)))
 
 
@@ -83,7 +83,7 @@ def mail_of(
     payload: Callable[[Mapping[str, str]], Payload],
     bounced: str | None = None,
 ) -> Mail:
-    """The mail with the payload that goes with its kept headers; `bounced` is the Message-ID that it is a bounce of.
+    """The mail with the payload for its kept headers; `bounced` is the Message-ID of the mail that it says bounced.
 
     Raises InvalidInput.
     """
@@ -100,7 +100,7 @@ def mail_of(
 
 
 def _checked(envelope: Envelope) -> Envelope:
-    """The same, its strings stripped. Raises InvalidInput."""
+    """The same with its strings stripped. Raises InvalidInput."""
     try:
         checked = fast_envelope(msgspec.json.encode(envelope))
     except UnicodeEncodeError:  # half a pair of surrogates
@@ -122,7 +122,7 @@ def _kept_headers(head: Message) -> dict[str, str]:
 
 
 def kept_raw(headers: Mapping[str, str]) -> JsonObject:
-    """As `payload.raw`."""
+    """The headers as `payload.raw`."""
     return {"media_type": "message/rfc822", "headers": dict(headers)}
 
 
@@ -146,7 +146,7 @@ def _mailbox(value: str) -> tuple[str, str]:
     """The name and address of the first author.
 
     An address in angle brackets takes precedence, and encoded words are not decoded yet: a display name may contain an
-    address, and email.utils.parseaddr takes `boss@example.org <thief@example.net>` for the boss.
+    address, and email.utils.parseaddr takes `boss@example.org <thief@example.net>` for a mail from the boss.
     """
     bare = _QUOTED.sub("", value)
     if angled := _ANGLED.search(bare):
@@ -175,7 +175,7 @@ def _first_id(value: str) -> str | None:
     found = _ID.search(value)
     if found is None:
         return None
-    # A truncated id could be that of another mail.
+    # A truncated id could match that of another mail.
     return found[0] if len(found[0]) <= _MAX_NAME else f"sha256:{sha256(found[0].encode()).hexdigest()}"
 
 
@@ -186,7 +186,7 @@ def _date(value: str, now: datetime) -> datetime | None:
 
 
 def _aware(date: datetime) -> datetime:
-    """In UTC, which `-0000` means as well."""
+    """The date in UTC, which is also what `-0000` means."""
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).astimezone(UTC)
 
 
@@ -201,10 +201,10 @@ def below_subject(headers: Mapping[str, str], text: str) -> str:
 
 
 def short(text: str) -> str:
-    """On one line, and as long as a name may be."""
+    """The text on one line, shortened to the maximum length of a name."""
     return " ".join(text.split())[:_MAX_NAME].strip()
 
 
 def shortened(text: str) -> str:
-    """As long as the text of a message may be."""
+    """The text, shortened to the maximum length of a message."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - len(CUT_MARK)] + CUT_MARK

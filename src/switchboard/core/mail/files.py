@@ -16,7 +16,7 @@ def attached_to(raw: bytes) -> list[MailPart]:
 
 
 def file_of(attached: Sequence[MailPart], attachment: int) -> bytes | None:
-    """Decoded; None if there is no such attachment."""
+    """The decoded bytes; None if there is no such attachment."""
     if not 0 <= attachment < len(attached):
         return None
     return decoded_body(attached[attachment], attached[attachment].body)

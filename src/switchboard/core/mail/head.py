@@ -58,13 +58,13 @@ def field(head: Message, name: str) -> str:
 def decoded(value: str) -> str:
     """A human-readable field, its RFC 2047 words decoded."""
     chunks = or_none(lambda: decode_header(_escaped(value))) or [(value, None)]
-    if isinstance(chunks[0][0], str):  # nothing of it is encoded
+    if isinstance(chunks[0][0], str):  # nothing in it is encoded
         return _storable(value)
     return "".join(_chunk(data, charset) for data, charset in chunks)
 
 
 def _escaped(value: str) -> str:
-    """Between encoded words the library returns plain ones as raw-unicode-escape, but does not escape backslashes."""
+    """Plain words between encoded ones come from the library in raw-unicode-escape, but without escaped backslashes."""
     return _ENCODED_OR_BACKSLASH.sub(lambda found: found[1] or r"\u005c", value)
 
 
@@ -87,7 +87,7 @@ def or_none(read: Callable[[], _T]) -> _T | None:
 
 
 def _bounded(head: Message | None) -> Message:
-    """The same fields, long ones cut: the library's field parsers are quadratic."""
+    """The same fields, with long ones cut: the library's field parsers are quadratic."""
     short = Message()
     for name, value in list(head.raw_items())[:_MAX_FIELDS] if head else ():
         short[name] = str(value)[: _MAX_CONTENT_HEADER if name.lower().startswith("content-") else MAX_HEADER]
@@ -106,6 +106,6 @@ def _chunk(data: bytes, charset: str | None) -> str:
 
 
 def _storable(text: str) -> str:
-    """Some surrogates are what the library makes of raw bytes; others stand for nothing."""
+    """The library turns raw bytes into surrogates; other surrogates mean nothing."""
     raw = or_none(lambda: text.encode("utf-8", "surrogateescape"))
     return as_text(text.encode("utf-8", "replace") if raw is None else raw)

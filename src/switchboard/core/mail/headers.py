@@ -1,4 +1,4 @@
-"""The header fields of a mail in `payload.raw`, and the addresses in them. Strangers wrote both; nothing here raises.
+"""The header fields of a mail in `payload.raw`, and their addresses. Strangers wrote both; nothing here raises.
 
 Called by `core/channels/email.py`. Next: `auth.py`.
 """
@@ -32,7 +32,7 @@ def headers(raw: object, name: str) -> list[str]:
 
 
 def header(raw: object, name: str) -> str:
-    """The topmost field of that name; empty where there is none."""
+    """The topmost field of that name; empty if there is none."""
     found = headers(raw, name)
     return found[0] if found else ""
 
@@ -61,7 +61,7 @@ def list_id(line: str) -> str:
 
 
 def domain_of(mail_address: str) -> str | None:
-    """What follows the last `@`, if there is one."""
+    """The part after the last `@`, if there is one."""
     return mail_address.rpartition("@")[2] if "@" in mail_address else None
 
 

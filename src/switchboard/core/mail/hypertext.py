@@ -1,10 +1,10 @@
 """HTML as the text that a person would see.
 
 Called by `core/mail/mime.py` for mails without plain text. In: HTML from a stranger; out: text with blocks on lines of
-their own and the targets of links after them. What a person cannot see must not reach a model, so it is dropped, in all
-the usual ways of hiding it. Never raises. Time and memory are in proportion to the document: there is a tokenizer, but
-no tree, as tree builders open unclosed elements again in every paragraph. `core/mail/css.py` reads the
-styles, `core/mail/sight.py` judges them.
+their own and the targets of links after them. What a person cannot see must not reach a model, so text
+that is hidden in any of the usual ways is dropped. Never raises. Time and memory are proportional to the document: it
+is tokenized, but no tree is built, because tree builders reopen unclosed elements in every paragraph.
+`core/mail/css.py` reads the styles, `core/mail/sight.py` judges them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from switchboard.core.mail.sight import Element, Sight
 
 _MAX_URL: Final = 500
 _LOOKED_AT: Final = 20
-"""Pieces of the text of a link in which its target may stand already."""
+"""How many pieces of a link's text are searched for its target; if found, it is not repeated."""
 _FUEL: Final = 4
-"""Comparisons with the rules of styles, per character of the document."""
+"""Comparisons with style rules that are allowed per character of the document."""
 
 _UNSEEN: Final = frozenset({"script", "style", "title", "template", "noscript", "iframe", "noembed", "noframes"})
 _BLOCKS: Final = frozenset(
@@ -35,7 +35,7 @@ _BLOCKS: Final = frozenset(
     }
 )
 _SPECIAL: Final = _BLOCKS | _UNSEEN | {"button", "caption", "details", "dir", "figcaption", "hgroup", "listing", "menu"}
-"""Elements that the end tag of an ordinary one, such as span, does not reach through."""
+"""Elements that the end tag of an ordinary element, such as span, cannot close."""
 _EMPTY: Final = frozenset(
     {
         *("area", "base", "basefont", "bgsound", "br", "col", "embed", "frame", "hr", "img", "input", "keygen", "link"),
@@ -45,7 +45,7 @@ _EMPTY: Final = frozenset(
 _FORMATTING: Final = frozenset(
     ("a", "b", "big", "code", "em", "font", "i", "nobr", "s", "small", "strike", "strong", "tt", "u")
 )
-"""They go on behind the block that they were opened in, until their own end tag."""
+"""These stay open after the block that they were opened in, until their own end tag."""
 _HEADINGS: Final = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
 _CELLS: Final = frozenset(("td", "th"))
 _ROWS: Final = frozenset(("tbody", "thead", "tfoot"))
@@ -55,9 +55,9 @@ _LIKE: Final[Mapping[str, frozenset[str]]] = {
     "li": frozenset({"li"}),
     **dict.fromkeys(("dd", "dt"), frozenset({"dd", "dt"})),
 }
-"""Elements that end at the beginning of one like them."""
+"""Elements that end where another of the same kind begins."""
 _OPAQUE: Final = _SPECIAL - {"address", "div", "p"}
-"""What an item does not look through for the one before it."""
+"""Elements at which the search for the previous open item stops."""
 _BLANKS = re.compile(r"\s+")
 _SPACES = re.compile(r"[ \t\r\f\v\u00a0]+")
 
@@ -65,7 +65,7 @@ _SPACES = re.compile(r"[ \t\r\f\v\u00a0]+")
 def text_of_html(source: str) -> str:
     """The visible text of an HTML document or fragment, without leading and trailing blanks.
 
-    It ends with a mark where the styles become a riddle: what is behind may or may not be hidden.
+    It ends with a mark where the styles become too complex: the rest may or may not be hidden.
     """
     document = _Document()
     try:
@@ -76,7 +76,7 @@ def text_of_html(source: str) -> str:
 
 
 def _sheet_of(source: str) -> Sheet:
-    """All styles count for the whole document, wherever they stand."""
+    """All styles apply to the whole document, wherever they are."""
     sources: list[str] = []
     here = False
     for token in tokenize(source) if "<style" in source.lower() else ():
@@ -93,7 +93,7 @@ def _attributes(token: Token) -> dict[str, str]:
 
 
 class _Scope:
-    """The open elements of the document, or of one cell of a table, which nothing inside can end."""
+    """The open elements of the document, or of one table cell, which nothing inside it can close."""
 
     def __init__(self, cell: Element | None = None) -> None:
         self.cell = cell
@@ -110,7 +110,7 @@ class _Scope:
 
 
 class _Document:
-    """Follows the tokens of a document, and collects the text that is seen."""
+    """Follows the tokens of a document, and collects the visible text."""
 
     def __init__(self) -> None:
         self._sheet = Sheet((), 0)
@@ -120,15 +120,15 @@ class _Document:
         self._pieces: list[str] = []
 
     def read(self, source: str) -> None:
-        """All of it. Raises TooMuch."""
+        """Read the whole document. Raises TooMuch."""
         self._sheet = _sheet_of(source)
-        self._open("html", {})  # both exist, written or not
+        self._open("html", {})  # both exist even if not written
         self._open("body", {})
         for token in tokenize(source):
             self._take(token)
 
     def text(self) -> str:
-        """What has been collected, with the targets of links that are still open."""
+        """The collected text, with the targets of links that are still open."""
         while len(self._scopes) > 1:
             self._leave_cell()
         while link := self._scope.last("a"):
@@ -191,7 +191,7 @@ class _Document:
             scope.opaque.append(element)
 
     def _end_before(self, tag: str) -> None:
-        """End elements that end implicitly where this one begins."""
+        """End the elements that end implicitly where this one begins."""
         scope = self._scope
         if tag in _LIKE and scope.opaque and scope.opaque[-1].tag in _LIKE[tag]:
             self._pop_to(scope.opaque[-1])
@@ -205,7 +205,7 @@ class _Document:
             self._end(link)
 
     def _make_room(self, tag: str) -> bool:
-        """End what is in the way of a row or cell; False where there is no table to be part of."""
+        """End whatever a row or cell cannot be inside; False if there is no table for it."""
         if self._scope.cell and not self._scope.last("table"):
             self._leave_cell()
         table = self._scope.last("table")
@@ -250,7 +250,7 @@ class _Document:
             self._close(scope.cell)
 
     def _pop_to(self, element: Element) -> None:
-        """End it, and all inside that does not continue behind it."""
+        """End the element, and everything inside it that does not continue after it."""
         scope = self._scope
         while scope.stack:
             last = scope.stack.pop()
@@ -262,7 +262,7 @@ class _Document:
                 return
 
     def _end(self, element: Element) -> None:
-        """It is the innermost of its tag."""
+        """End an element that is the innermost of its tag."""
         self._scope.named[element.tag].pop()
         self._close(element)
 
@@ -279,7 +279,7 @@ class _Document:
 
 
 def _values_of(attributes: Mapping[str, str]) -> dict[str, str]:
-    """What attributes from before the styles say; `text` is that of the body."""
+    """The values of presentational attributes; `text` is that of the body."""
     said = (("color", "color"), ("text", "color"), ("bgcolor", "background-color"))
     found = {name: attributes[key].lower().strip() for key, name in said if key in attributes}
     return found | ({"background": "url("} if "background" in attributes else {})

@@ -8,6 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 CUT_MARK: Final = "\n[… the rest of this mail was cut]"
-"""At the end of a text."""
+"""The end of a text that was cut."""
 UNREAD_MARK: Final = "[the body of this mail takes too long or too much memory to read; the original is kept]"
-"""Instead of the body of a mail of which only the header fields are read."""
+"""Replaces the body of a mail of which only the header fields are read."""

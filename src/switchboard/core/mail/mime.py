@@ -36,7 +36,7 @@ class MailPart(Struct, frozen=True):
 
     @property
     def media_type(self) -> str:
-        """In lower case; `text/plain` if nothing usable is given."""
+        """The media type in lower case; `text/plain` if nothing usable is given."""
         return or_none(self.head.get_content_type) or "text/plain"
 
     @property
@@ -59,7 +59,7 @@ def read_part(raw: bytes) -> MailPart:
 
 
 def leaves(part: MailPart) -> Iterator[MailPart]:
-    """All parts that have no parts, in order."""
+    """All parts without parts of their own, in order."""
     if not part.children:
         yield part
     for child in part.children:
@@ -87,7 +87,7 @@ def content(part: MailPart) -> bytes:
 
 
 def decoded_body(part: MailPart, body: bytes) -> bytes:
-    """Bytes of a part as they were before they were encoded for transfer."""
+    """The bytes of a part without their transfer encoding."""
     encoding = _encoding(part)
     if encoding == "base64":
         digits = re.sub(rb"[^A-Za-z0-9+/]", b"", body)
@@ -97,7 +97,7 @@ def decoded_body(part: MailPart, body: bytes) -> bytes:
 
 
 def size_of(part: MailPart) -> int:
-    """The size of a part in bytes, decoded."""
+    """The decoded size of a part in bytes."""
     encoding = _encoding(part)
     if encoding == "base64":
         return len(part.body.translate(None, b"\r\n\t =")) * 3 // 4

@@ -1,8 +1,8 @@
-"""The history that mail programs append to a reply, which its reader has already.
+"""The history that mail programs append to a reply, and that its reader already has.
 
 Called by `core/mail/parse.py`. In: the text of a mail; out: what its sender wrote, and the history below it. Only
-what stands at the end is history: answers between quoted lines need their questions, and of a forwarded mail
-the text is what matters. Linear time, because a stranger wrote the text.
+quoted text at the end is history: answers between quoted lines need their questions, and the point of a forwarded mail
+is its text. Linear time, because a stranger wrote the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ATTRIBUTIONS: Final = (
     ("den ", "skrev"),
     ("w dniu ", "napisał"),
 )
-"""How the line above a quotation begins, and what is near its end: English, German, French, Spanish and so on."""
+"""How the line above a quotation begins, and what it has near its end: in English, German, French and so on."""
 _MAX_ATTRIBUTION: Final = 400
 _ATTRIBUTION_LINES: Final = 3
 _FIELDS: Final = (
@@ -44,7 +44,7 @@ _FORWARDED = re.compile(r"\s*(fwd?|wg|tr|rv|enc|i|vs|doorst)\s*:", re.IGNORECASE
 def without_history(text: str, subject: str = "") -> tuple[str, str]:
     """The text and the history at its end, which may be empty; both stripped.
 
-    Nothing is cut from a forwarded mail, and none is left without text.
+    Nothing is cut from a forwarded mail, and no mail is left without text.
     """
     if _FORWARDED.match(subject):
         return text.strip(), ""
@@ -62,14 +62,14 @@ def _begin(lines: Sequence[str]) -> int:
             return at - 1 if at and _RULE.fullmatch(lines[at - 1].strip()) else at
         if length := _attribution(lines, at):
             below = next((one for one in range(at + length, len(lines)) if lines[one].strip()), len(lines))
-            # All that follows is quoted; or nothing is marked so, as in the text of HTML.
+            # Everything below is quoted, or nothing below is marked as quoted, as in text from HTML.
             if below >= quoted or below > last:
                 return at
     return quoted
 
 
 def _quoted_from(lines: Sequence[str]) -> int:
-    """Where the quoted and blank lines begin that reach to the end."""
+    """The index where the quoted and blank lines at the end begin."""
     at = len(lines)
     while at and (not lines[at - 1].strip() or lines[at - 1].startswith(">")):
         at -= 1
@@ -87,7 +87,7 @@ def _is_original(lines: Sequence[str], at: int) -> bool:
 
 
 def _attribution(lines: Sequence[str], at: int) -> int:
-    """How many lines it has that say who wrote what is quoted below them; 0: none."""
+    """How many lines from `at` on say who wrote the quotation below them; 0: none."""
     begins = lines[at][:_MAX_ATTRIBUTION].strip().lower()
     ends = [end for start, end in _ATTRIBUTIONS if begins.startswith(start)]
     if not ends:

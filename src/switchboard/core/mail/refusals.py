@@ -1,6 +1,6 @@
-"""The refusal of what is no mail.
+"""The error for input that is not a mail.
 
-Called by `core/mail/envelope.py` and `core/mail/unusual.py`, which add the refusal of a wrong account.
+Called by `core/mail/envelope.py`, and by `core/mail/unusual.py`, which adds the error for a wrong account.
 """
 
 from __future__ import annotations
@@ -9,5 +9,5 @@ from switchboard.domain.errors import InvalidInput
 
 
 def unreadable(reason: str) -> InvalidInput:
-    """The refusal of a mail; `reason` follows a colon."""
+    """The error for a mail; `reason` follows a colon."""
     return InvalidInput(f"this mail cannot be read: {reason}", code="unreadable_mail")

@@ -1,8 +1,8 @@
 """The reply to a mail: its recipient and its bytes.
 
 Called by `connectors/email`. In: the header fields that a stranger wrote, and the text of a butler; out:
-`event.reply_address`, and a mail of at most 998 octets a line in which none of them can add a field. The lines are
-written here and not by the standard library, which puts long message ids into encoded words. Next: `quoted.py`.
+`event.reply_address`, and a mail with lines of at most 998 octets, to which neither input can add a header field. The
+lines are written here, because the standard library puts long message ids into encoded words. Next: `quoted.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_REFERENCES: Final = 7
 _MAX_ID: Final = 250
 _MAX_SUBJECT: Final = 200
 _MAX_NAME: Final = 60
-_MAX_FILENAME: Final = 70  # percent-encoded, it still fits into a line
+_MAX_FILENAME: Final = 70  # still fits into a line when percent-encoded
 _PLAIN = re.compile(r"[A-Za-z0-9 .,:;!?'()*+/_-]*")
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9 '_-]*")
 _PREFIX = re.compile(r"\s*(re|aw|sv|antw|odp|ref|res)\s*(\[\d{1,3}\])?\s*:\s*", re.IGNORECASE)
@@ -37,7 +37,7 @@ _LOCAL: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|
 _DOMAIN: Final = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"{_LOCAL}@{_DOMAIN}")
 _ID = re.compile(r"<[!-;=?-~]+>")
-# Multipart content, or a mail, must not be base64: it would be misread or refused.
+# A multipart or a mail must not be encoded as base64: it would be misread or refused.
 _MEDIA_TYPE = re.compile(r"(?!multipart/|message/)[a-z0-9][a-z0-9.+-]{0,62}/[a-z0-9][a-z0-9.+-]{0,62}")
 HOPS: Final = "x-switchboard-hops"
 _COUNT = re.compile(r"[0-9]{1,3}", re.ASCII)
@@ -45,7 +45,7 @@ _UNSEEN: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 class File(Struct, frozen=True):
-    """A file that goes with a reply, whole."""
+    """A whole file that goes with a reply."""
 
     filename: str
     media_type: str
@@ -63,15 +63,15 @@ class MailReply(Struct, frozen=True, kw_only=True):
     text: str
     html: str = ""
     subject: str = ""
-    """Instead of that of the mail that is answered."""
+    """Replaces the subject of the mail being answered."""
     files: tuple[File, ...] = ()
 
 
 def reply_address(headers: Mapping[str, str]) -> JsonObject:
     """The address for an answer to a mail with these fields: its Reply-To, otherwise its From, and nobody else.
 
-    `{"to", "subject", "message_id", "references"}`, at most 4 KB; without `to` the mail cannot be answered. `hops`, of
-    a mail of a switchboard: how many answers of switchboards led to it.
+    `{"to", "subject", "message_id", "references"}`, at most 4 KB; without `to` the mail cannot be answered. `hops`, for
+    a mail from a switchboard: how many answers by switchboards led to it.
     """
     said = (headers.get("reply-to", ""), headers.get("from", ""))
     to = next((found for line in said for one in mailboxes(line)[:10] if (found := _ascii(address(one) or ""))), None)
@@ -85,12 +85,12 @@ def reply_address(headers: Mapping[str, str]) -> JsonObject:
 
 
 def hops(said: str) -> int:
-    """What a mail says of how many answers of switchboards led to it, itself included; 0: it is no such answer."""
+    """How many answers by switchboards led to a mail, itself included, as it says; 0: it is no such answer."""
     return int(said) if _COUNT.fullmatch(said) else 0
 
 
 def message_id(key: str, own: str) -> str:
-    """The Message-ID of the part with this key, the same each time, sent by the address `own`."""
+    """The Message-ID of the part with this key when sent by the address `own`; always the same."""
     return f"<{sha256(key.encode()).hexdigest()[:40]}@{domain_of(_ascii(own) or '') or 'switchboard.invalid'}>"
 
 
@@ -121,12 +121,12 @@ def _head(reply: MailReply, to: str, own: str, now: datetime) -> Iterator[str]:
         yield "References: " + "\r\n ".join(references)
     yield "Auto-Submitted: auto-replied"
     yield f"X-Switchboard-Hops: {min(hops(str(reply.to.get('hops') or 0)) + 1, 999)}"
-    yield "X-Auto-Response-Suppress: OOF, AutoReply"  # Exchange heeds this one alone
+    yield "X-Auto-Response-Suppress: OOF, AutoReply"  # Exchange heeds only this one
     yield "MIME-Version: 1.0"
 
 
 def answered_subject(subject: str) -> str:
-    """With `Re:` before it, once."""
+    """The subject with a single `Re:` before it."""
     rest = _line(subject, _MAX_SUBJECT)
     while found := _PREFIX.match(rest):
         rest = rest[found.end() :]
@@ -150,7 +150,7 @@ def _alternative(reply: MailReply, boundary: str) -> Iterator[str | bytes]:
 
 
 def _multipart(kind: str, boundary: str, parts: Sequence[Sequence[str | bytes]]) -> Iterator[str | bytes]:
-    """Neither quoted-printable nor base64 ever has `=_`, so the boundary is in no part."""
+    """Neither quoted-printable nor base64 ever contains `=_`, so the boundary occurs in no part."""
     yield f'Content-Type: multipart/{kind}; boundary="{boundary}"'
     yield ""
     for part in parts:
@@ -176,11 +176,11 @@ def _attached(file: File) -> Iterator[str | bytes]:
     yield f" filename*=UTF-8''{quote(name, safe='')}"
     yield "Content-Transfer-Encoding: base64"
     yield ""
-    yield encodebytes(file.data).replace(b"\n", b"\r\n")  # as one: 18 MB are a third of a million lines
+    yield encodebytes(file.data).replace(b"\n", b"\r\n")  # as one piece: 18 MB would be a third of a million lines
 
 
 def _ascii(mail_address: str) -> str | None:
-    """The address as SMTP takes it without extensions; None if it cannot."""
+    """The address in the form that SMTP accepts without extensions; None if there is none."""
     local, at, domain = mail_address.rpartition("@")
     try:
         plain = local + at + domain.encode("idna").decode("ascii")
@@ -194,14 +194,14 @@ def _ids(value: str) -> list[str]:
 
 
 def _line(text: str, most: int, end: str = "…") -> str:
-    """On one line, without what cannot be seen."""
+    """The text on one line, without invisible characters."""
     seen = "".join(" " if category(one) in _UNSEEN else one for one in text[: 4 * most])
     plain = " ".join(seen.split())
     return plain if len(plain) <= most else plain[: most - len(end)] + end
 
 
 def _encoded(text: str, plain: re.Pattern[str]) -> str:
-    """As a header field holds it: words of RFC 2047 unless it is plain."""
+    """The text for a header field: as encoded words (RFC 2047) unless it is plain."""
     if plain.fullmatch(text):
         return text
     return Header(text, "utf-8", maxlinelen=75, header_name="Subject").encode(linesep="\r\n")

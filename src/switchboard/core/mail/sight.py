@@ -1,9 +1,9 @@
 """Whether a person would see the text at some point of an HTML document.
 
-Called by `core/mail/hypertext.py`, which enters and leaves elements in the order of the document, and not always in the
-reverse order: formatting elements overlap. In: the values that `core/mail/css.py` found for each; out: yes or no.
-What is inherited is kept per property, and what ended is dropped when it is looked at, so each element costs a fixed
-number of operations.
+Called by `core/mail/hypertext.py`, which enters and leaves elements in document order; they may not be properly nested,
+because formatting elements overlap. In: the values that `core/mail/css.py` found for each element; out: yes or no.
+Inherited values are kept per property, and values of ended elements are dropped when they are next looked at, so each
+element costs a fixed number of operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 _T = TypeVar("_T")
 _Rgb = tuple[int, int, int]
 _Colour = _Rgb | None
-"""None where it cannot be known, as over a picture."""
+"""None if it cannot be known, such as over a picture."""
 
 _NO_COLOUR: Final = (-1, -1, -1)
 """Transparent."""
@@ -54,7 +54,7 @@ _NAMED: Final = {
 }
 _LINK: Final = (0, 0, 238)
 _SAME: Final = 16
-"""Colours whose parts differ by no more cannot be told apart."""
+"""Colours whose components differ by no more than this cannot be distinguished."""
 _TINY_PX: Final = 2.0
 _FAR_PX: Final = 500.0
 _SPECK_PX: Final = 1.0
@@ -77,7 +77,7 @@ _WORD = re.compile(r"rgba?\([^()]*\)|[^\s]+")
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """An open element; `names` as selectors call it, `at` and `begins` are its places on the stack and in the text."""
+    """An open element. `names`: as used in selectors; `at` and `begins`: its positions on the stack and in the text."""
 
     tag: str
     names: frozenset[str] = frozenset()
@@ -89,7 +89,7 @@ class Element:
 
 
 class _Inherited(Generic[_T]):
-    """The values of a property, each as long as its element is open; the last one holds."""
+    """The values of a property, each valid while its element is open; the last one counts."""
 
     def __init__(self, initial: _T) -> None:
         self._initial = initial
@@ -106,7 +106,7 @@ class _Inherited(Generic[_T]):
 
 
 class Sight:
-    """What holds at one point of the document."""
+    """What applies at one point of the document."""
 
     def __init__(self) -> None:
         self._hiding = 0
@@ -117,7 +117,7 @@ class Sight:
         self._background: _Inherited[_Colour] = _Inherited(_WHITE)
 
     def enter(self, element: Element, values: Mapping[str, str]) -> None:
-        """`values` are those of its attributes and styles."""
+        """The element begins; `values` come from its attributes and styles."""
         if values:  # most elements have none
             element.hides = element.hides or any(hides(values) for hides in _WAYS)
             self._dress(element, values)
@@ -138,7 +138,7 @@ class Sight:
         self._paint(element, values)
 
     def leave(self, element: Element) -> None:
-        """Its text has ended."""
+        """The element has ended."""
         element.is_open = False
         self._hiding -= element.hides
 
@@ -171,7 +171,7 @@ def _is_transparent(values: Mapping[str, str]) -> bool:
 
 
 def _is_clipped(values: Mapping[str, str]) -> bool:
-    """To nothing, or nearly."""
+    """Whether it is clipped to nothing, or nearly."""
     inset = _INSET.match(values.get("clip-path", ""))
     if inset and _number(inset[1]) >= 50:
         return True
@@ -187,7 +187,7 @@ def _is_tiny(values: Mapping[str, str]) -> bool:
 
 
 def _is_away(values: Mapping[str, str]) -> bool:
-    """Outside of the window, or shrunk to a point."""
+    """Whether it is outside the window, or shrunk to a point."""
     scale, moved = _SCALE.search(values.get("transform", "")), _MOVED.search(values.get("transform", ""))
     if (scale and _number(scale[1]) <= _FAINT) or (moved and _is_far(moved[1])):
         return True
@@ -199,7 +199,7 @@ def _is_away(values: Mapping[str, str]) -> bool:
 
 
 _WAYS: Final[tuple[Callable[[Mapping[str, str]], bool], ...]] = (_is_out, _is_transparent, _is_clipped, _is_away)
-"""In which an element hides all that is inside, whatever that says of itself."""
+"""Ways in which an element hides everything inside it, whatever the styles inside say."""
 
 
 def _is_far(value: str) -> bool:
@@ -214,7 +214,7 @@ def _alike(colour: _Colour, background: _Colour) -> bool:
 
 
 def _length(value: str, relative_to: float = _USUAL_PX) -> float | None:
-    """In pixels; None if it is no length."""
+    """The length in pixels; None if it is not a length."""
     found = _NUMBER.fullmatch(value)
     if found is None:
         return None
@@ -237,7 +237,7 @@ def _share(value: str) -> float | None:
 
 
 def _size_of_font(font: str) -> str:
-    """The size in the shorthand: `12px` in `bold 12px/1.5 Arial`; a number alone is a weight, unless it is zero."""
+    """The size in the shorthand: `12px` in `bold 12px/1.5 Arial`. A bare number is a weight, unless it is zero."""
     words = (word.partition("/")[0] for word in font.split())
     return next(
         (word for word in words if (found := _NUMBER.fullmatch(word)) and (found[2] or not float(found[1]))), ""

@@ -1,7 +1,7 @@
 """The envelope of a mail in which something is unusual or wrong: strings are stripped, or it is refused.
 
-Called by `core/mail/envelope.py` with what `core/envelope/fast.py` does not accept. In: an envelope that nobody has
-checked; out: one that is valid, or InvalidInput. Imported late, as it takes pydantic: hardly any mail comes here, and a
+Called by `core/mail/envelope.py` with envelopes that `core/envelope/fast.py` does not accept. In: an unchecked
+envelope; out: a valid one, or InvalidInput. Imported late because it needs pydantic: hardly any mail gets here, and a
 process that reads mails starts in half the time without it. Next: `core/envelope/strict.py`.
 """
 
@@ -22,11 +22,11 @@ _PARAMETERS: Final[Mapping[tuple[int | str, ...], str]] = {
     ("source", "endpoint_identity"): "endpoint",
     ("source", "provider"): "provider",
 }
-"""What is not in the mail, under the name it has at every interface."""
+"""Values that do not come from the mail, under the names they have at every interface."""
 
 
 def strictly_checked(envelope: Envelope) -> Envelope:
-    """The same, its strings stripped. Raises InvalidInput."""
+    """The same with its strings stripped. Raises InvalidInput."""
     try:
         return strict(Envelope, envelope)
     except ValidationError as error:
@@ -34,7 +34,7 @@ def strictly_checked(envelope: Envelope) -> Envelope:
 
 
 def _explained(error: ValidationError) -> InvalidInput:
-    """A wrong account is the caller's fault, anything else the mail's."""
+    """A wrong account is the caller's fault, anything else is the mail's."""
     first = error.errors(include_url=False)[0]
     name = _PARAMETERS.get(first["loc"])
     if name is None:

@@ -1,4 +1,4 @@
-"""What is wrong with a plan before anything of it runs: all of it at once, for a model to mend. Pure.
+"""What is wrong with a plan before any of it runs: all faults at once, for a model to correct. Pure.
 
 `read.py` checks what models plan, `agents/trio/run.py` every plan before it begins. In: a `Pipeline` and the `Menu`;
 out: a sentence for each fault. Next: `machine.py`.
@@ -20,7 +20,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import MAX_CHARS, MAX_ROUNDS, SPECIALISTS, Pipeline, PipelineAction, PipelineStep
 
 MOST_ARGS: Final = 8_000
-"""Characters of the arguments of a step, as JSON."""
+"""Maximum characters of a step's arguments, as JSON."""
 _ACTIONS: Final[tuple[str, ...]] = get_args(PipelineAction)
 
 
@@ -32,7 +32,7 @@ def pipeline_faults(pipeline: Pipeline, menu: Menu, limits: PlanLimits) -> tuple
 def steps_faults(
     steps: Sequence[PipelineStep], menu: Menu, most: int, before: Sequence[PipelineStep] = ()
 ) -> tuple[str, ...]:
-    """Everything that is wrong with steps to be added to those `before`; at most `most` in all."""
+    """Everything that is wrong with steps to be added to the steps `before`; `most` steps are allowed in all."""
     each = (f"{step.id[:50]}: {fault}" for step in steps for fault in step_faults(step, menu))
     return (*graph_faults(steps, most, before), *each)
 
@@ -63,7 +63,7 @@ def step_faults(step: PipelineStep, menu: Menu) -> Iterator[str]:
 
 
 def _as_json(args: JsonMapping) -> str | None:
-    """The arguments as the journal keeps them; None: they would be others when they are read again."""
+    """The arguments as the journal keeps them; None: they would not be the same when read again."""
     try:
         text = msgspec.json.encode(dict(args)).decode()
         return text if msgspec.json.decode(text) == args else None
@@ -72,7 +72,7 @@ def _as_json(args: JsonMapping) -> str | None:
 
 
 def tool_faults(name: str, arguments: Mapping[str, object], menu: Menu) -> Iterator[str]:
-    """What is wrong with a call of a tool; a call that is made in the loop of a specialist is held to the same."""
+    """What is wrong with a call of a tool; the same rules hold for calls in a specialist's loop."""
     tool = menu.tool(name)
     if tool is None:
         yield f"there is no tool {name[:100]!r}; there are: {', '.join(one.name for one in menu.tools) or 'none'}"

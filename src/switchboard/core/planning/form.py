@@ -1,4 +1,4 @@
-"""The form that a model fills in to plan, as the JSON Schema that servers make a grammar of. Pure.
+"""The form that a model fills in to plan, as a JSON Schema from which servers make a grammar. Pure.
 
 It is smaller than a `Pipeline`: steps have no ids (their position gives s1, s2, …) and no `max_chars`, and `needs` are
 numbers. Servers check no order, no cycles and no duplicates; `check.py` does. Next: `read.py`, which reads the form.
@@ -21,12 +21,12 @@ from switchboard.domain.llm import OfferedTool
 ROUTE_DECISION: Final = "route_decision"
 REVIEW: Final = "review"
 MOST_STEPS: Final = 8
-"""Steps of one form."""
+"""Maximum number of steps in one form."""
 MOST_TOOLS: Final = 12
 NOTE: Final = "note"
-"""The argument of a tool that takes none: there are servers that cannot make a grammar of an empty object."""
+"""The argument of a tool that takes none: some servers cannot make a grammar from an empty object."""
 _SHORTER: Final = ((12, 20), (8, 10), (5, 5), (3, 3), (1, 1), (0, 0))
-"""How many tools, and how many URLs and paths."""
+"""Ever smaller maximum numbers of tools, and of URLs and paths."""
 _KEPT: Final = ("type", "enum", "const")
 _TASK: Final[JsonObject] = {"type": "object", "properties": {"task": {"type": "string"}}, "required": ["task"]}
 _DEEPEST: Final = 8
@@ -49,7 +49,7 @@ def route_tool(menu: Menu) -> OfferedTool:
 
 
 def review_tool(menu: Menu) -> OfferedTool:
-    """The tool `review`, with which the router judges what there is."""
+    """The tool `review`, with which the router judges the results so far."""
     verdicts = {"type": "string", "enum": ["complete", "extend", "give_up"]}
     properties = {"verdict": verdicts, "steps": _steps(menu)}
     schema = {"type": "object", "properties": properties, "required": ["verdict"]}
@@ -63,7 +63,7 @@ def _actions(menu: Menu) -> Iterator[str]:
 
 
 def _different(*names: str) -> list[str]:
-    """Each once, as the values of an enum must be: a team may have the name of a tool."""
+    """Each name once, as an enum requires: a team may have the same name as a tool."""
     return list(dict.fromkeys(names))
 
 
@@ -90,15 +90,15 @@ def offered(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
 
 
 def usable(menu: Menu) -> list[tuple[FrozenTool, JsonObject]]:
-    """The tools that can be used at all: without a URL there is nothing to fetch. First what the message is about."""
-    steps = (tool for tool in menu.tools if tool.name != ASK_USER)  # that is a decision, and no step
+    """The tools that can be used at all: without a URL there is nothing to fetch. The most relevant come first."""
+    steps = (tool for tool in menu.tools if tool.name != ASK_USER)  # asking is a decision, not a step
     tools = sorted(steps, key=lambda tool: not _is_about(tool, menu))
     reduced = ((tool, reduced_schema(tool.parameters, menu)) for tool in tools)
     return [(tool, schema) for tool, schema in reduced if schema is not None]
 
 
 def shorter_menus(menu: Menu) -> Iterator[Menu]:
-    """The menu, then ever less of it, for models with a small context. What the message is about stays longest."""
+    """The menu, then ever less of it, for models with a small context. The most relevant entries stay longest."""
     yield menu
     tools = [tool for tool, _ in usable(menu)]
     for most, places in _SHORTER:
@@ -113,7 +113,7 @@ def shorter_menus(menu: Menu) -> Iterator[Menu]:
 
 
 def _is_about(tool: FrozenTool, menu: Menu) -> bool:
-    """Whether a tool takes a URL, or a path, and the message has one."""
+    """Whether a tool takes a URL or a path, and the message has one."""
     places = {place_of(str(name)) for name in tool.parameters.get("properties", ())}
     return bool(("url" in places and menu.urls) or ("path" in places and menu.paths))
 
@@ -121,7 +121,7 @@ def _is_about(tool: FrozenTool, menu: Menu) -> bool:
 def reduced_schema(schema: Mapping[str, object], menu: Menu) -> JsonObject | None:
     """The schema of a tool's arguments in `type`, `properties`, `required`, `enum`, `const` and `items` alone.
 
-    URLs and paths become a choice among those of the menu; None: one is required, and there is none.
+    URLs and paths become a choice among those of the menu; None: one is required, but the menu has none.
     """
     found = _object(schema, menu, 0)
     if found is not None and not found["properties"]:
@@ -171,7 +171,7 @@ def _scalar(schema: Mapping[str, object], kind: str | None) -> JsonObject:
 
 
 def _one_of(schema: Mapping[str, object]) -> Mapping[str, object]:
-    """Of several forms the first that is not null."""
+    """The first of several alternatives that is not null."""
     several = next((one for key in ("anyOf", "oneOf", "allOf") if isinstance(one := schema.get(key), list)), [])
     forms = [one for one in several if isinstance(one, Mapping) and one.get("type") != "null"]
     return {**schema, **forms[0]} if forms else schema

@@ -1,6 +1,6 @@
-"""The graph of a plan: what is wrong with it, and its steps in an order in which they can run. Pure.
+"""The graph of a plan: what is wrong with it, and an order in which its steps can run. Pure.
 
-`check.py` adds what a plan may use; `machine.py` runs it. Next: `check.py`.
+`check.py` also checks what a plan may use; `machine.py` runs it. Next: `check.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_CYCLES: Final = 20
 
 
 def graph_faults(steps: Sequence[PipelineStep], most: int, before: Sequence[PipelineStep] = ()) -> Iterator[str]:
-    """Everything that is wrong with the ids and needs of `steps`, which are added to those `before`; at most `most`."""
+    """What is wrong with the ids and needs of `steps` that follow the steps `before`; `most` are allowed in all."""
     if not steps:
         yield "there are no steps"
     if len(steps) + len(before) > most:
@@ -46,7 +46,7 @@ def _needs_faults(step: PipelineStep, known: Counter[str]) -> Iterator[str]:
 
 
 def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
-    """The cycles, one after the other: each is named, then taken out, so that the next is found."""
+    """The cycles, one after the other: each is reported, then broken, so that the next one is found."""
     if len(_ordered(steps)) == len(steps):
         return
     needs = {step.id: set(step.needs) - {step.id} for step in steps}
@@ -54,7 +54,7 @@ def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
         try:
             TopologicalSorter(needs).prepare()
         except CycleError as error:
-            # Of the pairs along the cycle each is (what is needed, what needs it); the first is the last, too.
+            # In the cycle, each step is followed by one that needs it; the first step is repeated at the end.
             cycle: list[str] = error.args[1]
             yield f"{' → '.join(reversed(cycle))}: these need each other in a circle"
             needs[cycle[1]].discard(cycle[0])
@@ -63,7 +63,7 @@ def _cycles(steps: Sequence[PipelineStep]) -> Iterator[str]:
 
 
 def in_order(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
-    """The steps, each after those that it needs, otherwise in the given order. Raises `ValueError` for a cycle."""
+    """The steps, each after those that it needs, and in the given order otherwise. Raises `ValueError` for a cycle."""
     found = _ordered(steps)
     if len(found) < len(steps):
         left = (step.id for step in steps if step not in found)
@@ -72,7 +72,7 @@ def in_order(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
 
 
 def _ordered(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
-    """The same, without those that need each other in a circle, or such ones."""
+    """The same, without the steps of cycles and those that need them."""
     known, before = {step.id for step in steps}, set[str]()
     waits = [known.intersection(step.needs) for step in steps]
     for step, needs in zip(steps, waits, strict=True):

@@ -1,8 +1,9 @@
-"""What a plan may still do once it has read something from outside: pages and mails may give orders. Pure.
+"""What a plan may still do once it has read something from outside: pages and mails may contain instructions. Pure.
 
-`machine.py` asks for approval by it; `menu.py` offers reviews and tool loops no more than it allows. Next: `menu.py`.
+`machine.py` asks for approval where it says so; `menu.py` offers reviews and tool loops only what it allows. Next:
+`menu.py`.
 
-Every result of a tool counts as from outside, files of a workspace too, unless the tool is named as one that returns
+Every result of a tool counts as from outside, even files of a workspace, unless the tool is listed as one that returns
 only what we made ourselves.
 """
 
@@ -22,8 +23,8 @@ def is_read_only(tool: FrozenTool) -> bool:
 
 
 class Guard(Struct, frozen=True):
-    """`readers`: names of tools that only read. `own`: tools whose results hold nothing from outside. `asked`: tools of
-    which people approve each call, whatever was read. `told`: whether the plan itself may be what others ordered.
+    """`readers`: names of tools that only read. `own`: tools whose results contain nothing from outside. `asked`: tools
+    whose every call needs approval, whatever was read. `told`: whether the plan itself may follow others' instructions.
     """
 
     readers: frozenset[str] = frozenset()
@@ -32,13 +33,13 @@ class Guard(Struct, frozen=True):
     told: bool = False
 
     def reads(self, step: PipelineStep) -> bool:
-        """Whether what a step results in may be from outside."""
+        """Whether the result of a step may come from outside."""
         if step.action == "tool":
             return step.target not in self.own
         return step.action == "specialist_with_tools"
 
     def acts(self, step: PipelineStep) -> bool:
-        """Whether a step has effects. Those of a specialist's tools are judged when it calls them, by what was read."""
+        """Whether a step has effects. A specialist's tool calls are judged one by one, by what was read until then."""
         return step.action == "tool" and step.target not in self.readers
 
     def asks(self, step: PipelineStep, *, read_outside: bool) -> bool:

@@ -1,8 +1,7 @@
-"""From the answers of a router to a decision: exact, stripped, repaired, one retry with the errors, a template. Pure.
+"""From a router's answers to a decision: exact, stripped, repaired, one retry with the errors, a template. Pure.
 
-`agents/trio/planner.py` asks the router and passes every answer so far to `settle`, which says whether to ask once more
-or what is decided. In: `Reply`s of the model layer, never their reasoning; out: `Retry` or `SettledDecision`. Next:
-`read.py`.
+`agents/trio/planner.py` asks the router and passes all answers so far to `settle`, which decides or says to ask once
+more. In: `Reply`s of the model layer, never their reasoning; out: `Retry` or `SettledDecision`. Next: `read.py`.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ PlanSource = Literal["exact", "stripped", "repaired", "template"]
 
 
 class SettledDecision(Struct, frozen=True):
-    """What is decided. `tries`: how often the router was asked; `unsure`: it said so, and that is passed on."""
+    """The decision. `tries`: how often the router was asked; `unsure`: the router said so, and that is passed on."""
 
     decision: RouteDecision | Pipeline
     source: PlanSource
     tries: int
     unsure: bool = False
     faults: tuple[str, ...] = ()
-    """What was wrong with the last answer that was not taken."""
+    """What was wrong with the last rejected answer."""
 
 
 class Retry(Struct, frozen=True):
@@ -58,12 +57,12 @@ class Templates(Struct, frozen=True):
 
     @property
     def best(self) -> Pipeline:
-        """The one to take if there is no decision."""
+        """The template to use if there is no decision."""
         return self.matching or self.plain
 
 
 def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: Templates) -> SettledDecision | Retry:
-    """What follows from the router's answers so far, the first one or both; none at all: it cannot be asked."""
+    """What follows from the router's one or two answers so far; no answers: it cannot be asked."""
     tries, faults = len(answers), tuple[str, ...]()
     if not answers:
         return SettledDecision(templates.best, "template", 0)
@@ -79,7 +78,7 @@ def settle(answers: Sequence[Reply], menu: Menu, limits: PlanLimits, templates: 
 
 
 def _taken(settled: SettledDecision, confidence: float, limits: PlanLimits, templates: Templates) -> SettledDecision:
-    """What was decided; unsure, a template that matches goes first."""
+    """The decision, unless the router is unsure and there is a matching template."""
     unsure = confidence < limits.unsure_below
     if unsure and templates.matching is not None:
         why = f"the router was not sure of it ({confidence:.2f})"
@@ -90,7 +89,7 @@ def _taken(settled: SettledDecision, confidence: float, limits: PlanLimits, temp
 def settle_review(
     answers: Sequence[Reply], menu: Menu, limits: PlanLimits, before: Sequence[PipelineStep]
 ) -> Review | Retry:
-    """The same for a review of a plan with the steps `before`; one that cannot be read adds nothing."""
+    """The same for a review of a plan with the steps `before`; an unreadable review adds nothing."""
     if not answers:
         return Review("complete")
     found = _object_in(answers[-1], REVIEW)
@@ -101,7 +100,7 @@ def settle_review(
 
 
 def _object_in(reply: Reply, tool: str) -> FoundObject | NoObject:
-    """The filled-in form in an answer. An object in the text counts, and is read strictly; calls only without one."""
+    """The filled-in form in an answer: an object in the text, read strictly; if there is none, the call."""
     if "{" in reply.text or not reply.calls:
         return read_object(reply.text)
     calls = [call for call in reply.calls if call.name == tool]

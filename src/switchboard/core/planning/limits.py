@@ -1,4 +1,4 @@
-"""What a plan may use at most, and how its time is counted. Pure.
+"""The limits of a plan, and how its time is counted. Pure.
 
 `machine.py` starts nothing beyond `PlanLimits`; a `Clock` says when the time of a plan is up. Next: `machine.py`.
 """
@@ -22,10 +22,10 @@ class PlanLimits(Struct, frozen=True):
     """The most that one plan may use.
 
     `steps` over all rounds, `at_once` in parallel. `tool_chars` and `specialist_chars`: the `max_chars` of steps that
-    models and templates plan. `reserve`: generated tokens that a step with a model may use, by its action; actions that
-    are not there use none. `kept` tokens are for the end of the plan, and a step with fewer than `least` is not worth
-    starting. An answer of the router has `router_tokens`, or `thinking_tokens` if it thinks; a plan of a template has
-    `template_budget`. A decision with a confidence `unsure_below` this gives way to a template.
+    models and templates plan. `reserve`: the tokens that a step with a model may generate, by action; actions that are
+    missing use none. `kept` tokens are for the end of the plan, and a step with fewer than `least` is not worth
+    starting. The router may answer with `router_tokens`, or `thinking_tokens` if it thinks; a plan from a template has
+    `template_budget`. A decision with a confidence below `unsure_below` gives way to a template that matches.
     """
 
     steps: int = 32
@@ -42,12 +42,12 @@ class PlanLimits(Struct, frozen=True):
 
     @property
     def smallest_budget(self) -> int:
-        """The budget of tokens with which one step with a model can run."""
+        """The smallest budget of tokens with which a step with a model can run."""
         return self.kept + self.least
 
     @property
     def thinking(self) -> PlanLimits:
-        """The same for a router that thinks: its reviews need room for it as well."""
+        """The same for a router that thinks: its reviews need room for that as well."""
         review = max(self.reserve.get("router_review", 0), self.thinking_tokens)
         return structs.replace(self, reserve={**self.reserve, "router_review": review})
 
@@ -58,14 +58,14 @@ class PlanLimits(Struct, frozen=True):
 
 
 class Clock(Struct, frozen=True):
-    """The time of a plan. Waiting for people does not count: it moves the deadline."""
+    """The time of a plan. Waiting for people does not count, but moves the deadline."""
 
     deadline: datetime
     waited: timedelta = timedelta(0)
     waiting_since: datetime | None = None
 
     def wait(self, now: datetime) -> Clock:
-        """From now on nothing runs, and people are waited for."""
+        """From now on nothing runs, and the plan waits for people."""
         return self if self.waiting_since is not None else structs.replace(self, waiting_since=now)
 
     def go_on(self, now: datetime) -> Clock:
@@ -77,5 +77,5 @@ class Clock(Struct, frozen=True):
         return max(self.deadline + self.waited + self._waiting(now) - now, timedelta(0))
 
     def _waiting(self, now: datetime) -> timedelta:
-        """How long it has waited this time; none if the clock of another machine is behind."""
+        """How long it has waited this time; zero if the clock of another machine is behind."""
         return timedelta(0) if self.waiting_since is None else max(now - self.waiting_since, timedelta(0))

@@ -1,7 +1,7 @@
 """What a plan may use: tools, specialists, other butlers, and the URLs and paths that people wrote. Pure.
 
-`start.py` makes one per turn. Prompts and the form that a model fills in are made from it, and `check.py` holds
-plans to it. Next: `form.py`.
+`start.py` makes one per turn. Prompts and the form that a model fills in are made from it, and `check.py` checks
+plans against it. Next: `form.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SPECIALIST_TASKS: Final = ("synthesize", "analyze", "write")
 class Menu(Struct, frozen=True):
     """`urls` and `paths` are those of the message, `more_urls` and `more_paths` of earlier turns and the settings.
 
-    `subagents`: butlers and teams that may answer instead, and what is said of them. `own`: names of tools whose
-    results hold nothing from outside.
+    `subagents`: butlers and teams that may answer instead, with their descriptions. `own`: names of tools whose
+    results contain nothing from outside.
     """
 
     tools: tuple[FrozenTool, ...] = ()
@@ -56,8 +56,8 @@ class Menu(Struct, frozen=True):
         return None
 
     def after_outside(self) -> Menu:
-        """What reviews and tool loops may use once something from outside was read: what changes nothing, on the
-        message's own URLs and paths; and nobody else is drawn in.
+        """What reviews and tool loops may use once something from outside was read: tools that change nothing, with
+        the message's own URLs and paths, and no other butlers.
         """
         tools = tuple(tool for tool in self.tools if is_read_only(tool))
         return replace(self, tools=tools, subagents={}, more_urls=(), more_paths=())

@@ -30,9 +30,9 @@ _REASONS: Final[dict[HaltReason, StopReason]] = {
 
 
 def final_step(plan: Plan) -> PipelineStep | None:
-    """The step whose text goes out; None: nothing is done, and there is nothing to say.
+    """The step whose text is sent; None: no step is done, and there is nothing to say.
 
-    Of what is done, the last specialist whose text no other one was written from; else the last step.
+    Among the steps that are done: the last specialist whose text no other specialist used; otherwise the last step.
     """
     done = [step for step in plan.steps if step.action != "router_review" and plan.state(step.id) == "done"]
     used = {need for step in done if step.action in SPECIALISTS for need in step.needs}
@@ -48,7 +48,7 @@ def stop_reason(plan: Plan) -> StopReason:
 
 
 def not_done(plan: Plan) -> str:
-    """What was not done, and why, a line each; empty if all was. Reviews are no work that anybody waits for."""
+    """What was not done and why, one line each; empty if all was done. Reviews do not count: nobody waits for them."""
     missing = [
         f"- {_named(step)} ({plan.state(step.id)}{_why(plan, step)})"
         for step in plan.steps
@@ -61,7 +61,7 @@ def not_done(plan: Plan) -> str:
 
 
 def _named(step: PipelineStep) -> str:
-    """A step in words for people: what it is about is in its first argument."""
+    """A step in words for people; its first argument says what it is about."""
     about = next((text for value in step.args.values() if (text := string(value))), "")
     about = " ".join(visible(about).split())
     return f"{step.target} {about if len(about) <= _MOST else about[:_MOST] + '…'}".strip()

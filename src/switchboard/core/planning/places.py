@@ -1,7 +1,7 @@
-"""URLs and paths in the arguments of a plan: only those that people wrote, letter by letter. Pure.
+"""URLs and paths in the arguments of a plan: only those that people wrote, letter for letter. Pure.
 
-Models mangle them, and pages plant them. `form.py` gives a model no other choice, and `check.py` takes none. Next:
-`check.py`.
+Models mangle them, and pages plant them. `form.py` gives a model no other choice, and `check.py` accepts no others.
+Next: `check.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NAMES: Final[Mapping[Place, re.Pattern[str]]] = {
     "path": re.compile(r"(?:.*_)?(?:path|file|filename|dir|directory|folder|cwd)s?|directories"),
 }
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[^\s<>\"'`]+", re.IGNORECASE)
-"""A scheme is short: one of any length is looked for again at each letter of a long word."""
+"""The length of a scheme is limited; otherwise, each letter of a long word would start another search."""
 _LIKE: Final = re.compile(
     r"(?:[a-z][a-z0-9+.-]{0,30}:[\t\r\n]*[/\\]|(?<![\w:/\\.])[/\\][\t\r\n]*[/\\]|\bwww\.)[\t\r\n]*[^\s<>\"'`]+"
     r"|(?<![\w@./\\:-])(?:(?:[\w-]{1,63}\.)+[a-z]{2,24}|(?:\d{1,3}\.){3}\d{1,3})(?::\d{1,5})?[/?#][^\s<>\"'`]*",
     re.IGNORECASE,
 )
-"""What some tool may take for a URL: with one slash, or the other ones, with line ends that its reader leaves out,
-without a scheme, or as a host and a path.
+"""What some tool may take for a URL: with one slash or with backslashes, with line ends that a parser drops, without
+a scheme, or as a host and a path.
 """
 _HOST: Final = re.compile(r"https?://([a-z0-9.-]+(?::[0-9]{1,5})?)(?:[/?#]|\Z)", re.IGNORECASE)
 _AFTER: Final = ".,;:!?)]}"
@@ -45,9 +45,9 @@ def place_of(name: str) -> Place | None:
 
 
 def paths_in(text: str) -> tuple[str, ...]:
-    """What in a text may be the path of a file or a directory in the workspace, each once: `notes/todo.md`, `plan.txt`.
+    """Possible paths of files or directories of the workspace in a text, each once: `notes/todo.md`, `plan.txt`.
 
-    Some of it is none; that does no harm, because there is no such file.
+    Some are not paths; that does no harm, because no such file exists.
     """
     return tuple(dict.fromkeys(_PATH.findall(_URL.sub(" ", text))))
 
@@ -60,7 +60,7 @@ def choices(place: Place, menu: Menu) -> tuple[str, ...]:
 def place_faults(arguments: Mapping[str, object], menu: Menu) -> Iterator[str]:
     """What is wrong with the URLs and paths in the arguments of a call. Raises RecursionError for thousands of levels.
 
-    An argument that is named so holds one of them and nothing else; and wherever a URL stands, it is one of them.
+    An argument with the name of a URL or a path must be one of those allowed; so must any URL anywhere else.
     """
     for name, value in arguments.items():
         yield from _faults(name, place_of(name), value, menu)
@@ -86,7 +86,7 @@ def unknown_url(arguments: Mapping[str, object], known: Collection[str], hosts: 
 
 
 def _host_of(url: str) -> str | None:
-    """The host that every URL parser finds in it, with its port if given."""
+    """The host on which all URL parsers agree, with its port if given."""
     found = _HOST.match(url)
     return None if found is None else found[1].lower()
 
@@ -101,7 +101,7 @@ def _like_urls(place: Place | None, value: str) -> Iterator[str]:
 
 
 def _readings(url: str) -> set[str]:
-    """What a text that looks like a URL may mean."""
+    """The possible meanings of a text that looks like a URL."""
     plain = url.rstrip(_AFTER)
     return {f"{scheme}{one}" for one in (url, plain) for scheme in ("", "https://", "http://", "https:", "http:")}
 

@@ -1,8 +1,8 @@
-"""The requests of a plan: to the router, for a review, to a specialist, and for the few words before the result. Pure.
+"""The requests of a plan: to the router, for a review, to a specialist, and for the lead-in to the result. Pure.
 
-`agents/trio/planner.py` and `steps.py` send them. Each fits the context of its model: what is too large is cut, never
-the question itself, and the model is told. In: a message, a `Menu` and views; out: a `Request`. Next: `ladder.py`,
-which reads the answers.
+`agents/trio/planner.py` and `steps.py` send them. Each fits the context of its model: input that is too large is cut,
+but never the question itself, and the model is told. In: a message, a `Menu` and views; out: a `Request`. Next:
+`ladder.py`, which reads the answers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from switchboard.domain.llm import ChatMessage, OfferedTool, Report, Request
 from switchboard.domain.planning import PipelineStep
 
 LEAST_TOKENS: Final = 200
-"""Fewer than these hold no decision."""
+"""The fewest tokens in which a decision fits."""
 LEAD_WORDS: Final = 60
 _LEAD_TOKENS: Final = 200
 _MOST_MESSAGE: Final = 8_000
@@ -33,7 +33,7 @@ _MOST_DESCRIPTION: Final = 200
 _MOST_REPEATED: Final = 800
 _MOST_FAULTS: Final = 1_200
 _JOINT: Final = 64
-"""Tokens by which two texts, estimated apart, may differ from the two in one."""
+"""Tokens by which two texts estimated separately may differ from the two joined."""
 _LEAST_CHARS: Final = 200
 _GOOD_PART: Final = 1_000
 _ALL: Final = 10**9
@@ -76,9 +76,9 @@ words. Add nothing that is not in it. {_DATA}"""
 
 
 class FittedRequest(Struct, frozen=True):
-    """A request that fits. `cut_to`: how many characters of input were left, if there was not room for all.
+    """A request that fits. `cut_to`: how many characters of input were kept, if there was no room for all.
 
-    `left_out`: tools that the model was not told of, for the same reason.
+    `left_out`: tools that were not offered to the model, for the same reason.
     """
 
     request: Request
@@ -87,7 +87,7 @@ class FittedRequest(Struct, frozen=True):
 
 
 Make = Callable[[int, int], FittedRequest]
-"""Makes a request for an answer of so many tokens, in a context of so many."""
+"""Makes a request from the tokens of the answer and those of the context."""
 
 
 def route_request(text: str, menu: Menu, tokens: int, window: int) -> FittedRequest:
@@ -101,21 +101,21 @@ def route_request(text: str, menu: Menu, tokens: int, window: int) -> FittedRequ
 
 
 def asked_again(make: Make, answer: str, told: str, tokens: int, window: int) -> FittedRequest:
-    """A request with the `answer` to it that cannot be used, and why not. Of both as much as is of use."""
+    """A request, its unusable `answer` and what is wrong with that; of the last two, no more than is useful."""
     more = (ChatMessage("assistant", cut(answer, _MOST_REPEATED)), ChatMessage("user", cut(told, _MOST_FAULTS)))
     asked = make(tokens, window - _JOINT - sum(estimate_tokens(message.text) for message in more))
     return structs.replace(asked, request=replace(asked.request, messages=(*asked.request.messages, *more)))
 
 
 def with_room(make: Make, tokens: int, window: int) -> FittedRequest:
-    """A request to the router with room for an answer of `tokens`; if there is less, for what there is."""
+    """A request to the router with room for an answer of `tokens`, or for less if there is not enough room."""
     asked = make(tokens, window)
     left = max(window - asked_tokens(asked.request), LEAST_TOKENS)
     return structs.replace(asked, request=replace(asked.request, max_tokens=min(tokens, left)))
 
 
 def without_schema(request: Request) -> Request:
-    """The same for a server that takes no schema; the prompt says what is wanted, too."""
+    """The same for a server that accepts no schema; the prompt also says what is wanted."""
     return replace(request, tools=(), force="")
 
 
@@ -127,7 +127,7 @@ def refused_schema(report: Report) -> frozenset[str]:
 def review_request(
     plan: Plan, text: str, texts: Mapping[str, str], menu: Menu, tokens: int, window: int
 ) -> FittedRequest:
-    """The request to the router in a review of up to `tokens`; `window` is the context of its model."""
+    """The request to the router for a review of up to `tokens`; `window` is the context of its model."""
     size = len(review_view(plan, texts, _ALL))
 
     def request(shorter: Menu, most: int) -> Request:
@@ -142,9 +142,9 @@ def review_request(
 def specialist_request(
     plan: Plan, step: PipelineStep, texts: Mapping[str, str], around: tuple[int, int]
 ) -> FittedRequest:
-    """What a specialist is asked; `around` are its tokens to generate and the context of its model.
+    """The request to a specialist; `around`: the tokens that it may generate, and the context of its model.
 
-    All of its input has at most `max_chars` characters; task and results share them fairly.
+    Its whole input has at most `max_chars` characters; task and results share them fairly.
     """
     tokens, window = around
     task, size = str(step.args.get("task", "")), len(specialist_view(plan, step, texts, _ALL))
@@ -158,7 +158,7 @@ def specialist_request(
 
 
 def lead_request(text: str, final: str, most: int, window: int) -> FittedRequest:
-    """The request to the main model for a lead to the final text, of which it sees at most `most` characters."""
+    """The request to the main model for a lead-in to the final text; it sees at most `most` characters of input."""
     rule = rule_for((final,))
 
     def request(chars: int) -> Request:
@@ -170,7 +170,7 @@ def lead_request(text: str, final: str, most: int, window: int) -> FittedRequest
 
 
 def lead_of(said: str) -> str:
-    """The lead as it is sent; nothing if the model wrote more than it was to."""
+    """The lead-in as it is sent; empty if the model wrote more than it was asked to."""
     lead = said.strip()
     return lead if len(lead.split()) <= LEAD_WORDS and len(lead) <= 10 * LEAD_WORDS else ""
 
@@ -189,7 +189,7 @@ def _told_of(menu: Menu) -> str:
 
 
 def _request(system: str, said: str, tokens: int, form: OfferedTool | None = None) -> Request:
-    """One system message in front, then one message of the user: the templates of small models break on more."""
+    """One system message, then one user message: the templates of small models break on more."""
     tools = () if form is None else (form,)
     force = "" if form is None else form.name
     return Request((ChatMessage("user", said),), system, tools, force, max_tokens=tokens)
@@ -207,7 +207,7 @@ class _Room(Struct, frozen=True):
 
 
 def _with_menu(menu: Menu, make: Callable[[Menu, int], Request], room: _Room) -> FittedRequest:
-    """The request with as much of the menu as leaves room for the input, or for a good part of it."""
+    """The request with as much of the menu as leaves room for the input, or for a large enough part of it."""
     menus = list(shorter_menus(menu))
     tries = ((_fitting(partial(make, shorter), room), shorter) for shorter in menus)
     good = ((asked, shorter) for asked, shorter in tries if _is_good(asked, room))

@@ -1,8 +1,8 @@
-"""The form that a model has filled in, read as a decision or as a review; or everything that is wrong with it. Pure.
+"""Reads the form that a model has filled in as a decision or a review, or says everything that is wrong with it. Pure.
 
-`ladder.py` calls it with the object of an answer. What it returns is valid: `check.py` has found no fault. Nothing is
-guessed: names count letter by letter, and a key that steps do not have is a fault, for it may be a condition. Next:
-`check.py`.
+`ladder.py` calls it with the object in an answer. Its result is valid: `check.py` has found no fault. Nothing is
+guessed: names must match letter for letter, and an unknown key of a step is a fault, because it may be a condition.
+Next: `check.py`.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _WRAPPERS: Final = frozenset({"thought", "calls"})
 
 
 class Faulty(Struct, frozen=True):
-    """A form with which nothing can be done, and why: sentences for the model that filled it in."""
+    """An unusable form, and why: sentences for the model that filled it in."""
 
     faults: tuple[str, ...]
 
 
 @dataclass
 class _Faults:
-    """What has been found so far."""
+    """The faults found so far."""
 
     found: list[str] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ def _action(name: str, faults: _Faults) -> RouteAction | None:
 
 
 def _unwrapped(value: Object, tool: str) -> Object:
-    """The form itself, if it came as the only call of its tool, in either of the ways in which models write one."""
+    """The form itself, if it was wrapped as the only call of its tool, in either form that models use."""
     calls = value.get("calls")
     if isinstance(calls, list) and len(calls) == 1 and set(value) <= _WRAPPERS:
         value = mapping(calls[0])
@@ -133,7 +133,7 @@ def _unwrapped(value: Object, tool: str) -> Object:
 
 
 def _arguments(value: object, faults: _Faults, of: str) -> Object:
-    """An object, or the JSON of one."""
+    """The arguments: an object, or the JSON of one."""
     found = mapping(value)
     if not found and value not in (None, {}, "", "{}"):
         faults.add(f"{of} must be an object")
@@ -189,7 +189,7 @@ def _names(objects: Sequence[Object], before: Sequence[PipelineStep], faults: _F
     numbers = {str(n): one for n, one in enumerate(ours, len(before) + 1)}
     if not any(given):
         return old | numbers | {one: one for one in ours}
-    # The number of another step could mean either of the two.
+    # An id that is also the number of another step would be ambiguous.
     clear = all(numbers.get(one, mine) == mine for one, mine in zip(given, ours, strict=True))
     if not (all(given) and clear and len(set(given)) == len(given) and not set(given) & set(old)):
         faults.add("steps need no id; their position is their number")
@@ -226,7 +226,7 @@ def _needs(value: object, name: str, names: Mapping[str, str], faults: _Faults) 
 
 
 def _noted(step: PipelineStep, menu: Menu) -> PipelineStep:
-    """The step without the argument that only the form has, for a tool that takes none."""
+    """For a tool without arguments, the step without the argument that only the form has."""
     tool = menu.tool(step.target) if step.action == "tool" else None
     if tool is None or tool.parameters.get("properties") or set(step.args) != {NOTE}:
         return step

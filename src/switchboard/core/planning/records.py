@@ -1,8 +1,8 @@
-"""What the journal has of a plan, as the machine takes it up again. Pure.
+"""What the journal knows about a plan, in the form from which the machine resumes. Pure.
 
 The executor calls `recorded_of` when it begins or resumes. In: the steps on record, by path; out: `Recorded`. The path
-of a plan's step is its id, those of its own requests and calls begin with it (`s3/request:1`); everything else that a
-turn records has a colon in its path, which no id has. Next: `machine.py`.
+of a plan's step is its id, and the paths of its own requests and calls begin with it (`s3/request:1`); all other
+records of a turn have a colon in their path, which no id has. Next: `machine.py`.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Records = Mapping[str, OnRecord]
 
 
 def step_of(path: str) -> str | None:
-    """The step of a plan that a record belongs to; None: to none."""
+    """The step of a plan that a record belongs to; None if there is none."""
     name = path.partition("/")[0]
     return None if ":" in name else name
 
 
 def tokens_of(records: Records, step: PipelineStep) -> int:
-    """The tokens that a step has used, or may have, in all attempts and with all that it has done itself."""
+    """The tokens that a step has used, or may have, in all attempts, including its own requests and calls."""
     if step.action == "tool":
         return 0
     return sum(one.tokens for path, one in records.items() if step_of(path) == step.id)
 
 
 def all_tokens(records: Records) -> int:
-    """Those of the whole turn: planning, steps, and what leads to the result."""
+    """The tokens of the whole turn: planning, steps, and the lead-in to the result."""
     return sum(one.tokens for one in records.values())
 
 
 def recorded_of(records: Records, halted: HaltReason | None = None) -> Recorded:
-    """A plan as the journal has it. What was spent for anything but steps that have ended is lost to its budget."""
+    """A plan as the journal has it. Tokens spent on anything but ended steps are lost to its budget."""
     tokens = Counter[str | None]()
     for path, one in records.items():
         tokens[step_of(path)] += one.tokens
@@ -83,5 +83,5 @@ def notes_of(records: Records, ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def text_of(result: JsonMapping) -> str:
-    """What a step has resulted in, as others see it."""
+    """The result of a step, as others see it."""
     return string(result.get("text"))

@@ -1,6 +1,7 @@
-"""What was decided about a message, as the step `plan:route` keeps it: JSON with the number of its format. Pure.
+"""The decision about a message as the step `plan:route` records it: JSON with the number of its format. Pure.
 
-`agents/trio/run.py` writes and reads it; so does what shows plans. Next: `machine.py`, for those that are plans.
+`agents/trio/run.py` writes and reads it; so does the code that shows plans. Next: `machine.py`, for decisions that are
+plans.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FORMAT: Final = 1
 
 
 class RoutedPlan(Struct, frozen=True):
-    """`pipeline` of what is carried out as steps, a single tool or specialist included. `notes` for the operator."""
+    """`pipeline`: if there are steps to carry out, even a single tool or specialist. `notes` are for the operator."""
 
     action: RouteAction
     source: PlanSource
@@ -37,14 +38,14 @@ class RoutedPlan(Struct, frozen=True):
         return "; ".join(self.notes)
 
     def with_more(self, tokens: int, most: int) -> RoutedPlan:
-        """For a template: with this many tokens more, `most` in all."""
+        """For a template: the same with `tokens` more, up to `most` in all."""
         if self.pipeline is None or self.source != "template":
             return self
         budget = min(self.pipeline.token_budget + tokens, most)
         return replace(self, pipeline=replace(self.pipeline, token_budget=budget))
 
     def record(self) -> JsonObject:
-        """As the journal keeps it."""
+        """The form that the journal keeps."""
         return {"format": FORMAT, **msgspec.to_builtins(self)}
 
 

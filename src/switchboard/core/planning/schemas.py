@@ -15,10 +15,10 @@ ROUTE_DECISION: Final = "route_decision.v1"
 
 
 def pipeline_schema() -> JsonObject:
-    """The JSON Schema of a plan. It cannot express that ids are unique, and needs known and without circles."""
+    """The JSON Schema of a plan. It cannot express that ids are unique, and that needs are known and form no cycles."""
     return published(PIPELINE, schema(Pipeline))
 
 
 def route_decision_schema() -> JsonObject:
-    """The JSON Schema of what a router decides, as it is kept; a model fills in a smaller form."""
+    """The JSON Schema of a router's decision as it is stored; a model fills in a smaller form."""
     return published(ROUTE_DECISION, schema(RouteDecision))

@@ -1,6 +1,6 @@
-"""What a planned turn begins with, frozen as its first step: whatever changes later, the plan does not notice. Pure.
+"""What a planned turn begins with, frozen as its first step, so that later changes do not affect the plan. Pure.
 
-`agents/trio/engine.py` makes it once and reads it back at every attempt. Next: `menu.py`, what it lets plans use.
+`agents/trio/engine.py` makes it once and reads it back in every attempt. Next: `menu.py`, what plans may use.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from switchboard.ports.history import Entry
 _EARLIER: Final = 4
 """Entries of the history that a router sees."""
 _MOST_EARLIER: Final = 600
-"""Characters of each."""
+"""Maximum characters of each."""
 
 
 ROLES: Final = ("main", "router", "specialist")
 
 
 class Roles(Struct, frozen=True):
-    """The models by what they do; one may play all."""
+    """The model for each role; one model may have all roles."""
 
     main: str
     router: str
@@ -42,14 +42,14 @@ class Roles(Struct, frozen=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Each once."""
+        """The names of the models, each once."""
         return tuple(dict.fromkeys((self.main, self.router, self.specialist)))
 
 
 def cast(named: Mapping[str, str], first: str) -> Roles:
-    """Who plays what: a missing role is played by the next larger one, and the largest by the next that is named.
+    """The model for each role: if none is named, that of the next larger role; for the largest, that of the next named.
 
-    `first` is the model that plays all of them if none is named.
+    `first` is the model for all roles if none is named at all.
     """
     specialist = named.get("specialist") or named.get("router") or named.get("main") or first
     router = named.get("router") or specialist
@@ -57,8 +57,8 @@ def cast(named: Mapping[str, str], first: str) -> Roles:
 
 
 class Start(Struct, frozen=True):
-    """One JSON value. `text` is what the person has said; `urls` and `paths` are those in it. `windows`: the context of
-    each model, in tokens. Until the `deadline` the plan may work; waiting for people does not count.
+    """One JSON value. `text` is what the person said; `urls` and `paths` are those in it. `windows`: the context of
+    each model, in tokens. The plan may work until the `deadline`; waiting for people does not count.
     """
 
     frozen: Frozen
@@ -77,13 +77,13 @@ class Start(Struct, frozen=True):
     subagents: Mapping[str, str] = field(default_factory=dict)
     builds: Builds | None = None
     tries: int = 3
-    """Of a tool that may be repeated."""
+    """Maximum attempts of a tool call that may be repeated."""
     calls: int = 6
-    """Of tools, in the loop of one specialist."""
+    """Maximum tool calls in the loop of one specialist."""
 
     @property
     def menu(self) -> Menu:
-        """What a plan may use. To ask the person is a decision, and no tool of a step."""
+        """What a plan may use. Asking the person is a decision, not a tool of a step."""
         return Menu(
             tuple(tool for tool in self.frozen.tools if tool.name != ASK_USER),
             subagents=self.subagents,
@@ -95,12 +95,12 @@ class Start(Struct, frozen=True):
         )
 
     def guard(self, source: PlanSource) -> Guard:
-        """The guard of a plan from there. A router may obey what it is shown; a template obeys nobody."""
+        """The guard of a plan from this source. A router may obey what it is shown; a template obeys nobody."""
         return replace(self.menu.guard, told=source != "template" and self._told_by_others)
 
     @property
     def _told_by_others(self) -> bool:
-        """Whether the router sees words of others: quoted or forwarded, or in an answer that was made with tools."""
+        """Whether the router sees others' words: quoted or forwarded ones, or an answer that was made with tools."""
         ours = {*self.own, ASK_USER}
         answers = any(call.name not in ours for entry in self._earlier for call in entry.calls)
         return answers or own_words(self.text).strip() != unmarked(self.text).strip()
@@ -111,12 +111,12 @@ class Start(Struct, frozen=True):
 
     @property
     def asked(self) -> str:
-        """The message as the router sees it: with the last of what was said before."""
+        """The message as the router sees it: after the end of the earlier conversation."""
         earlier = "\n".join(map(_said, self._earlier))
         return f"Earlier in the conversation:\n{earlier}\n\nNow:\n{self.text}" if earlier else self.text
 
     def record(self) -> object:
-        """As the journal keeps it."""
+        """The form that the journal keeps."""
         return msgspec.to_builtins(self)
 
 

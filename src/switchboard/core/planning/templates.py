@@ -1,8 +1,8 @@
-"""Plans that need no router: for what people ask most, and for when a router fails. Pure.
+"""Plans that need no router: for the most common requests, and for when a router fails. Pure.
 
 `agents/trio/run.py` passes them to `ladder.py`. In: the message, with the URLs and tools of its `Menu`; out:
-`Pipeline`s that are valid for that menu. What a person wrote is a task for a specialist and nothing else: it reaches no
-shell.
+`Pipeline`s that are valid for that menu. A person's words become a specialist's task and nothing else: they
+reach no shell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from switchboard.domain.planning import Pipeline, PipelineStep
 
 FETCH: Final = "web_fetch"
 MOST_TASK: Final = 4_000
-"""Characters of a message that a task repeats."""
+"""Maximum characters of a message that a task repeats."""
 _RESEARCH: Final = re.compile(
     r"\b(research|report|compar(?:e|ison)|summar(?:y|i[sz]e)|analy(?:[sz]e|sis)|investigat|overview|review"
     r"|recherch|bericht|vergleich|zusammenfass|analys|überblick|gegenüberstell)",
@@ -53,7 +53,7 @@ class Builds(Struct, frozen=True):
 def templates(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None = None) -> Templates:
     """The templates for a message."""
     found = _matching(text, menu, limits, builds)
-    # A tool may not be granted to the sender, or may want other arguments.
+    # A tool may not be granted to the sender, or may require other arguments.
     usable = (_plan(steps, limits) for steps in found if not steps_faults(steps, menu, limits.steps))
     return Templates(_plan((_write("s1", text, _QUESTION),), limits), next(usable, None))
 
@@ -79,7 +79,7 @@ def _research(text: str, task: str, menu: Menu, limits: PlanLimits) -> tuple[Pip
 
 
 def _build_cycle(text: str, builds: Builds) -> tuple[PipelineStep, ...]:
-    """One after the other: what was not changed is not built, and what was not built is not tested."""
+    """One after the other: without a change there is no build, and without a build no test."""
     edit = replace(_write("s1", text, _EDIT), action="specialist_with_tools")
     build = PipelineStep("s2", "tool", builds.tool, builds.build, ("s1",))
     test = PipelineStep("s3", "tool", builds.tool, builds.test, ("s2",))

@@ -1,7 +1,7 @@
-"""What each model sees of a plan: the router ids, status and sizes; a specialist the results that it needs. Pure.
+"""What each model sees of a plan: the router, ids, status and sizes; a specialist, the results that it needs. Pure.
 
-`prompts.py` puts views into requests. In: a `Plan` and texts of results; out: text, no longer than it may be. Results
-are data: each stands between two lines that occur nowhere in it. Next: `prompts.py`.
+`prompts.py` puts views into requests. In: a `Plan` and texts of results; out: text within its limit. Results are data:
+each is enclosed in two lines that do not occur in it. Next: `prompts.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from switchboard.domain.planning import MAX_CHARS, SPECIALISTS, PipelineStep
 
 _MOST_WHY: Final = 200
 _LEAST: Final = 40
-"""Characters of a result below which it is only named."""
+"""With fewer characters than these for a result, it is only named."""
 
 
 def router_view(plan: Plan) -> str:
-    """A line for each step: its number, what it does, its state, the size of its result. Nothing of the content."""
+    """A line for each step: its number, what it does, its state and the size of its result, but no content."""
     return "\n".join(_line(plan, n, step) for n, step in enumerate(plan.steps, 1))
 
 
@@ -32,17 +32,17 @@ def _line(plan: Plan, n: int, step: PipelineStep) -> str:
 
 
 def specialist_view(plan: Plan, step: PipelineStep, texts: Mapping[str, str], most: int) -> str:
-    """The results of the steps that `step` needs, at most `most` characters; failures are mentioned briefly.
+    """The results of the steps that `step` needs, in at most `most` characters; failures are mentioned briefly.
 
-    Of a tool no more than its `max_chars`. Where there is not enough room, it is shared fairly: short results are
-    whole, the others are cut to the same length.
+    A tool's result has at most its `max_chars`. If there is not enough room, it is shared fairly: short results are
+    complete, and the others are cut to the same length.
     """
     named = {one.id: one for one in plan.steps}
     return _shown(plan, [named[need] for need in step.needs], texts, most)
 
 
 def review_view(plan: Plan, texts: Mapping[str, str], most: int) -> str:
-    """The texts of all specialists that are done, at most `most` characters; they are data for the review, too."""
+    """The texts of all specialists that are done, in at most `most` characters; for the review, too, they are data."""
     done = [step for step in plan.steps if step.action in SPECIALISTS and plan.state(step.id) == "done"]
     return _shown(plan, done, texts, most)
 
@@ -52,10 +52,10 @@ def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], 
     done = [step for step in steps if plan.state(step.id) == "done"]
     whole = [texts.get(step.id, "") for step in done]
     rule = rule_for([*whole, *notes])
-    # Why a step failed may be words from outside as well.
+    # The reason why a step failed may also come from outside.
     noted = ["\n".join((f"{rule} not done", *notes, f"{rule} end"))] if notes else []
     frames = [(f"{rule} {step.id}: {step.target}\n", f"\n{rule} end of {step.id}") for step in done]
-    # With the blank lines between them.
+    # Includes the blank lines between them.
     taken = len("\n\n".join((*map("".join, frames), *noted)))
     sizes = [min(len(text), _most(step)) for step, text in zip(done, whole, strict=True)]
     room = fair_shares(sizes, max(most - taken, 0))
@@ -67,19 +67,19 @@ def _shown(plan: Plan, steps: Sequence[PipelineStep], texts: Mapping[str, str], 
 
 
 def _note(plan: Plan, step: PipelineStep) -> str:
-    """Such as `[s2 failed: 404]`; the reason may be from outside, so it is one short line."""
+    """A note such as `[s2 failed: 404]`; the reason may come from outside, so it is one short line."""
     end = plan.ends.get(step.id)
     why = f": {' '.join(visible(end.why).split())[:_MOST_WHY]}" if end is not None and end.why else ""
     return f"[{step.id} {plan.state(step.id)}{why}]"
 
 
 def _most(step: PipelineStep) -> int:
-    """Characters of its result that others may see."""
+    """How many characters of its result others may see."""
     return step.max_chars if step.action == "tool" else MAX_CHARS
 
 
 def rule_for(texts: Sequence[str]) -> str:
-    """A line of signs that stand in none of the texts: none of them can end itself."""
+    """A line of characters that occurs in none of the texts, so that none of them can end its own block."""
     rule = "====="
     while any(rule in text for text in texts):
         rule += "="
@@ -87,7 +87,7 @@ def rule_for(texts: Sequence[str]) -> str:
 
 
 def fair_shares(sizes: Sequence[int], most: int) -> list[int]:
-    """How much of each may be had, `most` in all: no one has more than another that is cut."""
+    """The share of each, `most` in all: none is larger than that of another that is cut."""
     shares = [0] * len(sizes)
     left, open_ones = most, sorted(range(len(sizes)), key=lambda n: sizes[n])
     for done, n in enumerate(open_ones):
