@@ -15,9 +15,9 @@ _NUMBER: Final = (int, float)
 _MORE: Final = frozenset(
     ("const", "enum", "anyOf", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
 )
-"""What a schema may say beside the type."""
+"""What a schema may say besides the type."""
 _MOST: Final = 50
-"""Faults after which no more are looked for."""
+"""Maximum number of faults that are reported."""
 _TYPES: Final[Mapping[str, Callable[[object], bool]]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, _ARRAY),

@@ -16,9 +16,9 @@ from switchboard.domain.errors import InvalidInput
 
 PREFIX: Final = "blob:"
 HEAD_BYTES: Final = 4096
-"""So many bytes are looked at."""
+"""How many bytes are examined."""
 NOT_LET_IN: Final = "it was not fetched because its sender had not been approved"
-"""In `unavailable`, of files of strangers."""
+"""The text in `unavailable` for files of strangers."""
 UNKNOWN: Final = "application/octet-stream"
 _NAME: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _ODD: Final = re.compile(r"[^\w.-]+")
@@ -116,7 +116,7 @@ def _is_text(head: bytes) -> bool:
 
 
 def blob_of(text: str) -> bytes | None:
-    """The blob of this name in hexadecimal; None if the name is not one."""
+    """The blob with this name in hexadecimal; None if it is not such a name."""
     return bytes.fromhex(text) if _NAME.fullmatch(text) else None
 
 

@@ -1,9 +1,9 @@
 """When two events are the same event, and two messages belong to one conversation.
 
 Called by `journey/accept.py` and `journey/submit.py` with a valid envelope and its channel. Out: the dedupe key (unique
-within channel and endpoint) and the conversation key. The text never counts: the same words sent twice are two
-messages, and an edit is a new event; only where strangers choose the ids, it tells two events of one id apart. Next:
-`store`, which enforces both.
+within channel and endpoint) and the conversation key. The text does not count: the same words sent twice are two
+messages, and an edit is a new event. Only where strangers choose the ids does it distinguish two events with one id.
+Next: `store`, which enforces both.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def event_key(event_id: str) -> str:
 
 
 def content_of(envelope: Envelope, channel: Channel) -> str | None:
-    """What must be equal, besides the key, for an event to be the same; None: only the key."""
+    """What must be equal, besides the key, for two events to be the same; None: only the key."""
     return None if envelope.control.idempotency_key else channel.content(envelope)
 
 
@@ -63,7 +63,7 @@ def conversation(envelope: Envelope, channel: Channel) -> Conversation:
 
 
 def named_in(envelope: Envelope, channel: Channel) -> Named | None:
-    """The conversations that the message names, if anybody could; None if who names one is in it."""
+    """The conversations that the message names, if anybody could name them; None if whoever names one belongs to it."""
     correspondence = channel.correspondence(envelope)
     if correspondence is None:
         return None
@@ -93,7 +93,7 @@ def _joined(channel: str, endpoint: str, other: str) -> Conversation:
     return Conversation("/".join((first, *(_shortened(_quoted(part), _MAX_PART) for part in (endpoint, other)))))
 
 
-@lru_cache(maxsize=1024)  # the same accounts recur, with ever new chats
+@lru_cache(maxsize=1024)  # the same accounts recur, but with new chats
 def _quoted(text: str) -> str:
     return quote(text, safe="", errors="surrogatepass")
 

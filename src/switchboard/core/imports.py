@@ -21,7 +21,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 # Only lines with a date as asctime() writes it: plenty of mails have a paragraph that begins with "From ".
 _SEPARATOR = re.compile(rb"From \S.* ?(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? .*\d\d?:\d\d.*")
 _LONGEST: Final = 1000
-"""Bytes of such a line; to look for a date in a longer one, which only an attacker writes, could take hours."""
+"""Maximum bytes of such a line: searching for a date in a longer one, by an attacker, could take hours."""
 _QUOTED_FROM = re.compile(rb">+From ")
 
 

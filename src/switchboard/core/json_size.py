@@ -1,4 +1,4 @@
-"""A bound on what JSON becomes in memory: an empty list is two bytes on the wire, and fifty or more when it is decoded.
+"""A limit on the size of JSON in memory: an empty list is two bytes on the wire, and fifty or more once decoded.
 
 Called by `core/envelope/read.py` and `server/mcp/server.py` before they decode what strangers sent. In: bytes; out:
 nothing, or InvalidInput. Next: `core/envelope/fast.py`.
@@ -11,13 +11,13 @@ from typing import Final
 from switchboard.domain.errors import InvalidInput
 
 MAX_CONTAINERS: Final = 20_000
-"""Maximum objects and lists together; what platforms send has some hundreds."""
+"""Maximum number of objects and lists together; platforms send a few hundred."""
 
 _OTHERS: Final = bytes(sorted(set(range(256)) - set(b'"[{')))
 
 
 def check_containers(data: bytes) -> None:
-    """Raises InvalidInput with code `too_complex` if there are more objects and lists in `data` than may be."""
+    """Raises InvalidInput with code `too_complex` if `data` has too many objects and lists."""
     # Shorter texts need no count; for most messages, counting took a seventh of the parsing time.
     if len(data) <= MAX_CONTAINERS:
         return
@@ -26,8 +26,8 @@ def check_containers(data: bytes) -> None:
 
 
 def _outside_strings(data: bytes) -> int:
-    """How many there are, or more than may be: it does not look at millions of strings one by one."""
+    """How many there are, or any number above the limit: millions of strings are not examined one by one."""
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"").translate(None, _OTHERS)
-    # A string that ends where another begins, or that is empty. Without them a bracket is between any two.
+    # Remove empty strings and seams between adjacent strings, so that any two have a bracket between them.
     bare = bare.replace(b'""', b"")
     return sum(map(len, bare.split(b'"', 2 * MAX_CONTAINERS + 4)[::2]))

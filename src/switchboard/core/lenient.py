@@ -15,7 +15,7 @@ from typing import Final
 from switchboard.core.visible import visible
 
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-_OBJECT: Final = (dict, Mapping)  # a dict is the usual one, and to ask whether it is a Mapping takes long
+_OBJECT: Final = (dict, Mapping)  # nearly all are dicts, and checking for a Mapping is slow
 _STORABLE: Final = (int, float, type(None))
 
 
@@ -33,9 +33,9 @@ def clean(value: object) -> object:
 
 
 def plain(value: object) -> object:
-    """What an object of a program holds, as JSON has it: of dataclasses, models, and others with attributes.
+    """The contents of a program's object as JSON: of a dataclass, a model, or another object with attributes.
 
-    Raises RecursionError for one that holds itself, and for thousands of levels.
+    Raises RecursionError for an object that contains itself, and for thousands of levels.
     """
     if value is None or isinstance(value, str | bytes | int | float):
         return value
@@ -54,8 +54,8 @@ def _attributes(value: object) -> Iterable[str]:
 def json_value(text: str) -> object:
     """The cleaned value of the JSON in `text`; None if it is not JSON, or nested absurdly deep.
 
-    NaN and infinities are not JSON, nor are numbers so large that they become infinite: what is recorded and shown of
-    them would be another value.
+    NaN and infinities are not JSON, nor are numbers so large that they become infinite: another value would be recorded
+    and shown for them.
     """
     try:
         return clean(json.loads(text, parse_constant=_finite, parse_float=_finite))
@@ -107,7 +107,7 @@ def told(value: object) -> str:
 
 
 def shown(text: str) -> str:
-    """What others say went wrong, for books and people: one line of at most 500 characters that can all be seen."""
+    """An error message from outside, for records and people: one line of at most 500 visible characters."""
     return " ".join(visible(text[:5000]).split())[:500]
 
 

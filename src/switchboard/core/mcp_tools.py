@@ -1,7 +1,7 @@
-"""Tools of MCP servers: what they are called here, whether a model can be offered them, what is a change. Pure.
+"""Tools of MCP servers: what they are called here, whether a model can be offered them, what counts as a change. Pure.
 
-`tools/mcp_servers.py` and `app/mcp_servers.py` use it. In: what a server lists, and what the settings say of it; out:
-names, marks, and sentences on what is left out. A server's text is data: only its form decides anything here.
+`tools/mcp_servers.py` and `app/mcp_servers.py` use it. In: what a server lists, and its settings; out: names, marks,
+and sentences about what is left out. A server's text is data: nothing here depends on more than its form.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from switchboard.ports.mcp import ListedTool, PinnedTool
 from switchboard.ports.tools import ToolSpec
 
 SEPARATOR: Final = "__"
-"""Between a server and a tool; the names of servers have no underscore, so no two can be mixed up."""
+"""Separates server and tool; names of servers have no underscore, so names cannot be confused."""
 MOST_NAME: Final = 64
-"""Characters of a name that providers take."""
+"""Maximum characters of a name that providers accept."""
 MOST_SCHEMAS: Final = 12_288
-"""Bytes of names, descriptions and schemas in a turn."""
+"""Maximum bytes of names, descriptions and schemas in a turn."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _PROPERTY: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEEPEST: Final = 16
@@ -31,23 +31,23 @@ _NOT_AT_THE_TOP: Final = frozenset({"oneOf", "anyOf", "allOf", "not", "enum", "$
 
 
 def pinned(tool: ListedTool) -> PinnedTool:
-    """With its mark, the sha256 of all that a model sees of it: it changes with any of it."""
+    """The tool with its mark, the sha256 of everything that a model sees of it: any change of that changes the mark."""
     said = json.dumps([tool.name, tool.description, tool.parameters], sort_keys=True)
     return PinnedTool(tool, hashlib.sha256(said.encode()).hexdigest())
 
 
 def described(tool: ListedTool) -> str:
-    """What a model sees of it: whose words they are, and the words as data."""
+    """The description as a model sees it: whose words they are, and the words as data."""
     return f"A tool of an MCP server, which describes it so: {outside_json(tool.description)}"
 
 
 def tool_name(server: str, tool: str) -> str:
-    """What a model calls it."""
+    """The name that a model uses for the tool."""
     return f"{server}{SEPARATOR}{tool}"
 
 
 def server_of(name: str) -> str:
-    """The server in the name of a tool; empty: it is no name of such a tool."""
+    """The server in the name of a tool; empty: it is not the name of such a tool."""
     server, separator, _ = name.partition(SEPARATOR)
     return server if separator else ""
 
@@ -69,7 +69,7 @@ def unusable(server: str, tools: Sequence[ListedTool], renamed: Mapping[str, str
 
 
 def fitting(specs: Iterable[ToolSpec]) -> Iterator[str]:
-    """The names of tools of MCP servers for which there is room in a turn, the first ones first."""
+    """The names of those tools of MCP servers for which there is room in a turn; earlier ones take precedence."""
     left = MOST_SCHEMAS
     for spec in specs:
         size = _size(spec.name, spec.description, spec.parameters)
@@ -79,12 +79,12 @@ def fitting(specs: Iterable[ToolSpec]) -> Iterator[str]:
 
 
 def size_of(tool: ListedTool) -> int:
-    """Bytes of what a model sees of it."""
+    """The bytes that a model sees of the tool."""
     return _size(tool.name, described(tool), tool.parameters)
 
 
 def _size(*told: object) -> int:
-    """Bytes of what a model sees of a tool."""
+    """The bytes that a model sees."""
     return len(json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
@@ -98,7 +98,7 @@ def _wrong_name(server: str, name: str) -> str | None:
 
 
 def _wrong_schema(tool: ListedTool) -> str | None:
-    """One wrong schema, and providers refuse the whole request."""
+    """What is wrong with its schema, if anything: one wrong schema makes providers refuse the whole request."""
     schema, size = tool.parameters, size_of(tool)
     if size > MOST_SCHEMAS:
         return f"its description and schema have {size} bytes, and all of a turn together may have {MOST_SCHEMAS}"

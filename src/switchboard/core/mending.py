@@ -1,10 +1,10 @@
-"""JSON that a model wrote nearly right, read by one rule: punctuation is mended, structure never.
+"""Reads JSON that a model wrote almost correctly, by one rule: punctuation is mended, structure never.
 
 Called by `core/model_json.py` where strict reading fails. In: a text; out: its value, or `NotJsonError`. Pure.
 
-Mended are quotes (single, typographic, none around a name), commas (missing, doubled, at the end), comments, literals
-of Python and line breaks in strings. A bracket or string that is not closed stays an error: a plan that was cut off is
-no plan. So does everything that can be read in two ways.
+It mends quotes (single, typographic, none around a name), commas (missing, doubled, at the end), comments, Python
+literals and line breaks in strings. A bracket or string that is not closed remains an error: a plan that was cut off is
+no plan. So does anything that can be read in two ways.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?=[\s,:}\]/#]|\Z)")
 _NO_JSON: Final = frozenset({"NaN", "Infinity", "undefined"})
 _LITERALS: Final = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _CLOSING: Final = {'"': '"', "'": "'", "\u201c": "\u201d", "\u201e": "\u201c\u201d", "\u2018": "\u2019"}
-"""What may end a string, by what began it."""
+"""The characters that may end a string, by the one that began it."""
 _ESCAPES: Final = {'"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
 _DEEPEST: Final = 50
@@ -128,7 +128,7 @@ class _Reader:
         return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
     def _ends(self, quote: str) -> bool:
-        """Whether the sign here ends the string: an apostrophe within a word does not."""
+        """Whether the character here ends the string: an apostrophe within a word does not."""
         found = None if quote == '"' else _SPACE.match(self._text, self.at + 1)
         if found is None or self._text[found.end() : found.end() + 1] in {"", ",", ":", "}", "]"}:
             return True

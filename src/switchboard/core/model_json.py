@@ -1,10 +1,10 @@
-"""The one JSON object that an answer of a model consists of: strictly what it says, never what it might have meant.
+"""The one JSON object that a model's answer consists of: exactly what it says, never what it might have meant.
 
-Called by `core/planning/ladder.py` for plans; `llm/json_form.py` takes `after_thinking`. In: the text of an answer;
+Called by `core/planning/ladder.py` for plans; `llm/json_form.py` uses `after_thinking`. In: the text of an answer;
 out: the object with the rung of the ladder on which it was found, or why there is none. Next: `mending.py`.
 
-Before the object only thinking may stand, and around it fences and blanks. In a text with more in it the object may be
-an example, a quotation, or what the model would *not* do.
+The object may only be preceded by thinking and surrounded by fences and blanks. In a text with anything else, it may
+be an example, a quotation, or what the model would *not* do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from switchboard.domain.json_values import JsonMapping, JsonObject
 Rung = Literal["exact", "stripped", "repaired"]
 
 MOST: Final = 100_000
-"""Characters of an answer that is read."""
+"""Maximum characters of an answer that is read."""
 _TAG: Final = re.compile(r"<(/?)(?:think|thinking|thought)>", re.IGNORECASE)
 _FENCE: Final = re.compile(r"\A```[\w+-]*[ \t]*\r?\n")
 _FENCE_END: Final = re.compile(r"\r?\n?[ \t]*```\Z")
@@ -37,13 +37,13 @@ class FoundObject(Struct, frozen=True):
 
 
 class NoObject(Struct, frozen=True):
-    """Why an answer is no object, in a sentence for the model."""
+    """Why an answer is not an object, in a sentence for the model."""
 
     why: str
 
 
 def after_thinking(text: str) -> str | None:
-    """The text after the last end of thinking; None if thinking was begun and not ended."""
+    """The text after the last end of thinking; None if thinking began and did not end."""
     marks = list(_TAG.finditer(text))
     if not marks:
         return text

@@ -1,8 +1,8 @@
-"""A stored message as it was submitted, `payload.raw` and all: read again from the bytes that arrived.
+"""A stored message as it was submitted, including `payload.raw`: read again from the bytes that arrived.
 
 Called by `app/dead_letters/reroute.py`, `app/ops/maintenance.py`, `app/messages/explain.py` and `journey/reply.py`,
-which need what the table of messages does not keep. In: the bytes and what is known of them; out: the envelope, or None
-where this release cannot read them any more. Next: `core/routing/facts.py`.
+which need what the table of messages does not keep. In: the bytes and what is known about them; out: the envelope, or
+None if this release can no longer read them. Next: `core/routing/facts.py`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def whole_envelope(original: Original) -> Envelope | None:
     """The envelope with its `payload.raw`."""
     try:
         return _read(original)
-    except (InvalidInput, msgspec.ValidationError):  # a later release may read the same bytes in another way
+    except (InvalidInput, msgspec.ValidationError):  # a later release may read the same bytes differently
         return None
 
 
 def _read(original: Original) -> Envelope:
     if original.media_type != "message/rfc822":
         return read_envelope(original.raw)
-    # Its body was read in a process of its own, and is not read again here: it may take as long as it likes.
+    # Its body was read in a separate process, and is not read again here, as that may take any amount of time.
     kept = msgspec.convert(original.envelope, Envelope)
     return replace(kept, payload=replace(kept.payload, raw=raw_of_mail(original.raw)))

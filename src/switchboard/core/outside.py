@@ -1,10 +1,10 @@
-"""Encodes text from outside as JSON that can be nothing else: it closes no fence and hides nothing.
+"""Encodes text from outside as JSON that cannot be mistaken for anything else: it closes no fence and hides nothing.
 
-Called for what goes into a prompt, and for what models wrote that people are shown. In: a JSON value; out: one line of
+Called for values that go into a prompt, and for model output that people are shown. In: a JSON value; out: one line of
 JSON that decodes to exactly that value.
 
 Letters of every script stay as they are: escaped, they would cost several times the tokens and be hard to understand.
-Escaped to `\\uXXXX` are characters that can end a block (angle brackets, backticks, line and paragraph separators) or
+Escaped as `\\uXXXX` are characters that can end a block (angle brackets, backticks, line and paragraph separators) or
 make a CLI read a file into the prompt (`@path`), and those that a person cannot see in the prompt: controls, zero-width
 and bidirectional marks, tag characters, variation selectors, fillers, private use, lone surrogates.
 """

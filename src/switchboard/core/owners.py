@@ -1,7 +1,7 @@
 """Who owns a butler: the people named in its option `owners`. Pure.
 
-Called by the engine `model` for what a turn may use, and by `journey/approving.py` for who decides in chat. Next:
-`core/readers.py`, which says whether it is sure who wrote.
+Called by the engine `model` to find what a turn may use, and by `journey/approving.py` to find who decides in chat.
+Next: `core/readers.py`, which says whether the author is certain.
 """
 
 from __future__ import annotations

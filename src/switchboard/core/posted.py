@@ -21,16 +21,16 @@ Network = IPv4Network | IPv6Network
 _SECRET: Final = re.compile(".*(?:auth|cookie|signature|secret|token|password|credential|api-?key).*")
 _RECORD: Final = re.compile(rb"POST /hooks/([A-Za-z0-9_.-]{1,64})\r\n((?:[^\r\n]*\r\n)*?)\r\n")
 _GZIP: Final = 31
-"""The window of zlib with which it expects the head of gzip."""
+"""The window size that makes zlib expect a gzip header."""
 
 
 def is_packed(posted: Posted) -> bool:
-    """Whether the body is packed with gzip, as its header says."""
+    """Whether the body is compressed with gzip, according to its header."""
     return posted.headers.get("content-encoding", "").strip().lower() == "gzip"
 
 
 def unpacked(posted: Posted, most: int) -> Posted:
-    """With the body as it was before it was packed with gzip. Raises InvalidInput; TooLarge: more than `most` bytes."""
+    """The request with its body decompressed. Raises InvalidInput, or TooLarge if that is more than `most` bytes."""
     if not is_packed(posted):
         return posted
     packed = zlib.decompressobj(_GZIP)
@@ -44,7 +44,7 @@ def unpacked(posted: Posted, most: int) -> Posted:
 
 
 def recorded(account: str, posted: Posted) -> bytes:
-    """As it is kept in quarantine, without what proves who sent it."""
+    """The form kept in quarantine, without the headers that prove who sent it."""
     lines = (f"{name}: {value}" for name, value in posted.headers.items() if not _SECRET.fullmatch(name))
     head = "".join(f"{line}\r\n" for line in (f"POST /hooks/{account}", *lines) if line.isprintable())
     return head.encode() + b"\r\n" + posted.body
@@ -61,7 +61,7 @@ def read_record(raw: bytes) -> tuple[str, Posted] | None:
 
 
 def client_of(peer: str, forwarded: str, trusted: Sequence[Network]) -> str:
-    """The address of the client: `X-Forwarded-For` from its end, as far as our own proxies have written it."""
+    """The address of the client: `X-Forwarded-For` read from its end, as far as our own proxies have written it."""
     hops = [one.strip() for one in forwarded.split(",") if one.strip()]
     client = peer
     while hops and _is_in(client, trusted):

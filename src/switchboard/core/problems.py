@@ -1,8 +1,8 @@
-"""What pydantic finds wrong with a value, as a sentence of ours: what would be right, and what was given.
+"""What pydantic finds wrong with a value, in our own words: what would be correct, and what was given.
 
-Called by all that tells people of input that pydantic has checked: settings, accounts, options, arguments of commands,
-requests over HTTP, MCP and the gateway, envelopes. In: one of pydantic's problems; out: what to say after the name of
-the field. Next: `server/contracts/problems.py`, which makes an error of it.
+Called wherever people are told about input that pydantic has checked: settings, accounts, options, arguments of
+commands, requests over HTTP, MCP and the gateway, envelopes. In: one of pydantic's problems; out: what to say after the
+name of the field. Next: `server/contracts/problems.py`, which turns it into an error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Final
 
 _LONGEST: Final = 60
-"""Characters of what was given that are repeated."""
+"""Maximum characters of a given value that are repeated."""
 _HUGE: Final = 10**40
 _SECRET: Final = re.compile(r"token|secret|passw|key|\benv\b", re.IGNORECASE)
 _NAMED: Final[Mapping[type, str]] = {dict: "an object", list: "a list", tuple: "a list"}
@@ -40,7 +40,7 @@ _RIGHT: Final[Mapping[str, str]] = {
     "less_than_equal": "must be at most {le}",
     "ip_any_network": "must be an address or a network such as 10.0.0.0/8",
 }
-"""What the value must be; what it is instead follows."""
+"""What the value must be; the given value follows."""
 _SIZES: Final[Mapping[str, str]] = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
@@ -66,12 +66,12 @@ _FORMS: Final[Mapping[str, str]] = {
     r"^[A-Za-z0-9_-]{1,60}$": "must be a name of up to 60 letters, digits, _ and -",
     r"^[a-z][a-z0-9-]{0,29}$": "must be a name of up to 30 lower-case letters, digits and -, with a letter first",
 }
-"""What the patterns of our fields mean, which say nothing to people."""
+"""What the patterns of our fields mean, because patterns say nothing to people."""
 _OF_NAMES: Final = {"missing": "is required", "extra_forbidden": "is not a known field"}
 
 
 def wrong(problem: Mapping[str, object]) -> str:
-    """What is wrong, to be said after the name of the field: `must be a whole number, not 'x'`."""
+    """What is wrong, for use after the name of the field: `must be a whole number, not 'x'`."""
     kind, told = str(problem["type"]), problem.get("ctx")
     context: Mapping[str, object] = told if isinstance(told, Mapping) else {}
     if kind in _SIZES:
@@ -94,14 +94,14 @@ def path_of(place: Sequence[object]) -> str:
 
 
 def after(name: str | None, sentence: str) -> str:
-    """A sentence about the field of this name; a sentence of its own follows a colon."""
+    """A sentence about the field of this name; a complete sentence follows a colon."""
     if not name:
         return sentence
     return f"{name} {sentence}" if sentence.startswith(("must ", "is ")) else f"{name}: {sentence}"
 
 
 def shown(value: object) -> str:
-    """A value in a few words, as JSON and TOML have it."""
+    """A value in short, as in JSON and TOML."""
     if isinstance(value, str):
         return repr(value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…")
     if value is None or isinstance(value, bool):
@@ -119,14 +119,14 @@ def _wrong_size(right: str, context: Mapping[str, object], given: object) -> str
 
 
 def _limit(value: object) -> object:
-    """As people write it: 0 instead of 0.0, true instead of True."""
+    """The limit as people write it: 0 instead of 0.0, true instead of True."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return {"True": "true", "False": "false"}.get(value, value) if isinstance(value, str) else value
 
 
 def _not(right: str, problem: Mapping[str, object]) -> str:
-    """What would be right, and what was given instead; nothing of what may be a secret, or cannot be seen."""
+    """What would be correct, and what was given; possible secrets and invisible characters are not repeated."""
     place, given = problem["loc"], problem.get("input")
     secret = isinstance(given, str | int | float) and isinstance(place, tuple) and _SECRET.search(path_of(place))
     hidden = right.startswith("must not ") or secret

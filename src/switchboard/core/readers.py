@@ -24,7 +24,7 @@ _MAX_PERSON: Final = 400
 
 
 def reader_of(turn: Turn, facts: Mapping[str, str], channel: Channel) -> Reader:
-    """For whom a turn reads; `facts` are those that rules saw of its message. A notice is for nobody in particular."""
+    """For whom a turn reads; `facts` are those that rules saw for its message. A notice is for nobody in particular."""
     if turn.dead_letter is not None:
         return Reader(turn.member.system_id, turn.conversation)
     return reader_among(turn.member.system_id, turn.conversation, turn.envelope, facts, channel)
@@ -51,12 +51,12 @@ def person_of(envelope: Envelope) -> str:
 
 
 def directory_of(reader: Reader, request_id: RequestId) -> str:
-    """The name of a directory for what the same readers may read again; of a message that may be anybody's, nobody."""
+    """The name of a directory for what the same readers may read again; for a message of uncertain sender, nobody."""
     return directory_among(reader) or _directory(f"request:{request_id}")
 
 
 def directory_among(reader: Reader) -> str | None:
-    """The same before there is a message; None if it may be anybody's."""
+    """The same before there is a message; None if the sender is uncertain."""
     if not reader.authentic:
         return None
     return _directory(f"private:{reader.person}" if reader.private else f"group:{reader.conversation}")

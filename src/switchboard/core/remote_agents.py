@@ -39,11 +39,11 @@ _SHOWN: Final = 200
 
 
 class _Said(BaseModel, extra="forbid", frozen=True):
-    """What we write, with no field that is not described."""
+    """What we send; every field is described."""
 
 
 class _Heard(BaseModel, extra="ignore", frozen=True):
-    """What butlers write, who may say more than we know."""
+    """What butlers send, which may have fields that we do not know."""
 
 
 # route.v1 -----------------------------------------------------------------------------------------------------------

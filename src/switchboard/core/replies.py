@@ -51,7 +51,7 @@ def arguments_of(raw: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _malformed(raw: Mapping[str, object]) -> str:
-    """Arguments as text that is no object of JSON; none at all, or `null`, are no arguments."""
+    """Arguments as text that is not a JSON object; if missing or `null`, there are no arguments."""
     texts = (text for key in ARGUMENT_KEYS if (text := string(raw.get(key))).strip())
     text = next(texts, "") if not arguments_of(raw) else ""
     return "" if text.strip() == "null" or json_value(text) == {} else string(clean(text))

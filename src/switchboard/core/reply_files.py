@@ -1,7 +1,7 @@
-"""Files of replies: what they are called, which of them may be sent, and what a reply says of the others. Pure.
+"""Files of replies: their names, which of them may be sent, and what a reply says about the others. Pure.
 
-Engines name files with `reply_name`, `journey/turn.py` decides with `chosen`, connectors say with `instead` what their
-platform does not take. Next: `domain/ledger.py`, the type `ReplyFile`.
+Engines name files with `reply_name`, `journey/turn.py` decides with `chosen`, connectors use `instead` for files that
+their platform does not accept. Next: `domain/ledger.py`, the type `ReplyFile`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _UNITS: Final = ((1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "KB"))
 
 
 class ChosenFiles(Struct, frozen=True):
-    """The files of a reply, and a line for each that it cannot have."""
+    """The files of a reply, and a line for each file that cannot be sent."""
 
     files: tuple[ReplyFile, ...]
     lines: tuple[str, ...]
 
 
 def reply_name(text: str | None) -> str:
-    """The last part of a file name on one line, with nothing that cannot be seen; never empty, `.` or `..`."""
+    """The last part of a file name on one line, without invisible characters; never empty, `.` or `..`."""
     last = re.split(r"[/\\]", storable_text(text or ""))[-1]
     name = " ".join(visible(last).split()).lstrip(".")
     if len(name) > _MOST_NAME:
@@ -60,7 +60,7 @@ def instead(filename: str, size_bytes: int, why: str) -> str:
 
 
 def chosen(attachments: Sequence[Attachment], stored: Mapping[bytes, StoredBlob], most: int) -> ChosenFiles:
-    """What becomes of the attachments of an answer; `stored` are the blobs that it may have. One twice is sent once."""
+    """What becomes of the attachments of an answer; `stored`: the blobs that it may have. Duplicates are sent once."""
     files: dict[tuple[str, str], ReplyFile] = {}
     lines = []
     for one in attachments:

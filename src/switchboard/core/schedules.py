@@ -2,8 +2,8 @@
 
 Rules can match the schedules in which a message arrived.
 
-Built by `app/channels.py` from the settings, asked where facts are derived. In: a moment; out: the names of the
-schedules it lies in. Time zones are passed in. Next: `core/routing/facts.py`.
+Built by `app/channels.py` from the settings, used where facts are derived. In: a moment; out: the names of the
+schedules that include it. Time zones are passed in. Next: `core/routing/facts.py`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def schedules_at(schedules: Sequence[Schedule], moment: datetime) -> str | None:
 
 
 def parse_window(text: str) -> Window:
-    """`mon-fri 09:00-17:00`, `sat 10:00-12:00`, or of every day `22:00-06:00`. Raises ValueError."""
+    """The window in `mon-fri 09:00-17:00`, `sat 10:00-12:00`, or for every day, `22:00-06:00`. Raises ValueError."""
     found = _WINDOW.fullmatch(text.strip().lower())
     if found is None:
         raise ValueError(f"{text!r} is not a time window: write mon-fri 09:00-17:00, sat 10:00-12:00 or 22:00-06:00")

@@ -1,9 +1,9 @@
-"""What the terminal of a shell says: output, and after each command a report. Pure.
+"""Parses what a shell writes to its terminal: output, and a report after each command. Pure.
 
-`sandbox/session.py` feeds it with what a terminal says and asks for what came of a command. A report is written by the
-prompt of the shell, between characters that no text has, and begins with a token that the programs inside are not told:
-what they write is output, whatever it looks like. It has the number of the command, for a shell that is interrupted may
-report once more than it was asked to.
+`sandbox/session.py` feeds it with the bytes of a terminal and asks for the result of a command. A report is written by
+the shell's prompt, between characters that no text has, and begins with a token that the programs inside do not know:
+whatever they write is output, even if it looks like a report. A report has the number of the command, because an
+interrupted shell may report once more than it was asked to.
 """
 
 from __future__ import annotations
@@ -16,26 +16,24 @@ from msgspec import Struct
 _BEGIN: Final = b"\x1e"
 _BETWEEN: Final = b"\x1f"
 _LONGEST: Final = 20_000
-"""Bytes of a report: a directory has at most 4,096, each quoted as up to four."""
+"""Maximum bytes of a report: a directory has at most 4,096, each quoted as up to four."""
 
 
 class ShellReport(Struct, frozen=True):
-    """How a command ended, and the directory that the shell is in then, quoted as the shell does."""
+    """How a command ended, and the directory of the shell after it, quoted as the shell does."""
 
     status: int
     directory: str
 
 
 def prompt(token: str) -> str:
-    """What the shell is to do before it asks for a command, whose number is in `__number`. Its status stays in
-    `__status`.
-    """
+    """What the shell does before it asks for a command, whose number is in `__number`; `__status` keeps its status."""
     said = '"$__number" "$__status" "$PWD"'
     return f"__status=$?; printf '\\036{token}\\037%d\\037%d\\037%q\\036' {said} >/dev/tty"
 
 
 class Spoken:
-    """What is said from one report to the next, at most `most` bytes of it."""
+    """The output between two reports, at most `most` bytes of it."""
 
     def __init__(self, token: str, most: int) -> None:
         head = re.escape(_BEGIN + token.encode() + _BETWEEN)
@@ -49,7 +47,7 @@ class Spoken:
         self.too_much = False
 
     def feed(self, data: bytes) -> None:
-        """What the terminal says. After a report everything is output again."""
+        """Process bytes from the terminal. After a report everything is output again."""
         text = self._waiting + data
         while found := self._report.search(text):
             self._add(text[: found.start()])
@@ -68,11 +66,11 @@ class Spoken:
         self.report, self._expected = None, number
 
     def expect_any(self) -> None:
-        """Whatever the shell reports from here on is meant."""
+        """From here on, accept any report of the shell, whatever its number."""
         self._expected = None
 
     def take(self) -> bytes:
-        """The output up to here, with lines that end as in files; it is forgotten then."""
+        """Return the output so far, with line ends as in files, and forget it."""
         output = bytes(self._output)
         self._output.clear()
         self.too_much = False

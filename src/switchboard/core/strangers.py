@@ -1,4 +1,4 @@
-"""Whose message it is that an endpoint may not take from everybody, and what a pairing code looks like. Pure.
+"""Who wrote a message to an endpoint that does not accept everybody, and what a pairing code looks like. Pure.
 
 Called by `journey/strangers.py` for endpoints with a policy. In: an envelope and its channel; out: a `Contact`.
 """
@@ -15,7 +15,7 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.ports.channel import Channel, Form
 
 Policy = Literal["pair", "listed", "open"]
-"""Who may write: approved senders (others are told so, or are not told anything), or everyone."""
+"""Who may write: approved senders (others are told so, or told nothing), or everyone."""
 Scope = Literal["person", "group", "unverified", "late"]
 
 CODE_ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
@@ -23,15 +23,15 @@ CODE_LENGTH: Final = 10
 _GROUPS: Final = frozenset({"group", "supergroup", "channel"})
 _START: Final = "/start "
 _ADDRESS: Final = "email_sender"
-"""The fact by which a person is known where senders have addresses."""
+"""The fact that identifies a person where senders have addresses."""
 
 
 class Contact(Struct, frozen=True):
     """Who needs approval: a person or a whole group; `unverified`: the sender named in a message may be forged.
 
-    `late`: nobody, but a conversation with messages that came too late to be answered; `identity` is its name.
+    `late`: not a person, but a conversation with messages that came too late to be answered; `identity` is its name.
 
-    `private`: a chat with nobody else, in which a notice bothers only its sender.
+    `private`: a chat with nobody else, in which a notice disturbs only its sender.
     """
 
     channel: str
@@ -42,14 +42,14 @@ class Contact(Struct, frozen=True):
 
 
 def require_possible(contact: Contact, channel: Channel) -> None:
-    """A person with this identity can exist, so that the contact is not useless. Raises InvalidInput."""
+    """Check that a person with this identity can exist; otherwise the contact is useless. Raises InvalidInput."""
     form = channel.keys.get(_ADDRESS)
     if contact.scope == "person" and isinstance(form, Form) and (why := form.mismatch(contact.identity)):
         raise InvalidInput(f"nobody has the identity {contact.identity!r}: {why}", field="identity")
 
 
 def contact_of(envelope: Envelope, channel: Channel) -> Contact:
-    """The group if it was written in one, so that a person does not let a whole group in, nor a group its members."""
+    """The group if it was written in one: approving a person admits no group, and approving a group no person."""
     known = facts(envelope, channel)
     account, kind = (envelope.source.channel, envelope.source.endpoint_identity), known.get("chat_type")
     if kind in _GROUPS:
@@ -62,7 +62,7 @@ def contact_of(envelope: Envelope, channel: Channel) -> Contact:
 
 
 def code_in(text: str) -> str | None:
-    """What may be a code, in the one way that it is written: the whole text, or all behind `/start`."""
+    """A possible code, in its one permitted form: the whole text, or everything after `/start`."""
     if len(text) > 40:
         return None
     word = text.strip()

@@ -2,7 +2,7 @@
 
 Called wherever a prompt must be kept within a budget.
 
-The text is cut into pieces (words, digits, runs of blanks, signs of one script), and each sort of piece has its price.
+The text is cut into pieces (words, digits, runs of blanks, characters of one script), and each kind has its price.
 The prices were fitted to the tokenizers o200k_base and cl100k_base on prose in twenty languages, data, code and random
 characters: no recorded count is above the estimate (`tests/unit/classification/tokens.json`). Prose of Latin letters is
 estimated at 1.3 to 3 times its o200k count, other scripts at up to 8 times, because cl100k, which stands for the older
@@ -51,11 +51,11 @@ _PIECES: Final[tuple[tuple[str, str, float, float], ...]] = (
 )
 _PIECE: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern, _, _ in _PIECES))
 _PRICES: Final = ((0.0, 0.0), *((piece, each) for _, _, piece, each in _PIECES))
-"""By the number of the group that matched."""
+"""The prices, by the number of the group that matched."""
 
 _UNUSUAL: Final = re.compile(
     # Pairs of letters that hardly occur within the words a tokenizer knows (2.5 % of the pairs there, half of the
-    # pairs of random letters): a word that holds them falls into more pieces than its length tells.
+    # pairs of random letters): a word that contains them falls into more pieces than its length suggests.
     "a(?=[oq])|b(?=[bcdfghjkmnpqtvwxyz])|c(?=[bdfgjmnpqvwxz])|d(?=[bcfghjkmnpqtvwxz])|f(?=[bcdghjkmnpqsvwxyz])"
     "|g(?=[bcdfjkmpqtvwxyz])|h(?=[bcdfghjkmpqsvwxz])|i(?=[iwy])|j(?=[b-df-ik-np-tv-z])|k(?=[bcdfghjmnpqvwxyz])"
     "|l(?=[bchjnpqrwxz])|m(?=[cdfghjklnqrtvwxyz])|n(?=[bmpqrwx])|o(?=[qxz])|p(?=[bcdfgjkmnqvwxyz])|q(?=[a-tv-z])"
@@ -64,21 +64,21 @@ _UNUSUAL: Final = re.compile(
 )
 _UNUSUAL_PRICE: Final = 1.0
 _TOOL_WORDS: Final = 100
-"""About how many tokens a provider needs for the frame around a tool."""
+"""The approximate number of tokens that a provider needs for the frame around a tool."""
 _IMAGE: Final = 1_600
 """The maximum number of tokens that a provider counts for one image of usual size."""
 _SHORT: Final = 8_000
-"""Characters of a text whose estimate is kept: together at most two million."""
+"""Maximum characters of a text whose estimate is cached: all together at most two million."""
 _SLACK: Final = 1.0
-"""For a few characters the prices are less certain than for many."""
+"""An addition, because the prices are less certain for a few characters than for many."""
 
 
 def estimate_tokens(text: str) -> int:
     """At least as many tokens as a model's tokenizer makes of `text`; 0 for no text.
 
     Never less than an eighth of its characters, never more than `token_ceiling`. Near additive: two texts joined
-    cost what they cost apart, give or take 64. About 3 million characters a second; of the last short texts, which are
-    parts of one request after the other, the estimate is kept.
+    cost what they cost separately, give or take 64. About 3 million characters a second; the estimates of the latest
+    short texts, which recur from request to request, are cached.
     """
     return _kept_estimate(text) if len(text) <= _SHORT else _estimate(text)
 

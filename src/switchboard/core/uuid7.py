@@ -44,7 +44,7 @@ def next_uuid7s(previous: UUID | None, now_ms: int, dice: Iterable[int]) -> list
 
 
 def first_uuid7(since: datetime) -> UUID:
-    """A lower limit of all UUIDv7 made at `since` or later: no such id itself, as its other bits are 0."""
+    """A lower bound of all UUIDv7 made at `since` or later; not an id itself, as its other bits are 0."""
     milliseconds = (since - _EPOCH) // timedelta(milliseconds=1)
     return UUID(int=min(max(milliseconds, 0), MAX_MS) << 80)
 

@@ -1,6 +1,6 @@
-"""Text from outside as a person may be shown it: it steers no terminal, and hides nothing.
+"""Makes text from outside safe to show to a person: it controls no terminal, and hides nothing.
 
-Called by the command line for all that it prints, by logs on a terminal, and for what providers say went wrong. In:
+Called by the command line for everything it prints, by logs on a terminal, and for the error messages of providers. In:
 text; out: text. Line ends and tabs stay, and so do the two joiners, without which some scripts cannot be written. For
 prompts there is `outside.py`, which loses nothing.
 """
@@ -14,14 +14,14 @@ _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u2064\u2066-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-"""Controls of both sets, marks of direction, separators, what has no width, lone surrogates, tags."""
+"""Controls of both sets, directional marks, separators, zero-width characters, lone surrogates, tags."""
 
 
 def visible(text: str) -> str:
-    """Without what cannot be seen."""
+    """The text without invisible characters."""
     return _HIDDEN.sub("", text)
 
 
 def escaped(text: str) -> str:
-    """With what cannot be seen written as `\\x1b` or `\\u202e`."""
+    """The text with invisible characters written as `\\x1b` or `\\u202e`."""
     return _HIDDEN.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)

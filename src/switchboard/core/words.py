@@ -16,7 +16,7 @@ def near(word: str, words: Iterable[str]) -> tuple[str, ...]:
     """The names that `word` was probably meant to be, best first; at most three, often none."""
     by_lower = {name.lower(): name for name in sorted(words)}
     if len(by_lower) > _MANY:
-        # Comparing takes some 50 µs per name: among very many, only those with the same beginning are worth it.
+        # A comparison takes about 50 µs: with very many names, only those with the same beginning are compared.
         by_lower = {low: name for low, name in by_lower.items() if low[:2] == word[:2].lower()}
     return tuple(by_lower[low] for low in get_close_matches(word.lower(), list(by_lower)[:_MANY], n=3, cutoff=0.6))
 

@@ -12,7 +12,7 @@ from switchboard.ports.raw import Raw, at, child, first_word, integer, matching,
 
 _SNOWFLAKE = re.compile(r"\d{1,20}", re.ASCII)
 _THREADS: Final = frozenset({10, 11, 12})
-"""The types of channels that are threads; the parent of others is a category."""
+"""The types of channels that are threads; the parent of any other channel is a category."""
 _VOICE: Final = 1 << 13
 _EDITED_AT = re.compile(r"[\dTZ:.+-]{1,40}", re.ASCII)
 
@@ -30,7 +30,7 @@ def _event_id(envelope: Envelope) -> str | None:
 
 
 def _chat(envelope: Envelope) -> str | None:
-    """The channel: threads and direct messages have one of their own."""
+    """The channel: each thread and each direct chat is one."""
     return first_word(_message(envelope), ("channel_id",))
 
 
@@ -52,7 +52,7 @@ def _facts(envelope: Envelope) -> Found:
 
 
 def _parent(message: Raw) -> str | None:
-    """The channel of a thread; interactions have the object of their channel, to messages a connector adds it."""
+    """The parent channel of a thread; interactions contain their channel, and connectors add it to messages."""
     channel = child(message, "channel")
     return integer(channel.get("parent_id")) if channel.get("type") in _THREADS else None
 

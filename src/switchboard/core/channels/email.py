@@ -33,9 +33,9 @@ from switchboard.ports.raw import matching, word
 
 NAME: Final = "email"
 MAX_HOPS: Final = 5
-"""How many answers of switchboards may follow each other."""
+"""How many answers by switchboards may follow each other."""
 Servers = Mapping[str, Collection[str]]
-"""By account, or `*` for all: the names (`authserv-id`) of servers that mark mails with what they found out."""
+"""By account, or `*` for all: the names (`authserv-id`) of servers that mark mails with the results of their checks."""
 
 _MESSAGE_ID = re.compile(r"<?[^<>\s]{1,512}>?")
 _IDS = re.compile(r"<[^<>\s]{1,510}>")
@@ -92,7 +92,7 @@ def _content(envelope: Envelope) -> str | None:
 
 
 def _chat(envelope: Envelope) -> str:
-    """The first mail that it refers to, otherwise the mail itself."""
+    """The first mail that it refers to; if there is none, the mail itself."""
     return next(iter((*_references(envelope), *_answered(envelope), _own(envelope))))
 
 
@@ -165,7 +165,7 @@ def _implied(facts: Mapping[str, str]) -> Found:
 def _parents(domain: str | None) -> str | None:
     """A domain and all above it but the topmost: `mail.acme.example`, `acme.example`.
 
-    Of a deep domain only the shortest: its owner can prepend any number of labels.
+    For a deep domain only the shortest ones: its owner can prepend any number of labels.
     """
     if not domain:
         return None
@@ -184,7 +184,7 @@ def _tags(envelope: Envelope, recipients: str | None) -> str | None:
 
 
 def _recipients(envelope: Envelope) -> str | None:
-    """All recipients, this mailbox (`me+shop@…` too) first."""
+    """All recipients, with this mailbox (also as `me+shop@…`) first."""
     own = _mailbox(envelope.source.endpoint_identity)
     found = (_ADDRESS.fitting(word(one)) for one in _addresses(envelope, "to", "cc", "delivered-to", "x-original-to"))
     known = dict.fromkeys(one for one in found if one is not None)
@@ -218,7 +218,7 @@ def _bare(identity: str) -> str:
 
 
 def _looped(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
-    """The number of switchboards that have answered each other; people's mail programs do not keep the count: 0."""
+    """The number of switchboards that have answered each other; 0 after a person, whose program drops the count."""
     count = hops(header(envelope.payload.raw, HOPS).strip())
     return f"{HOPS}: {count}" if count >= most else None
 

@@ -17,7 +17,7 @@ _NAME: Final = Form(
 
 
 def _channel(envelope: Envelope) -> str | None:
-    """The channel that was written to; None where a nick was."""
+    """The channel that was written to; None if it was a nick."""
     target = first_word(envelope.payload.raw, ("target",)) or envelope.event.external_thread_id or ""
     return _NAME.fitting(target.lower())
 
@@ -32,7 +32,7 @@ def _facts(envelope: Envelope) -> Found:
 
 
 def _named(envelope: Envelope) -> bool:
-    """`house: hello`, as is usual there."""
+    """Whether we are addressed as in `house: hello`, which is usual on IRC."""
     first = envelope.payload.normalized_text[:_MAX_NICK].partition(" ")[0]
     return is_own(envelope, first.rstrip(":,")) or is_called(envelope)
 

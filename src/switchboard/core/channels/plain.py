@@ -1,4 +1,4 @@
-"""Channels of which only the providers are known."""
+"""Channels about which only the providers are known."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The table of channels: ours, to which `app/` adds those of plug-ins and those of the settings.
+"""The table of channels: ours, to which `app/` adds those of plug-ins and of the settings.
 
-Code that depends on the channel of a message looks it up here, `journey/accept.py` first of all, which refuses channels
+Code that depends on the channel of a message looks it up here, first of all `journey/accept.py`, which refuses channels
 that do not exist. Next: `ports/channel.py`, the definition of a channel.
 """
 
@@ -134,4 +134,4 @@ CHANNELS: Final = Channels(
         )
     )
 )
-"""Ours."""
+"""Our own channels."""

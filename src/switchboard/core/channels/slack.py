@@ -29,7 +29,7 @@ def _event_id(envelope: Envelope) -> str | None:
 
 
 def _chat(envelope: Envelope) -> str | None:
-    """The channel, which may be that of a direct message; within it a thread is a conversation of its own."""
+    """The channel, possibly of a direct message; a thread in it is a conversation of its own."""
     channel, thread = _channel(envelope.payload.raw), _replied_to(envelope)
     return f"{channel}:{thread}" if channel and thread else channel
 

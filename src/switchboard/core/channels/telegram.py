@@ -32,7 +32,7 @@ def _message_in(raw: Raw) -> Raw:
 
 
 def update_key(update: Raw) -> str | None:
-    """The key of an update: its update_id, with more, since ids restart at random after a week."""
+    """The key of an update: its update_id and more, since ids restart at random after a week."""
     message = _message_in(update)
     when = message.get("edit_date") or message.get("date")
     parts = (update.get("update_id"), at(message, "chat", "id"), message.get("message_id"), when)
@@ -43,7 +43,7 @@ def update_key(update: Raw) -> str | None:
 def _event_id(envelope: Envelope) -> str | None:
     if key := update_key(raw_of(envelope)):
         return key
-    # Without an update_id the connector's id is often that of the message, which an edit shares with its original.
+    # Without an update_id, the connector's id is often that of the message, which an edit shares with the original.
     edited = number(_message(envelope).get("edit_date"))
     return f"{envelope.event.external_event_id}:edit:{edited}" if edited else None
 

@@ -62,7 +62,7 @@ def _named(envelope: Envelope) -> bool:
 
 
 def _media(raw: Raw) -> str | None:
-    """The Cloud API names the type; a user's own client has a part of that name."""
+    """The kind of media: the Cloud API names the type; a user's own client has a part of that name."""
     kinds = {
         kind for name, kind in _MEDIA.items() if raw.get("type") == name or child(raw, "message", f"{name}Message")
     }

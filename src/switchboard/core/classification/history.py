@@ -76,7 +76,7 @@ def select_history(
 def newest_within(
     by_age: Sequence[Utterance], budget: int, price: Callable[[Utterance], int] = utterance_tokens
 ) -> tuple[Utterance, ...]:
-    """The newest that together cost at most `budget`, in order; if not even the newest fits, its beginning."""
+    """The newest utterances that together cost at most `budget`, in order; if not even one fits, its beginning."""
     left, first = budget, len(by_age)
     while first > 0 and (cost := price(by_age[first - 1])) <= left:
         first, left = first - 1, left - cost
@@ -86,7 +86,7 @@ def newest_within(
 
 
 def _cut(utterance: Utterance, budget: int, price: Callable[[Utterance], int]) -> tuple[Utterance, ...]:
-    """The beginning of an utterance, as mails quote at the end; empty if not even its frame fits."""
+    """The beginning of an utterance, because mails quote at the end; empty if not even its frame fits."""
     kept = utterance
     while (cost := price(kept)) > budget:
         if not kept.text:

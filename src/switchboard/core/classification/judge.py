@@ -27,7 +27,7 @@ _GOOD: Final = frozenset({"ok", "accepted"})
 _SEGMENT_KEYS: Final = ("segment", "prompt")
 _DOUBT: Final = frozenset({"", "?"})
 MAX_ANSWER: Final = 20_000
-"""Maximum length of a text from which anything is inferred: a model that has decided says so in a sentence."""
+"""Maximum length of a text from which a choice is inferred: a model that has decided says so in a sentence."""
 _MISNAMED: Final = frozenset({"unknown", "ambiguous", "no_butler"})
 
 
@@ -76,7 +76,7 @@ def _same(name: str, meant: str) -> bool:
 
 
 def _same_short(name: str, meant: str) -> bool:
-    """Whether one of them is the other's part after the last slash."""
+    """Whether one of the names is the part of the other after its last slash."""
     return "/" not in (name if "/" in meant else meant) and name.rpartition("/")[2] == meant.rpartition("/")[2]
 
 

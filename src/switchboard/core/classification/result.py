@@ -31,10 +31,10 @@ def choices(said: object) -> Iterable[Mapping[str, object]]:
 
 
 def word_by_word(found: Classification, text: str) -> Classification:
-    """Segments in the exact words of the message; one that is not in it is dropped: its butler gets the whole, never
-    invented words. Models change capitals and blanks, which would break a link or a password.
+    """Segments in the exact words of the message; a segment that is not in it is dropped, and its butler gets the whole
+    message, never invented words. Models change capitals and blanks, which would break a link or a password.
 
-    A butler that is chosen alone gets the whole, too: otherwise the rest would be lost.
+    A butler that is chosen alone also gets the whole message: otherwise the rest would be lost.
     """
     spread = _Spread.of(text)
     alone = found.chosen if len(found.chosen) == 1 else ()

@@ -1,6 +1,6 @@
-"""What a program that embeds the pipeline tells of a message: the arguments of a tool, or a request context.
+"""What a program that embeds the pipeline says about a message: the arguments of a tool, or a request context.
 
-Called by `pipeline.py`. In: either of them, and the tool's name; out: source metadata, the envelope that a connector
+Called by `pipeline.py`. In: one of these, and the tool's name; out: source metadata, the envelope that a connector
 would have submitted, and what only a request context has. Next: `history.py` and `prompt.py`.
 """
 
@@ -72,7 +72,7 @@ def source_metadata(tool_args: Mapping[str, object], tool_name: str | None = Non
 
 
 class IntakeContext(Struct, frozen=True):
-    """When and as what a message is taken in, and by which program, which stands for an endpoint that is not told."""
+    """When and as what a message is accepted, and by which program, which stands for an endpoint that is not given."""
 
     request_id: UUID
     at: datetime
@@ -110,7 +110,7 @@ def envelope_of(text: str, source: SourceArguments, known: Mapping[str, object],
 
 
 def given_request_id(context: Mapping[str, object]) -> RequestId:
-    """The request_id of a context that the Switchboard made. Raises InvalidInput for any other."""
+    """The request_id of a context made by Switchboard. Raises InvalidInput for any other."""
     try:
         request_id = UUID(str(context["request_id"]))
     except (KeyError, ValueError):
@@ -127,7 +127,7 @@ def given_request_id(context: Mapping[str, object]) -> RequestId:
 
 
 def given_candidates(context: Mapping[str, object]) -> tuple[Candidate, ...] | None:
-    """Those of a request context; None if it names none. Raises InvalidInput."""
+    """The candidates of a request context; None if it names none. Raises InvalidInput."""
     given = context.get("candidates")
     if given is None:
         return None

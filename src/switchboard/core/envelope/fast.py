@@ -35,7 +35,7 @@ _EXACT_TIME: Final = re.compile(r"[^.+]{19}(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)").fu
 _WHOLE_SECOND: Final = len("2026-01-31T12:00:00Z")
 _SPACES: Final = "".join(map(chr, range(0x2000, 0x200B)))
 _BLANKS: Final = f"\t\n\v\f\r \x85\xa0\u1680{_SPACES}\u2028\u2029\u202f\u205f\u3000"
-"""What pydantic strips; Python strips four more control characters."""
+"""The characters that pydantic strips; Python strips four more control characters."""
 
 
 def fast_envelope(data: bytes) -> Envelope | None:

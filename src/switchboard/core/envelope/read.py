@@ -29,7 +29,7 @@ MAX_BATCH: Final = 200
 Items: Final = msgspec.defstruct(
     "Items", [(f"n{n}", msgspec.Raw, msgspec.Raw()) for n in range(MAX_BATCH + 1)], array_like=True
 )
-"""The items of an array of JSON, and no more than are needed to see that there are too many: millions take seconds."""
+"""The items of a JSON array, up to the first one that is too many: decoding millions would take seconds."""
 _TOLERANCE: Final = timedelta(days=1)
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PLACEHOLDERS: Final = frozenset({"unknown", "none", "null", "undefined", "placeholder"})
@@ -87,7 +87,7 @@ def check_batch(envelopes: Sequence[object]) -> None:
 
 
 def items_of(array: msgspec.Struct) -> list[bytes]:
-    """The items of an array that was decoded as `Items`, as they are."""
+    """The raw items of an array that was decoded as `Items`."""
     return [item for one in astuple(array) if (item := bytes(one))]
 
 

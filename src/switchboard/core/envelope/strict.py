@@ -58,7 +58,7 @@ _S = TypeVar("_S", bound=Struct)
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _ESCAPED_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _TOO_LONG: Final = -(10**4299)
-"""With its sign 4301 characters long: pydantic would accept it, but msgspec could not read it back."""
+"""4301 characters long with its sign: pydantic would accept it, but msgspec could not read it back."""
 
 
 _SENTENCES: Final[Mapping[str, str]] = {
@@ -71,7 +71,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "empty_message": "must not be empty when there are no attachments",
     "address_too_long": f"must not be longer than {MAX_ADDRESS} bytes",
 }
-"""Our own codes, and what each of them says about the field."""
+"""Our own codes, and what each says about the field."""
 _CODES: Final = {
     **dict.fromkeys(("string_too_short", "too_short"), "empty_value"),
     **dict.fromkeys(("string_too_long", "too_long"), "too_long"),

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 Scope = Literal["message", "day", "sender"]
-"""What a cap is for: a task, a day of everybody, or the turns of one sender in a day."""
+"""What a cap applies to: a task, everybody's day, or the turns of one sender in a day."""
 
 
 _SCOPES: Final[Mapping[Scope, str]] = {
@@ -29,7 +29,7 @@ _SCOPES: Final[Mapping[Scope, str]] = {
 
 
 class SenderCaps(Struct, frozen=True):
-    """Sessions of one sender a minute; tokens of one sender a day, and of all who are new that day. 0: no limit."""
+    """Sessions per sender and minute; tokens per sender and day, and per day of all new senders. 0: no limit."""
 
     per_minute: int = 0
     tokens: int = 0
@@ -37,7 +37,7 @@ class SenderCaps(Struct, frozen=True):
 
 
 class Amount(Struct, frozen=True):
-    """Tokens in and out together, and micro-dollars; never negative."""
+    """Input and output tokens together, and micro-dollars; never negative."""
 
     tokens: int = 0
     micros: int = 0
@@ -94,7 +94,7 @@ class BudgetRefusal(Struct, frozen=True):
 
     @property
     def passing(self) -> bool:
-        """Whether there is room once the running calls have ended, if they cost nothing."""
+        """Whether there would be room after the running calls if they cost nothing."""
         return self.used - self.held + self.wanted <= self.cap
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from switchboard.domain.remote_agents import Liveness
 
 
 class LivenessPolicy(Struct, frozen=True):
-    """Seconds of silence after which it is stale, and after which it is quarantined."""
+    """Seconds of silence after which a butler is stale, and after which it is quarantined."""
 
     stale_after: float = 300.0
     quarantine_after: float = 600.0
@@ -24,7 +24,7 @@ class LivenessPolicy(Struct, frozen=True):
 
 
 def liveness(silence: float, patience: LivenessPolicy, *, promised: bool, quarantined: bool) -> Liveness:
-    """`promised`: it sends heartbeats, or its file says so; `quarantined`: by an operator, despite any heartbeats."""
+    """The state. `promised`: it sends heartbeats, or its file says so; `quarantined`: by an operator, despite any."""
     if quarantined:
         return "quarantined"
     if not promised:

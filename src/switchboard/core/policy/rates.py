@@ -1,7 +1,7 @@
 """A rate limit per key: a number per minute, with bursts of a whole minute's worth.
 
-Called by `journey/admission.py`. The generic cell rate algorithm: one number per key says until when its events would
-have taken, had they come evenly. In: a key, and `now` in seconds; out: the seconds to wait.
+Called by `journey/admission.py`. The generic cell rate algorithm: one number per key says when its events
+would have ended had they been evenly spaced. In: a key, and `now` in seconds; out: the seconds to wait.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 _WINDOW_S: Final = 60.0
 _ROUNDING_S: Final = 1e-4
-"""What sums of many intervals may be off by; a caller that waits as long as it was told is not turned away for it."""
+"""The tolerance for rounding in sums of intervals, so that a caller that waited as told is not refused."""
 _SWEPT_AT: Final = 10_000
 """Number of keys above which idle ones are forgotten; they start afresh."""
 
@@ -25,7 +25,7 @@ class RateLimiter:
         self._swept_at = _SWEPT_AT
 
     def take(self, key: Hashable, now: float) -> float:
-        """0: it is allowed, and counts. Otherwise the seconds until it would be allowed, and it does not count."""
+        """0: the event is allowed, and counts. Otherwise the seconds until it would be allowed; it does not count."""
         if not self._each:
             return 0.0
         until = max(self._busy_until.get(key, now), now) + self._each
@@ -37,7 +37,7 @@ class RateLimiter:
         return 0.0
 
     def give_back(self, who: Hashable) -> None:
-        """What was taken last does not count."""
+        """Undo the last `take`: it does not count."""
         if who in self._busy_until:
             self._busy_until[who] -= self._each
 

@@ -28,7 +28,7 @@ class OutagePolicy(Struct, frozen=True):
 
 
 def outage_pause(policy: OutagePolicy, elapsed: float, retry_after: float | None, *, jitter: float) -> float:
-    """Seconds until the next try, `elapsed` after the first: as long again as it has lasted, within the limits.
+    """Seconds until the next try, `elapsed` after the first: as long as the outage has lasted, within the limits.
 
     Never beyond the moment for telling the sender; never before the end of a pause that the other side asked for.
     `jitter` in [0, 1) adds up to a tenth.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 WEIGHTS: Final = (8, 4, 2, 1, 1)
-"""high_priority, interactive, default, passive, and what came late; see `tiers.py`."""
+"""high_priority, interactive, default, passive, and late messages; see `tiers.py`."""
 
 NO_CREDIT: Final = (0,) * len(WEIGHTS)
 

@@ -12,7 +12,7 @@ from typing import Final
 from switchboard.domain.envelope import Envelope, PolicyTier
 
 LIVE_FOR: Final = timedelta(minutes=5)
-"""A message that took longer from its sender to us waited somewhere, and gives way to those that are written now."""
+"""A message that took longer to reach us was delayed somewhere, and gives way to those being written now."""
 
 TIERS: Final[Mapping[PolicyTier, int]] = {"high_priority": 0, "interactive": 1, "default": 2, "passive": 3}
 LATE: Final = 4

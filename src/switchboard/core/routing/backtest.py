@@ -23,7 +23,7 @@ NEWEST: Final = 20_000
 EXAMPLES: Final = 10
 """How many messages that would be routed differently are shown; all are counted."""
 _FEW: Final = 16
-"""Up to this many changes it is faster to check each than to decide twice."""
+"""Up to this many changes, checking each is faster than deciding twice."""
 
 
 class Case(Struct, frozen=True):
@@ -49,7 +49,7 @@ class Receivers:
     Also the teams in which it becomes a dead letter, and those in which a model would be asked.
     """
 
-    # Each once and sorted, so that equality means the same to the sender; made by `of` or `receivers`.
+    # Each once and sorted, so that equal values mean the same receivers; made by `of` or `receivers`.
     butlers: tuple[SystemId, ...] = ()
     dead_letters: tuple[DeadEnd, ...] = ()
     models: tuple[TeamId, ...] = ()
@@ -95,15 +95,15 @@ def compare(
 ) -> list[Difference]:
     """The messages that would be routed differently, in the order of `cases`.
 
-    `changes`, if given, are all differences between the two indexes: a message that matches none of these rules goes
-    where it went before, and is not decided at all. With few changes that is many times faster.
+    `changes`, if given, are all differences between the two indexes: a message that matches none of these rules is not
+    decided at all, because it goes where it went before. With few changes that is many times faster.
     """
     differences: list[Difference] = []
     asking = before.classifying or after.classifying
     for case in _touched(cases, changes) if 0 < len(changes) <= _FEW else cases:
         then = simulate(before, case.facts, case.pinned)
         now = simulate(after, case.facts, case.pinned)
-        # Nearly always both are identical; only what may differ is worth sorting.
+        # Nearly always both are identical; only decisions that may differ are worth sorting.
         if then.chosen != now.chosen or then.unrouted != now.unrouted or asking:
             difference = Difference(case.request_id, receivers(then), receivers(now))
             if difference.before != difference.after:
@@ -112,7 +112,7 @@ def compare(
 
 
 def _touched(cases: Iterable[Case], changes: Iterable[RuleChange]) -> Iterator[Case]:
-    """The messages matched by an active rule that exists only before or only after."""
+    """The messages matched by an active rule that exists only before or only after the change."""
     sides = (side for change in changes for side in (change.before, change.after))
     asked = [(side.channel, side.filters) for side in sides if side is not None and side.active]
     for case in cases:

@@ -50,7 +50,7 @@ ProblemCode = Literal[
 ]
 
 MAX_PRIORITY: Final = 2**31 - 1
-"""Largest priority, and the smallest below zero: what the database's integer holds."""
+"""The largest priority, and with a minus sign the smallest: the range of the database's integer."""
 
 Teams = Mapping[TeamId, Team]
 
@@ -85,7 +85,7 @@ def _check_copy(rule: Rule, team: Team) -> Iterator[Problem]:
 
 
 def check_match(rule: Rule, channels: Channels) -> list[Problem]:
-    """What is wrong with a rule's channel, filters and priority, whatever the tree."""
+    """What is wrong with a rule's channel, filters and priority, independent of the tree."""
     problems = [*_check_channel(rule, channels), *_check_filters(rule, channels)]
     if abs(rule.priority) > MAX_PRIORITY:
         message = f"priority {rule.priority} is not between -{MAX_PRIORITY} and {MAX_PRIORITY}"
@@ -94,7 +94,7 @@ def check_match(rule: Rule, channels: Channels) -> list[Problem]:
 
 
 def check_targets(team_id: TeamId, targets: Sequence[Target], teams: Teams) -> list[Problem]:
-    """What is wrong with the targets of a rule of this team; the same for all its rules with these targets."""
+    """What is wrong with these targets in a rule of this team; the same for all its rules that have them."""
     team = teams.get(team_id)
     if team is None:
         return [_unknown("unknown_team", "team_id", "team", team_id, teams)]
@@ -102,9 +102,9 @@ def check_targets(team_id: TeamId, targets: Sequence[Target], teams: Teams) -> l
 
 
 def _unknown(code: ProblemCode, field: str, what: str, name: str, names: Iterable[str]) -> Problem:
-    """An unknown name, with similar names."""
+    """The problem of an unknown name, with similar names."""
     known = frozenset(names)
-    # `diary` means System1/diary, which is not similar as a word.
+    # `diary` means System1/diary, which is not a similar word.
     meant = tuple(sorted(one for one in known if one.rpartition("/")[2] == name)) or _near(name, known)
     hint = f"; did you mean {or_list(meant)}?" if meant else ""
     return Problem(code, field, f"there is no {what} {name!r}{hint}", meant)
@@ -168,7 +168,7 @@ def _check_value(channel: str, key: str, value: str, values: Values, field: str)
 
 
 def _never_equal(channel: str, key: str, value: str, values: Values) -> str | None:
-    """Why no fact under this key of this channel ever equals the value; None if one may."""
+    """Why no fact with this key in this channel ever equals the value; None if one may."""
     if not value or value != value.strip():
         return "a fact is never empty and has no surrounding whitespace"
     if key == "channel" and channel not in ("*", value):
@@ -234,7 +234,7 @@ def _check_sub_team(field: str, team_id: TeamId, team: Team, teams: Teams) -> It
 
 
 def _reachable(team: Team, teams: Teams) -> tuple[str, ...]:
-    """What a rule of this team may name, sorted: for messages that list the valid names."""
+    """The targets that a rule of this team may name, sorted, for messages that list them."""
     systems = [str(member.system_id) for member in team.members if member.active and member.number in (1, 4)]
     return tuple(sorted(systems + [str(one.team_id) for one in teams.values() if one.parent_id == team.team_id]))
 

@@ -1,7 +1,7 @@
 """The decision about a message, level by level down the tree of teams.
 
-Called by `journey/decide.py` and `journey/classify.py` with the facts of a message. In: an index and facts, and for a
-message that no rule decides the answer of a model; out: a `Decision` with its trail. Deterministic. Next:
+Called by `journey/decide.py` and `journey/classify.py` with the facts of a message. In: an index and facts, and the
+answer of a model if no rule decides; out: a `Decision` with its trail. Deterministic. Next:
 `journey/accept.py` or `journey/classify.py` stores it.
 
     0. command          `/stop`, and a decision such as `/approve`, are for Switchboard itself
@@ -11,8 +11,8 @@ message that no rule decides the answer of a model; out: a `Decision` with its t
     4. catch-all        rules of channel `*` without filters
     5. dead letter      of the team that had no answer, handled by its System4
 
-What all this comes to is delivered, and beside it copied to the butlers of rules that say so: of every team that the
-message enters. Copies change nothing else: a message that nobody takes is a dead letter though it is copied.
+The chosen butlers get the message, and in every team that it enters, rules that copy send it to further butlers. Copies
+change nothing else: a message that nobody takes is a dead letter even if it was copied.
 
 The walk is the generator `deciding`; its caller determines what happens where a model would have to be asked.
 """
@@ -42,7 +42,7 @@ from switchboard.domain.routing import (
 )
 
 Deciding = Generator[Undecided, Classified | None, Decision]
-"""Yields a team where a model must be asked, and is sent the answer; None leaves it open. Ends with the decision."""
+"""Yields where a model must be asked, and is sent its answer, or None if there is none. Returns the decision."""
 
 _NOT_ASKED: Final = Classified(failed="no model is configured")
 
@@ -52,7 +52,7 @@ def decide(
 ) -> Decision:
     """Who gets the message, why, and which branches nobody could take. Total: never raises, never empty.
 
-    No model is asked: instead, the catch-all follows, else the dead letter. `facts` comes from `facts()`; `pinned` is
+    No model is asked: the catch-all follows instead, or else the dead letter. `facts` comes from `facts()`; `pinned` is
     the butler that wrote the message replied to, if any, or `SWITCHBOARD` for a command; `start` is the first team, by
     default the root: a dead letter is decided again from the team where it died.
     """
@@ -70,7 +70,7 @@ def simulate(index: RoutingIndex, facts: Mapping[str, str], pinned: SystemId | N
 
 
 def keep(index: RoutingIndex, facts: Mapping[str, str], what: str) -> Decision:
-    """The decision about what is kept as history, such as an `edit`: it goes to nobody, and is no dead letter."""
+    """The decision about an event kept as history, such as an `edit`: it goes to nobody, and is no dead letter."""
     step = TrailStep(index.root, "history", detail=f"kept as history: {what}")
     return Decision(index.version, (), (), (step,), facts)
 
@@ -96,7 +96,7 @@ def decide_with(
     pinned: SystemId | None = None,
     start: TeamId | None = None,
 ) -> Decision | Undecided:
-    """The decision by the answers that are known, or the first team whose answer is missing."""
+    """The decision based on known answers, or the first team whose answer is missing."""
     walk = deciding(index, facts, pinned, start)
     try:
         asked = next(walk)
@@ -170,9 +170,9 @@ def deciding(
 def _walk(way: _Way, facts: Mapping[str, str], first: Fired | None) -> Deciding:
     """Walk from the first team, where the rule `first` or none fired, down to the last."""
     index, fired = way.index, first
-    # No team is entered twice and no butler chosen twice: the index lets a target lead only to an own member or to a
-    # team whose one parent this is, and to each of those once; a model chooses among just these. So a cycle cannot hold
-    # us, and the walk ends.
+    # No team is entered twice and no butler is chosen twice: the index lets a target lead only to a member of the team
+    # or to one of its direct sub-teams, and to each only once; a model chooses among exactly these. So there is no
+    # cycle, and the walk ends.
     for nth, (team_id, segment) in enumerate(way.entered):
         if nth:
             fired = index.rule(team_id, facts)
@@ -216,7 +216,7 @@ class _Way:
         return Decision(self.index.version, tuple(self.chosen), tuple(self.unrouted), tuple(self.trail), facts, parts)
 
     def _copy(self, step: TrailStep, fanout: Fanout, segment: str | None) -> None:
-        """To its butlers that do not get the message anyway; missing ones are skipped, without a dead letter."""
+        """Copy to the butlers that do not get the message anyway; missing ones are skipped without a dead letter."""
         served = {one.system_id for one in self.chosen}
         self.chosen += (replace(one, segment=segment) for one in fanout.butlers if one.system_id not in served)
         self.trail.append(replace(step, detail="; ".join(lost.why for lost in fanout.lost)))
@@ -231,7 +231,7 @@ class _Way:
         for below in fanout.teams:
             self.entered.append((below, segment))
         for lost in fanout.lost:
-            # One target takes nothing; the others are still served.
+            # This target takes no message; the others are still served.
             self.trail.append(TrailStep(team_id, lost.reason, rule_id, name, (lost.target,), lost.why))
             handler = self.index.handler(team_id)
             self.unrouted.append(Unrouted(team_id, lost.reason, f"rule {name!r}: {lost.why}", handler, segment))
@@ -256,7 +256,7 @@ class _Way:
                 self.chosen.append(Chosen(target.system_id, team_id, meant))
 
     def fall_back(self, team_id: TeamId, segment: str | None, category: DeadLetterCategory, why: str) -> None:
-        """The catch-all, otherwise a dead letter."""
+        """Use the catch-all or, if there is none, make it a dead letter."""
         fired = self.index.catch_all(team_id)
         if fired is not None:
             self.follow_rule(team_id, segment, "catch_all", fired)

@@ -35,7 +35,7 @@ _SHOWN: Final = 64
 
 
 class Edit(Struct, frozen=True):
-    """Who changes rules, and when; `new_id` gives each new rule its id (UUIDv7: increasing ids keep the order)."""
+    """Who changes rules, and when; `new_id` makes the id of a new rule (UUIDv7: increasing ids keep the order)."""
 
     author: str
     now: datetime
@@ -94,7 +94,7 @@ class DocumentReader(Struct, frozen=True):
         return value.strip()
 
     def truth(self, value: object, path: str) -> bool:
-        """True or false, never a word for it."""
+        """True or false, never a word."""
         if not isinstance(value, bool):
             raise self.refuse(path, "must be true or false")
         return value
@@ -140,7 +140,7 @@ class DocumentReader(Struct, frozen=True):
         return {key: self.any_of(one, below(path, key)) for key, one in self.by_key(value, path).items()}
 
     def facts(self, value: object, path: str) -> dict[str, str]:
-        """Keys and the values that a message has; a list where a fact has several."""
+        """Keys and the values that a message has; a list if a fact has several."""
         filters = self.filters(value, path)
         return {key: one if isinstance(one, str) else SEVERAL.join(one) for key, one in filters.items()}
 
@@ -164,7 +164,7 @@ class DocumentReader(Struct, frozen=True):
         return values if len(values) > 1 else values[0]
 
     def fact(self, value: object, path: str) -> str:
-        """A text; an integer is taken as its digits, as ids are often written. Never null as the word "None"."""
+        """A text. An integer becomes its digits, because ids are often written as numbers; null is refused."""
         if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() < 64:
             return str(value)
         if not isinstance(value, str):
@@ -194,7 +194,7 @@ def below(path: str, key: str) -> str:
 
 
 def shown(name: object) -> str:
-    """A stranger's name, shortened as it is repeated in an answer."""
+    """A stranger's name, shortened for repetition in an answer."""
     return str(name)[:_SHOWN]
 
 
@@ -235,7 +235,7 @@ def written_parts(rule: Rule | RuleDraft) -> dict[str, Any]:
 
 
 def gist(draft: RuleDraft) -> Hashable:
-    """The same for drafts that say the same."""
+    """A value that is equal for drafts that mean the same."""
     return frozenset((written_parts(draft) | {"filters": frozenset(draft.filters.items())}).items())
 
 

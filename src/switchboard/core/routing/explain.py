@@ -2,7 +2,7 @@
 
 Called by `app/messages/explain.py` with a team's rules of the version in question, as read from the database. In: rules
 and facts. Out: the rules in evaluation order, each with the filters that failed (the last one fired, if any did); the
-nearest misses; and the later rules that match too, each with the reason why it came later.
+nearest misses; and the later rules that match too, each with the reason why it comes later.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Considered(Struct, frozen=True):
 
     @property
     def expected(self) -> FilterValue | None:
-        """What the rule wants under that key: a value, or one of several."""
+        """What the rule requires under that key: a value, or one of several."""
         return self.failures[0].expected if self.failures else None
 
     @property
@@ -77,7 +77,7 @@ _Seen = tuple[bytes, Considered]
 
 
 class Survey:
-    """Evaluates all rules of a team for one message, piece by piece: only those to show are kept."""
+    """Evaluates all rules of a team for one message, piece by piece; only those to be shown are kept."""
 
     def __init__(self, facts: Mapping[str, str], shown: int = 200, *, implies: Implies = CHANNELS.implies) -> None:
         self._facts = facts
@@ -113,7 +113,7 @@ class Survey:
 
     @property
     def left_out(self) -> int:
-        """How many more were evaluated, before the one that fired if any did."""
+        """How many more rules were evaluated, up to the one that fired, if any did."""
         looked_at = len(self._places)
         if self._matching:
             fired_at, _ = self._matching[0]
@@ -122,12 +122,12 @@ class Survey:
 
     @property
     def nearest(self) -> list[Considered]:
-        """The few that missed by the fewest filters, those of other channels last; then in evaluation order."""
+        """The few that failed by the fewest filters, those of other channels last; then in evaluation order."""
         return [look for _, look in self._misses]
 
     @property
     def beaten(self) -> list[Beaten]:
-        """The first that match but came after the one that fired, in evaluation order."""
+        """The first rules that match but come after the one that fired, in evaluation order."""
         rules = [look.rule for _, look in self._matching]
         return [Beaten(rule, tie_break(rules[0], rule, self._implies)) for rule in rules[1:]]
 
@@ -146,7 +146,7 @@ def tie_break(first: Rule, later: Rule, implies: Implies = CHANNELS.implies) -> 
 
 
 def why_first(first: Rule, later: Rule, implies: Implies) -> str:
-    """The same as the end of a sentence about `first`, which comes first because …"""
+    """The same as the end of a sentence: `first` comes first because …"""
     return {
         "catch_all_last": "catch-alls come last",
         "priority": f"its priority is {first.priority}, that of this rule {later.priority}",

@@ -19,7 +19,7 @@ from switchboard.ports.chat import kind_of, media_of
 def facts(envelope: Envelope, channel: Channel, schedule: str | None = None) -> dict[str, str]:
     """The match keys of a message: those that every message has, and those of its channel.
 
-    `schedule` is what `Channels.schedule_at` says of the moment it came in. Pure and total: never raises, never adds a
+    `schedule` is what `Channels.schedule_at` returns for its arrival. Pure and total: never raises, never adds a
     key without a value. `Channels.keys_of` lists the possible keys.
     """
     own = channel.facts(envelope)
@@ -61,7 +61,7 @@ def alternatives(filters: Filters) -> Iterator[dict[str, str]]:
 
 
 def shown_facts(facts: Mapping[str, str]) -> dict[str, str | list[str]]:
-    """As an interface shows them: a list where a fact has several values."""
+    """The facts as interfaces show them: a list if a fact has several values."""
     return {key: shown_fact(value) for key, value in facts.items()}
 
 

@@ -2,7 +2,7 @@
 
 Built by `journey/rulebook.py` from the rules in the database, and updated with their changes by `apply`; read by
 `core/routing/decide.py` for every message. In: teams and rules; out: the first rule that fires in a team, in the same
-time for ten rules and for a million. A change is as cheap: it touches only the shapes of its own rule.
+time for ten rules and for a million. A change is just as cheap: it touches only the shapes of its own rule.
 
 How it stays small and flat: a rule is kept as one `bytes` whose order *is* the order of the rules (see `rank`), so that
 the winner of several is their `min`, the garbage collector has nothing to traverse, and a million rules fit in 300 MB.
@@ -99,13 +99,13 @@ Fired = tuple[UUID, str, Fanout]
 
 
 _Place = tuple[str, _Keys, _Values] | None
-"""Where a rule is found: channel, keys and values; None: among the catch-alls. One with lists is in several."""
+"""Where a rule is found: channel, keys and values; None: among the catch-alls. A rule with lists is in several."""
 
 _Lookup = tuple[bytes, _Keys, Callable[[_Values], bytes | None]]
-"""What a decision needs of a shape: its best rank, its keys, and its hash lookup."""
+"""What a decision needs to know about a shape: its best rank, its keys, and its hash lookup."""
 
 _Put = Callable[[list[bytes], bytes], None]
-"""How a rule enters a list: appended during the load, which sorts once at the end; later, inserted in its place."""
+"""How a rule enters a list: appended during a load, which sorts once at the end; later, inserted in its place."""
 
 
 @dataclass(slots=True)
@@ -114,8 +114,8 @@ class _Shape:
 
     keys: _Keys
     best: bytes
-    """No rule here ranks before this one: if a better rule was found already, the lookup is skipped. It stays when its
-    rule is removed: then a lookup may find nothing, but none is omitted."""
+    """No rule here ranks before this one: if a better rule was already found, the lookup is skipped. It stays when its
+    rule is removed: then a lookup may find nothing, but none is left out."""
     winners: dict[_Values, bytes] = field(default_factory=dict)
     others: dict[_Values, list[bytes]] = field(default_factory=dict)
     """Rules that can fire only once the winner of the same values is removed; kept sorted."""
@@ -147,11 +147,11 @@ class _Shape:
         return self.best, self.keys, self.winners.get if CHANNELS.several.isdisjoint(keys) else self._first_of_any
 
     def _first_of_any(self, values: _Values) -> bytes | None:
-        """The same where facts may have several values: the first rule that one of them meets."""
+        """The same if facts may have several values: the first rule that any of them meets."""
         return min(map(self.winners.__getitem__, self._met(values)), default=None)
 
     def all_of(self, facts: Mapping[str, str]) -> Iterator[bytes]:
-        """Every rule that matches; one with a list of values perhaps more than once."""
+        """Every rule that matches; a rule with a list of values may come more than once."""
         keys = self.keys
         for own in self._met(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys))):
             yield self.winners[own]
@@ -179,7 +179,7 @@ def _row(values: _Values) -> tuple[str | None, ...]:
 
 @dataclass(slots=True)
 class _Node:
-    """A team that can be reached from the root. After rules were added or removed, `settle` makes it ready again."""
+    """A team that can be reached from the root. After rules are added or removed, `settle` makes it ready again."""
 
     team: Team
     handler: SystemId | None
@@ -195,14 +195,14 @@ class _Node:
     """The resolved targets; a rule holds an index into this. None is ever removed: there are few distinct ones."""
     numbers: dict[tuple[Target, ...], int] = field(default_factory=dict)
     fired: dict[bytes, Fired] = field(default_factory=dict)
-    """Rules that fired lately, unpacked. A changed rule is packed differently."""
+    """Rules that fired recently, unpacked. A changed rule has a different packed form."""
     candidates: tuple[Target, ...] = ()
     """The candidates of a model here; empty if no model may be asked."""
     copies: _Node | None = None
     """The rules of this team that copy, apart from those that decide; None if there never was one."""
 
     def part(self, rule: Rule) -> _Node:
-        """Where a rule belongs."""
+        """The node in which a rule belongs: this one or that of the copies."""
         if not rule.copy:
             return self
         if self.copies is None:
@@ -210,7 +210,7 @@ class _Node:
         return self.copies
 
     def copying(self, facts: Mapping[str, str]) -> list[bytes]:
-        """Those of them that match, in their order."""
+        """The copying rules that match, in order."""
         shapes = (*self.shapes.get("*", {}).values(), *self.shapes.get(facts.get("channel", "*"), {}).values())
         return sorted({*self.catch_alls, *(packed for shape in shapes for packed in shape.all_of(facts))})
 
@@ -274,7 +274,7 @@ class _Node:
         self.stale.clear()
 
     def copy(self) -> _Node:
-        """One that changes alone."""
+        """A copy that changes independently."""
         shapes = {
             channel: {keys: shape.copy() for keys, shape in shapes.items()} for channel, shapes in self.shapes.items()
         }
@@ -303,9 +303,9 @@ class RoutingIndex:
 
     `rules` may be a generator: only what a decision needs is kept of each rule, about 200 bytes. Rules are expected to
     have passed `check_rule` and teams `check_teams`; a target that has vanished since is a `Lost`, not an error.
-    `implies`: what counts for a rule's rank, of the channels of this installation.
-    `classifying`: there are models, so that teams with classification use it. Raises ConfigurationError unless there is
-    exactly one root team.
+    `implies`: what counts for a rule's rank, according to this installation's channels.
+    `classifying`: whether there are models, so that teams with classification use it. Raises ConfigurationError
+    unless there is exactly one root team.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class RoutingIndex:
         return cls(rule_set.version, rule_set.teams, rule_set.rules)
 
     def apply(self, version: int, changes: Iterable[RuleChange]) -> None:
-        """Become `version` by these changes of rules, in their order, in place; the teams stay as they are.
+        """Become `version` by applying these changes of rules, in order and in place; the teams stay as they are.
 
         All or nothing: raises ValueError, with nothing touched, for a change that does not match the index (removing a
         rule that is missing, adding one that exists) or that belongs to a team shared with another index. Rules are
@@ -400,7 +400,7 @@ class RoutingIndex:
         return team_id in self._nodes
 
     def key_sets(self, team_id: TeamId) -> frozenset[tuple[str, frozenset[str]]]:
-        """The distinct (channel, filter keys) of a team's rules: the maximum number of lookups of a decision there."""
+        """The distinct (channel, filter keys) of a team's rules; a decision there needs at most as many lookups."""
         node = self._nodes.get(team_id)
         if node is None:
             return frozenset()
@@ -420,14 +420,14 @@ class RoutingIndex:
         for best, keys, winner in lookups.get(facts.get("channel", "*")) or lookups["*"]:
             if first is not None and first < best:
                 break
-            # An absent fact gives None, which no rule has as a value: it can never match.
+            # An absent fact is None, which no rule has as a value, so it never matches.
             found = winner(facts.get(keys) if isinstance(keys, str) else tuple(map(facts.get, keys)))
             if found is not None and (first is None or found < first):
                 first = found
         return None if first is None else _fired(node, first)
 
     def copies(self, team_id: TeamId, facts: Mapping[str, str]) -> Sequence[Fired]:
-        """All of the team's rules that match and copy, catch-alls among them."""
+        """All of the team's rules that match and copy, including catch-alls."""
         node = self._nodes[team_id].copies
         return () if node is None else [_fired(node, packed) for packed in node.copying(facts)]
 
@@ -437,7 +437,7 @@ class RoutingIndex:
         return _fired(node, node.catch_alls[0]) if node.catch_alls else None
 
     def avoid(self, unreachable: Collection[SystemId]) -> None:
-        """Exclude exactly these butlers from the choice of models. Rules still lead there."""
+        """Exclude exactly these butlers from the choice of models. Rules still lead to them."""
         if self._models:
             _nominate(self._nodes, frozenset(unreachable))
         self.classifying = any(node.candidates for node in self._nodes.values())
@@ -456,7 +456,7 @@ class RoutingIndex:
         return self._nodes[team_id].handler
 
     def butler(self, system_id: SystemId) -> Chosen | None:
-        """That butler, if there is a path to it from the root; None if it is unknown, inactive or not a System1."""
+        """The butler, if there is a path to it from the root; None also if it is unknown, inactive or not a System1."""
         return self._butlers.get(system_id)
 
     def _add(self, rule: Rule, put: _Put) -> None:
@@ -481,7 +481,7 @@ class RoutingIndex:
         return None if node is None else node.part(rule)
 
     def _number(self, node: _Node, targets: tuple[Target, ...]) -> int | None:
-        """The place of these targets among the team's; None if a rule to them is skipped."""
+        """The index of these targets among the team's; None if a rule with these targets is skipped."""
         number = node.numbers.setdefault(targets, len(node.fanouts))
         if number == len(node.fanouts):
             node.fanouts.append(_fan_out(node, targets, self._nodes))
@@ -517,7 +517,7 @@ class RoutingIndex:
 
 
 def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
-    """The effect of the changes on the index, which holds only active rules: True for a rule that is removed."""
+    """The effect of the changes on the index, which holds only active rules; True: the rule is removed."""
     for change in changes:
         if change.before is not None and change.before.active:
             yield change.before, True
@@ -526,7 +526,7 @@ def _steps(changes: Iterable[RuleChange]) -> Iterator[tuple[Rule, bool]]:
 
 
 def _fired(node: _Node, packed: bytes) -> Fired:
-    """Unpack with a cache: it is the slowest part of a decision, and often the same few rules fire."""
+    """Unpack with a cache: unpacking is the slowest part of a decision, and often the same few rules fire."""
     fired = node.fired.get(packed)
     if fired is None:
         high, low, number = _ID_AND_FANOUT.unpack_from(packed, _ID_AT)
@@ -539,7 +539,7 @@ def _fired(node: _Node, packed: bytes) -> Fired:
 
 
 def _keys_and_values(filters: Filters) -> tuple[_Keys, Iterable[_Values]]:
-    """Keys and each combination of values, in the same order; bare for a single filter: a million tuples less."""
+    """Keys and each combination of values, in the same order; bare for a single filter, to save a million tuples."""
     keys = tuple(sorted(filters))
     if len(keys) == 1:
         return keys[0], values_of(filters[keys[0]])
@@ -556,7 +556,7 @@ def _places(rule: Rule) -> Iterator[_Place]:
 
 
 def _answers(member: Member) -> bool:
-    """A butler: an active System1 with an engine."""
+    """Whether it is a butler: an active System1 with an engine."""
     return member.number == 1 and member.active and bool(member.engine)
 
 
@@ -595,7 +595,7 @@ def _nominate(nodes: Mapping[TeamId, _Node], unreachable: frozenset[SystemId]) -
 
 
 def _staffed(nodes: Mapping[TeamId, _Node], alive: set[TeamId]) -> dict[TeamId, list[TeamId]]:
-    """For each team its sub-teams with a butler in them or below; `alive` are the teams with one of their own."""
+    """For each team, its sub-teams with a butler in them or below; `alive` are the teams with a butler of their own."""
     below: dict[TeamId, list[TeamId]] = {}
     for team_id, node in tuple(nodes.items())[::-1]:  # children come after their parents
         parent = node.team.parent_id
@@ -634,7 +634,7 @@ def retired(targets: Collection[Target], members: Mapping[SystemId, Member]) -> 
 
 
 def _loss(node: _Node, target: Target, nodes: Mapping[TeamId, _Node]) -> Lost | None:
-    """Why this target takes no message; None if it does. Messages only move down: own members, direct sub-teams."""
+    """Why this target takes no message; None if it does. Messages only move down: to members and direct sub-teams."""
     if (target.system_id is None) == (target.team_id is None):
         return Lost(target, "target_unavailable", "a target names either a system or a team")
     if target.team_id is not None:

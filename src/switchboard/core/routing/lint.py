@@ -3,10 +3,11 @@
 Called by `app/rules/records.py` for `switchboard rules lint` and after every edit. In: the tree and the rules; out:
 findings, the worst first; nothing is raised and nothing refused.
 
-A rule requires certain facts and no more: its filters, and its channel unless that is `*`. A message with just these
-facts is the one that the fewest rules match. So a rule can never fire if an earlier rule requires a subset of its
-facts; that is looked up by hash, key set by key set, for each combination of the values of its filters. Several rules
-that together leave nothing for another one without such lists (one for each chat type, say) are not detected.
+A rule requires certain facts and no more: its filters, and its channel unless that is `*`. Of the messages that match
+it, one with exactly these facts is matched by the fewest other rules. So a rule can never fire if an earlier rule
+requires a subset of its facts; that is looked up by hash, key set by key set, for each combination of the values of its
+filters. Several rules that only together leave nothing for another one (one for each chat type, say) are not detected,
+unless the latter lists those values.
 """
 
 from __future__ import annotations
@@ -58,16 +59,16 @@ _NEVER: Final = frozenset(
         *("unknown_fact", "skipped"),
     }
 )
-"""Findings in rules that no message makes fire."""
+"""Findings in rules that no message can make fire."""
 _PATTERN: Final = re.compile(r"[*?]|^\^|\$$|\\[a-zA-Z.]|^/.*/$")
 _FILES_ONLY: Final = "memo"
-"""The engine that stores notices, and does nothing else with them."""
+"""The engine that only stores notices."""
 _NO_WAY: Final = "no rule of it leads here"
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
 
 class _Asking(NamedTuple):
-    """The keys that a rule requires, and the value of each and of what follows from it."""
+    """The keys that a rule requires, and the values of these and of the facts that follow from them."""
 
     keys: _Keys
     asked: Mapping[str, str]
@@ -145,7 +146,7 @@ def _pairs(rule: Rule) -> Iterator[tuple[str, str]]:
 
 
 def lint_moves(rules: Iterable[Rule], moves: Sequence[Move]) -> Iterator[Finding]:
-    """Rules that name a conversation by an id that its messages no longer have, or never had."""
+    """Rules that name a conversation by an id that its messages no longer have or never had."""
     by_fact = {(f"{move.channel}_chat_id", move.first): move for move in moves}
     by_thread = {move.now: move for move in moves}
     for rule in rules:
@@ -171,8 +172,8 @@ def lint_change(
 ) -> list[Finding]:
     """The findings caused by these changes: in the changed rules, in those they shadow, in whole teams.
 
-    `rules` are at least all rules of the teams concerned, after the changes. Whether such a team is reached itself is
-    not checked: that needs all rules. The teams directly below are, if the changes removed a path to them.
+    `rules` are at least all rules of the teams concerned, after the changes. Whether these teams can be reached is not
+    checked, as that needs all rules. The teams directly below are checked if the changes removed a path to them.
     """
     tree = _Tree(teams)
     every = _by_team(rules)
@@ -215,14 +216,14 @@ def _silenced(every: Mapping[TeamId, Iterable[Rule]], findings: Iterable[Finding
 
 
 def _concerns(finding: Finding, changed: Collection[UUID]) -> bool:
-    """Whether it is about one of these rules, or about a whole team."""
+    """Whether a finding is about one of these rules, or about a whole team."""
     return finding.rule_id is None or finding.rule_id in changed or finding.by in changed
 
 
 def _cut_off(
     tree: _Tree, every: Mapping[TeamId, Sequence[Rule]], firing: Mapping[TeamId, Iterable[Rule]], ways: Iterable[Rule]
 ) -> Iterator[Finding]:
-    """The teams to which these rules led, or would, and to which no rule that can fire leads now."""
+    """The teams to which these rules led or would lead, and to which no rule that can fire leads now."""
     lead_to = _led_to(rule for own in firing.values() for rule in own)
     for above, team_id in sorted(_led_to(ways) - lead_to):
         if team_id in tree.teams and tree.teams[team_id].parent_id == above:
@@ -257,7 +258,7 @@ class _Problems:
         self._of_targets: dict[tuple[TeamId, tuple[Target, ...]], list[Problem]] = {}
 
     def of(self, rule: Rule) -> Iterator[Finding]:
-        """Errors: such a rule would be refused if written now. Of butlers that are switched off no more than a word."""
+        """Errors: the rule would be refused if written now. Butlers that are switched off are only a note."""
         if self._skips(rule):
             yield _about(
                 rule, "skipped", "note", "skipped: its butlers are switched off; delete the rule if this is permanent"
@@ -284,7 +285,7 @@ def _pattern_like(rule: Rule, key: str, value: str) -> Finding:
 
 
 def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding]) -> dict[TeamId, list[Rule]]:
-    """The rules that some message makes fire, by all that was found."""
+    """The rules that some message can make fire, according to the findings."""
     never = {one.rule_id for one in findings if one.code in _NEVER}
     return {
         team_id: [rule for rule in own if rule.active and rule.rule_id not in never] for team_id, own in every.items()
@@ -292,12 +293,12 @@ def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding])
 
 
 def _deciding(every: Mapping[TeamId, Iterable[Rule]]) -> dict[TeamId, list[Rule]]:
-    """Without the rules that only copy."""
+    """The same without rules that only copy."""
     return {team_id: [rule for rule in own if not rule.copy] for team_id, own in every.items()}
 
 
 def _never_firing(rules: Iterable[Rule], channels: Channels) -> Iterator[Finding]:
-    """The active rules of one team that no message makes fire, and values that none of them meets."""
+    """The active rules of one team that no message can make fire, and values that no message meets."""
     possible: list[tuple[Rule, list[_Asking]]] = []
     kinds = _Kinds(channels)
     for rule in in_order(rules, channels.implies):
@@ -321,7 +322,7 @@ class _Kinds:
         self._known: dict[tuple[frozenset[str], str | None], tuple[tuple[str, ...], str | None]] = {}
 
     def look(self, channel: str, filters: Mapping[str, str]) -> _Asking | _Never | None:
-        """What a rule requires of a message, or why no message has it; None: `check_match` has said why."""
+        """What a rule requires of a message, or why no message meets it; None: `check_match` has reported why."""
         if channel not in ("*", filters.get("channel", channel)):
             return None
         known, unknown = self._with(frozenset(filters), filters.get("channel") if channel == "*" else channel)
@@ -333,7 +334,7 @@ class _Kinds:
             return _Never("unmatchable", _why_not(filters, self._channels)) if channel == "*" else None
         if len(known) > 1:
             return _Asking(tuple(sorted(filters)), _following(filters, known, self._channels))
-        # Keys that only one channel has imply that channel, like its name.
+        # Keys that only one channel has imply that channel, just as its name does.
         asked = {**filters, "channel": known[0]}
         return _Asking(tuple(sorted(asked)), with_derived(asked, self._channels[known[0]]))
 
@@ -352,7 +353,7 @@ def _following(filters: Mapping[str, str], possible: Iterable[str], channels: Ch
 
 
 def _contradiction(filters: Mapping[str, str], possible: Iterable[str], channels: Channels) -> str | None:
-    """Which filter excludes another, as the domain of a sender does another domain."""
+    """Which filter excludes another, as a sender's domain excludes another domain."""
     why = None
     for name in possible:
         known = {key: value for key, value in implied(filters, channels[name]).items() if value is not None}
@@ -401,7 +402,7 @@ def _shadowed(possible: Sequence[tuple[Rule, Sequence[_Asking]]], implies: Impli
         hiding = [hidden(way.asked) for way in ways]
         for way, by in zip(ways, hiding, strict=True):
             if by is None:
-                # What is hidden need not be kept: whatever it would hide, the earlier rule hides too.
+                # A hidden rule need not be kept: whatever it would hide, the earlier rule hides too.
                 before[way.keys][tuple(way.asked[key] for key in way.keys)] = rule
         twin = twins.setdefault((rule.channel, frozenset(rule.filters.items()), frozenset(rule.targets)), rule)
         earlier = {by.rule_id: by for by in hiding if by is not None}
@@ -410,7 +411,7 @@ def _shadowed(possible: Sequence[tuple[Rule, Sequence[_Asking]]], implies: Impli
 
 
 def _each(asked: Mapping[str, str], keys: _Keys) -> Iterator[_Values]:
-    """The values of these keys, in every combination where one follows from another and has several."""
+    """The values of these keys; every combination if a derived fact has several values."""
     return product(*(asked[key].split(SEVERAL) for key in keys))
 
 
@@ -446,7 +447,7 @@ def _teams_from(tree: _Tree, team_id: TeamId, rules: Iterable[Rule]) -> set[Team
 
 
 def _reached(tree: _Tree, firing: Mapping[TeamId, Iterable[Rule]]) -> list[TeamId]:
-    """The teams that some message reaches, from the root down the targets of rules and of models."""
+    """The teams that some message reaches from the root, by targets of rules or choices of models."""
     reached = list(tree.roots)
     known = set(reached)
     for team_id in reached:
@@ -484,7 +485,7 @@ def _in_team(team: Team, firing: Sequence[Rule], tree: _Tree) -> Iterator[Findin
 
 
 def _takes_nothing(team: Team, firing: Sequence[Rule]) -> str | None:
-    """Why the rules of this team bring no message to a butler; None if some do."""
+    """Why the rules of this team lead no message to a butler; None if some do."""
     if not firing:
         return "it has no rule that can fire"
     own = next((member.system_id for member in team.members if member.number == 4), None)
@@ -493,7 +494,7 @@ def _takes_nothing(team: Team, firing: Sequence[Rule]) -> str | None:
 
 
 def _namesakes(firing: Sequence[Rule]) -> Iterator[Finding]:
-    """Rules of the same name, which a reader of a trail cannot tell apart."""
+    """Rules with the same name, which cannot be distinguished in a trail."""
     named: dict[str, Rule] = {}
     for rule in firing:
         first = named.setdefault(rule.name, rule)
@@ -503,7 +504,7 @@ def _namesakes(firing: Sequence[Rule]) -> Iterator[Finding]:
 
 
 def _hiding(team: Team, firing: Sequence[Rule], choice: frozenset[Target]) -> Iterator[Finding]:
-    """The defaults for one channel, where a model or a catch-all would be asked otherwise."""
+    """Defaults for one channel that prevent a model or a catch-all from being asked."""
     for rule in firing:
         if rule.channel != "*" and not rule.filters and choice.difference(rule.targets):
             message = (
@@ -544,7 +545,7 @@ class _Tree:
 
     @property
     def roots(self) -> list[TeamId]:
-        """Where messages enter; exactly one in a sound tree."""
+        """The teams where messages enter; exactly one in a valid tree."""
         return self._below.get(None, [])
 
     def choice(self, team: Team) -> frozenset[Target]:

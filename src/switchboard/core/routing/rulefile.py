@@ -1,4 +1,4 @@
-"""Rules as JSON: the form of one rule, the file of many, and the changes that turn the rules in force into a file's.
+"""Rules as JSON: the form of one rule, files of many, and the changes that turn the rules in force into a file's.
 
 Called by `store/rules.py` (the form in the history), `app/rules/proposals.py` (import, restore) and
 `app/rules/records.py` (export, diff). Converts decoded JSON or YAML to rules and `RuleChange`s, and vice versa.
@@ -12,8 +12,8 @@ Next: `core/routing/check.py`, then `store/rules.py`.
          "updated_by": "control (System3/root)", "updated_at": "2026-01-01T00:00:00Z"}]}}
 
 Written by hand, a rule needs only `name`, `channel` and `targets`, and the file no `version`. A file lists all rules of
-the teams that it names, and leaves other teams alone. If none of its rules exists yet, an import makes them identical,
-metadata included; a difference only in who edited a rule last is not written.
+the teams that it names, and leaves other teams alone. If none of its rules exists yet, an import reproduces them
+exactly, metadata included; if rules differ only in who edited them last, nothing is written.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FORMAT: Final = "switchboard.rules.v1"
 _MADE_KEYS: Final = ("rule_id", "source", "created_by", "created_at", "updated_by", "updated_at")
 """The parts of a rule that Switchboard sets; a file written by hand leaves them out."""
 _CONTENT: Final = (*DRAFT_KEYS, "source", "created_by", "created_at")
-"""A rule's contents, and what its rank depends on; not who edited it last."""
+"""A rule's contents, and what its rank depends on, but not who last edited it."""
 _content = attrgetter(*_CONTENT)
 _READER: Final = DocumentReader("invalid_rule_file", "the rule file")
 
@@ -66,7 +66,7 @@ def rule_json(rule: Rule) -> JsonObject:
 
 
 def _written_json(rule: Rule | RuleDraft) -> JsonObject:
-    """Of its JSON form what its author wrote."""
+    """The part of a rule's JSON form that its author wrote."""
     return {
         "name": rule.name,
         "channel": rule.channel,
@@ -80,12 +80,12 @@ def _written_json(rule: Rule | RuleDraft) -> JsonObject:
 
 
 def _in_utc(moment: datetime) -> str:
-    """As all times of the API: RFC 3339, ending in Z."""
+    """A time as everywhere in the API: RFC 3339, ending in Z."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def rule_from_json(form: JsonMapping) -> Rule:
-    """The rule with this `rule_json`. For stored forms: anything else raises KeyError or the like."""
+    """The rule with this `rule_json`. Only for stored forms: anything else raises KeyError or a similar error."""
     updated_at = form["updated_at"]
     return Rule(
         rule_id=UUID(form["rule_id"]),
@@ -108,7 +108,7 @@ def rule_from_json(form: JsonMapping) -> Rule:
 
 
 def filters_json(filters: Filters) -> JsonObject:
-    """Sorted by key; several values as a list."""
+    """The filters as JSON, sorted by key; several values as a list."""
     return {key: one if isinstance(one, str) else list(one) for key, one in sorted(filters.items())}
 
 
@@ -173,7 +173,7 @@ def _file_rule(rule: Rule) -> FileRule:
 
 
 def render_rule_file(file: RuleFile) -> JsonObject:
-    """The document of a file, JSON types only. `parse_rule_file` of it gives the same file."""
+    """The document of a file, JSON types only. `parse_rule_file` turns it into the same file again."""
     head: JsonObject = {"format": FORMAT}
     if file.version is not None:
         head["version"] = file.version
@@ -249,7 +249,7 @@ def _uuid(value: object, path: str) -> UUID | None:
 
 
 def _name(value: object, path: str) -> str | None:
-    # The author of the rules in a start-up file is not always known: an empty name is valid in our own exports.
+    # The author of rules from a start-up file is not always known, so our own exports may have an empty name.
     return None if value is None else "" if value == "" else _READER.text(value, path)
 
 
@@ -261,7 +261,7 @@ def _source(value: object, path: str) -> str | None:
 
 
 def _moment(value: object, path: str) -> datetime | None:
-    """An RFC 3339 time. YAML converts it to a time on its own; without a zone it would be ambiguous."""
+    """An RFC 3339 time, which YAML may have converted already; without a zone it would be ambiguous."""
     if value is None:
         return None
     try:
@@ -274,7 +274,7 @@ def _moment(value: object, path: str) -> datetime | None:
 
 
 def _refuse_twins(file: RuleFile) -> None:
-    """With the same id twice, one of the two rules would be lost."""
+    """Refuse the same id twice: one of the two rules would be lost."""
     seen: dict[UUID, str] = {}
     for place, one in _places(file):
         here = f"{_path(place)}.rule_id"
@@ -346,7 +346,7 @@ def _name_of(draft: RuleDraft) -> Hashable:
 
 
 def _new(one: FileRule, team_id: TeamId, edit: Edit) -> Rule:
-    """A new rule: what the file says, the rest from this edit. Age and id of a rule decide which fires first."""
+    """A new rule: what the file says, and the rest from this edit. A rule's age and id decide which fires first."""
     return Rule(
         rule_id=one.rule_id or edit.new_id(),
         team_id=team_id,

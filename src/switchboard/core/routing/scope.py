@@ -1,7 +1,7 @@
-"""Which teams a system may touch: whose rules it reads, whose its System3 edits, whose dead letters 3 or 4 handle.
+"""Which teams a system may touch: whose rules it may read or edit, and whose dead letters it may handle.
 
-Called by `app/rules/service.py` and `app/dead_letters/service.py` before anything is shown or changed. The tree and the
-caller's system enter (from its token, never from an argument), a set of teams leaves; empty means: none. Next:
+Called by `app/rules/service.py` and `app/dead_letters/service.py` before anything is shown or changed. In: the tree and
+the caller's system, from its token and never from an argument; out: a set of teams, which may be empty. Next:
 `store/rules.py`.
 """
 
@@ -38,16 +38,16 @@ def editable(teams: Iterable[Team], members: Members, system_id: SystemId | None
 
 
 def readable(teams: Iterable[Team], members: Members, system_id: SystemId) -> frozenset[TeamId]:
-    """The teams whose rules this system may read: its own and those below; none for who is not an active member."""
+    """The teams whose rules this system may read: its own and those below; none unless it is an active member."""
     member = members.get(system_id)
     return subtree(teams, member.team_id) if member is not None and member.active else frozenset()
 
 
 def handled_by(teams: Iterable[Team], members: Members, system_id: SystemId | None) -> frozenset[TeamId]:
-    """The teams whose dead letters this system may see and handle; empty for all but an active System4 or System3.
+    """The teams whose dead letters this system may see and handle; none unless it is an active System4 or System3.
 
-    A System3's are those whose rules it may edit; a System4's its own team, and those below without a System4 in
-    between: it is notified of their dead letters, too.
+    For a System3, those whose rules it may edit; for a System4, its own team and those below with no other System4 in
+    between, because it is notified of their dead letters too.
     """
     team_id = _team_as(4, members, system_id)
     if team_id is None:
@@ -60,6 +60,6 @@ def _has_system4(team: Team) -> bool:
 
 
 def _team_as(number: SystemNumber, members: Members, system_id: SystemId | None) -> TeamId | None:
-    """The team in which it acts in this role; None if it does not. The membership counts, not the name."""
+    """The team in which the system has this role; None if it does not. Membership counts, not the name."""
     member = members.get(system_id) if system_id is not None else None
     return member.team_id if member is not None and member.number == number and member.active else None

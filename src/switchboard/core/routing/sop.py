@@ -10,8 +10,8 @@ rules it registered before; out: `RuleChange`s of exactly its own rules. Next: `
       - {team: onboarding, agent: interviewer, channel: telegram}
       - {team: onboarding, role: translator, channel: email, name: mails of new users, priority: 10}
 
-The receiver is named in one of three ways: `agent`, a butler of the team; `role`, all butlers of the team that have it
-among their capabilities; `target`, a system or a direct sub-team by its name. The rest of the file is ignored.
+The receiver is named in one of three ways: `agent`, a butler of the team; `role`, all butlers of the team with this
+capability; `target`, a system or a direct sub-team by its name. The rest of the file is ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Teams = Mapping[TeamId, Team]
 
 
 class Sop(Struct, frozen=True):
-    """A procedure's name, and the rules it needs, each with its team. In a team no two have the same name."""
+    """A procedure's name, and the rules it needs, each with its team. No two rules of a team have the same name."""
 
     name: str
     drafts: tuple[tuple[TeamId, RuleDraft], ...]
@@ -130,7 +130,7 @@ def _refuse_twins(drafts: Iterable[tuple[TeamId, RuleDraft]]) -> None:
 def sop_changes(sop: Sop, rules: Iterable[Rule], edit: Edit) -> list[RuleChange]:
     """The changes that make the SOP's rules those of its file: new, changed and reactivated ones, the rest disabled.
 
-    `rules` are those in force; those of other sources are left alone. Empty if it is loaded already and unchanged.
+    `rules` are those in force; those of other sources are left alone. Empty if the SOP is already loaded and unchanged.
     """
     waiting: dict[tuple[TeamId, str], list[Rule]] = {}
     for rule in rules:

@@ -37,7 +37,7 @@ _NUMBERS: Final[Mapping[str, SystemNumber]] = {str(number): number for number in
 _SYSTEM_ID = re.compile(r"System([1-5])/([^/]+)")
 _TEAM_FILE_KEYS: Final = frozenset({"team", "purpose", "classify", "systems", "routing_rules"})
 _SEED_KEYS: Final = frozenset({"strategy", "procedures", "allowed_skills", "auto_execute_procedure"})
-"""Parts of the seed format without a meaning here: accepted, so that its files load, and ignored."""
+"""Parts of the seed format without a meaning here: accepted so that its files load, but ignored."""
 _SYSTEM_KEYS: Final = frozenset(
     {"name", "type", "agent_id", "description", "capabilities", "engine", "config", "active", "skill_grants"}
 )
@@ -54,8 +54,8 @@ class TeamFile(Struct, frozen=True):
 def parse_team_file(document: object, named: str = "") -> TeamFile:
     """The team and rules of one file.
 
-    `document` is the decoded JSON, `named` the file's name without its suffix: a file that names no team, as in the
-    seed, is that of the team it is named after (`root_team`), below the root, with the systems that its rules name.
+    `document` is the decoded JSON, `named` the file's name without its suffix. A file that names no team, as in the
+    seed, describes the team it is named after (`root_team`), below the root, with the systems that its rules name.
     Raises InvalidInput (code `invalid_team_file`) at the first invalid value; its `field` is the path, such as
     `systems[0].type`, and its message says what is expected.
     """
@@ -71,20 +71,20 @@ def parse_team_file(document: object, named: str = "") -> TeamFile:
 
 
 def _head(file: Mapping[str, object]) -> tuple[TeamId, TeamId | None]:
-    """The team, and the one above it."""
+    """The team and its parent."""
     head = _READER.fields(_READER.needed(file, "team", ""), "team", frozenset({"name", "parent"}))
     team_id = TeamId(_READER.text(_READER.needed(head, "name", "team"), "team.name"))
     return team_id, None if head.get("parent") is None else TeamId(_READER.text(head["parent"], "team.parent"))
 
 
 def _by_name(named: str) -> tuple[TeamId, TeamId | None]:
-    """The same by the name of the file: `root_team`, `onboarding_team`."""
+    """The same from the name of the file: `root_team`, `onboarding_team`."""
     team_id = TeamId(_READER.text(named.removesuffix("_team"), "team.name"))
     return team_id, None if team_id == _ROOT else _ROOT
 
 
 def _systems_in(drafts: Iterable[RuleDraft]) -> list[object]:
-    """The systems that rules name, as a file lists them."""
+    """The systems that rules name, in the form in which a file lists them."""
     names = (target.system_id for draft in drafts for target in draft.targets)
     return [{"name": name} for name in dict.fromkeys(names) if name is not None]
 
@@ -123,8 +123,8 @@ def _options(value: object, path: str) -> Mapping[str, object]:
 def _system_id(system: Mapping[str, object], path: str, team_id: TeamId) -> tuple[SystemId, SystemNumber]:
     """`System1/interviewer` from a name in that form, or from a plain name and a type.
 
-    A seed's `agent_id` in that form is the address that its rules use, so it takes precedence over a name that is only
-    a label. Systems 2 to 5 need no name: they have their team's.
+    A seed's `agent_id` in that form is the address that its rules use, so it takes precedence over a name, which is
+    only a label. Systems 2 to 5 need no name: they have their team's.
     """
     said = _number(system["type"], f"{path}.type") if "type" in system else None
     addresses = [system[key] for key in ("agent_id", "name") if isinstance(system.get(key), str)]

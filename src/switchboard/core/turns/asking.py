@@ -1,7 +1,7 @@
-"""What people are asked while a turn waits: the words for them and for models, and the commands that answer. Pure.
+"""What people are asked while a turn waits: the texts for them and for models, and the commands that answer. Pure.
 
-`agents/loop/asking.py` asks, `journey/approving.py` tells the conversation and takes the commands, the command line
-shows arguments. What a model wrote is always shown as JSON in which nothing is hidden: it cannot look like ours.
+`agents/loop/asking.py` asks, `journey/approving.py` tells the conversation and handles the commands, the command line
+shows arguments. A model's words are always shown as JSON in which nothing is hidden, so they cannot look like ours.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from switchboard.ports.engine import Decided, Pending
 Verb = Literal["approve", "refuse", "answer"]
 ASK_USER: Final = "ask_user"
 MOST_IN_CHAT: Final = 2000
-"""Characters of arguments that are shown in a conversation. What is longer cannot be approved there: nobody saw it."""
+"""Maximum characters of arguments shown in chat. Longer ones cannot be approved there: nobody has seen them whole."""
 _MOST_NOTED: Final = 300
 _SHORT: Final = 8
-"""Digits of an id that are enough for a command."""
+"""Digits of an id that are shown for use in a command."""
 _LEAST: Final = 4
-"""Digits of an id that a command must have: with fewer, what waits would be looked through for it."""
+"""Minimum digits of an id in a command: with fewer, everything that waits would have to be searched for it."""
 _COMMAND: Final = re.compile(
     r"/(approve|refuse|answer)(?:@(\S+))?[ \t]+([0-9a-f-]{4,36})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL
 )
@@ -43,28 +43,28 @@ _NUMBER: Final = re.compile(r"[1-9][0-9]?")
 
 
 def digest_of(tool: str, schema: JsonMapping, arguments: JsonMapping, turn: str) -> str:
-    """The same for the same call of the same tool in the same turn, whatever the order of its arguments."""
+    """A digest of a call of this tool in this turn; the order of the arguments makes no difference."""
     whole = msgspec.json.encode([tool, schema, arguments, turn], order="deterministic")
     return sha256(whole).hexdigest()
 
 
 def displayed(arguments: JsonMapping) -> str:
-    """All of the arguments, one a line, as JSON: no control, mark of direction or unseen character is in it."""
+    """All arguments as JSON, one per line, without control, directional or invisible characters."""
     return "\n".join(f"{outside_json(name)}: {outside_json(value)}" for name, value in arguments.items()) or "none"
 
 
 def fits_chat(asked: ShownApproval) -> bool:
-    """Whether a conversation is shown all of it."""
+    """Whether a conversation can be shown all the arguments."""
     return len(displayed(asked.arguments)) <= MOST_IN_CHAT
 
 
 def notice(asked: Sequence[ShownApproval], *, decides: bool) -> str:
-    """The text for the person whose message waits. `decides`: whether they may approve calls in chat."""
+    """The text for the person whose message is waiting. `decides`: whether they may approve calls in chat."""
     return "\n\n".join(_question(one) if one.kind == "question" else _request(one, decides) for one in asked)
 
 
 def _question(one: ShownApproval) -> str:
-    """The words of a model, each line marked as such: it could ask for `/approve` of another call in our words."""
+    """A model's words, each line marked as such: otherwise it could imitate us and ask to `/approve` another call."""
     said = [f"> {line}" for line in str(one.arguments.get("question", "")).splitlines()]
     options = [f"{n}. {' '.join(option.split())}" for n, option in enumerate(options_of(one), 1)]
     return "\n".join((f"{one.system_id} asks:", *said, *options, f"To answer: /answer {short(one)} and your answer"))
@@ -114,7 +114,7 @@ def _noted(value: object) -> str:
 
 
 def not_approved(decided: Decided) -> str | None:
-    """Why a call that people were to decide about is not made, in words for people; None: it was approved."""
+    """Why a call that people had to decide about is not made, in words for people; None: it was approved."""
     if decided.expired:
         return "nobody approved it in time"
     said, decision = decided.value.get("text"), decided.value.get("decision")
@@ -126,7 +126,7 @@ def not_approved(decided: Decided) -> str | None:
 
 
 def not_called(tool: str, decided: Decided) -> str | None:
-    """The same for a model, with what it is to do."""
+    """The same for a model, with what it should do."""
     why = not_approved(decided)
     if why is None:
         return None
@@ -138,7 +138,7 @@ def not_called(tool: str, decided: Decided) -> str | None:
 
 
 def answer_of(decided: Decided) -> str | None:
-    """What a person has answered; None: nobody has, in time, or they refused."""
+    """A person's answer; None: nobody answered in time, or they refused."""
     if decided.expired or decided.value.get("decision") != "answered":
         return None
     return str(decided.value.get("text") or "")
@@ -157,7 +157,7 @@ def unanswered(decided: Decided) -> str:
 
 
 class ChatCommand(Struct, frozen=True):
-    """What a person decides in chat. `start`: the first hexadecimal digits of the id that they mean."""
+    """What a person decides in chat. `start`: the first hexadecimal digits of the id in question."""
 
     verb: Verb
     start: str
@@ -165,7 +165,7 @@ class ChatCommand(Struct, frozen=True):
 
     @property
     def ids(self) -> tuple[UUID, UUID]:
-        """The first and the last id that begins so."""
+        """The lowest and the highest id with this beginning."""
         return UUID(self.start.ljust(32, "0")), UUID(self.start.ljust(32, "f"))
 
 
@@ -182,7 +182,7 @@ def command_in(text: str) -> ChatCommand | None:
 
 
 def is_command(envelope: Envelope, channel: Channel) -> bool:
-    """Whether a message is such a command, written by a person, and surely by its sender."""
+    """Whether a message is such a command, written by a person, and certainly by its sender."""
     text = envelope.payload.normalized_text.strip()
     if not text.startswith("/") or command_in(text) is None:
         return False
@@ -193,7 +193,7 @@ def is_command(envelope: Envelope, channel: Channel) -> bool:
 
 
 def is_answer(envelope: Envelope, channel: Channel) -> bool:
-    """Whether a person has written a message, and surely its sender, so that it may be an answer to a question."""
+    """Whether a message was written by a person, and certainly by its sender, so that it may answer a question."""
     return channel.automatic(envelope) is None and channel.authentic(facts(envelope, channel))
 
 

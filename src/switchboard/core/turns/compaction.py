@@ -1,8 +1,8 @@
 """What becomes of the oldest entries of a history: a few facts and a summary, from one answer of a model. Pure.
 
-`journey/compaction.py` asks the model and keeps what passes. The model proposes, these checks dispose: a fact stands
-only if it cites a person's own words that contain its value; who said it is known, not told by the model. Next:
-`ports/facts.py`.
+`journey/compaction.py` asks the model and keeps what passes. The model proposes, these checks dispose: a fact is
+accepted only if it cites a person's own words that contain its value; who said it is known, not taken from the model.
+Next: `ports/facts.py`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from switchboard.ports.facts import MAX_FACT
 
 MAX_FACTS: Final = 10
 _MOST_STATED: Final = 1000
-"""Facts of one answer that are looked at; a model states far fewer."""
+"""Maximum number of facts in one answer that are examined; a model states far fewer."""
 MAX_SUMMARY: Final = 1200
 """Characters."""
 _MAX_SUBJECT: Final = 100
 _MAX_WORDS: Final = 4000
-"""Characters of one entry that the model reads."""
+"""Maximum characters of one entry that the model reads."""
 _MAX_READ: Final = 4 * MAX_SUMMARY
-"""Characters of a summary, and of each text of a fact, that are looked at."""
+"""Maximum characters of a summary, and of each text in a fact, that are examined."""
 _SELF: Final = frozenset({"", "i", "me", "myself", "self", "author", "user", "the user", "speaker"})
 _SYSTEM: Final = """\
 You condense the oldest part of a conversation between people and an assistant. Everything in the conversation is \
@@ -85,7 +85,7 @@ _PIECE = re.compile(r"\w+")
 _ABOUT_THE_AUTHOR = frozenset(
     {"the", "user", "author", "person", "speaker", "is", "has", "was", "are", "their", "they"}
 )
-"""Words with which models say whose words they repeat."""
+"""Words with which models refer to the author of the words they repeat."""
 
 
 class CompactionEntry(Struct, frozen=True):
@@ -101,7 +101,7 @@ class CompactionEntry(Struct, frozen=True):
 
 
 class Learned(Struct, frozen=True):
-    """A fact that passed: who said it, and in private or not, are those of the entry that it cites."""
+    """A fact that passed; who said it, and whether in private, come from the entry that it cites."""
 
     author: str
     subject: str
@@ -111,16 +111,16 @@ class Learned(Struct, frozen=True):
 
 
 class Compacted(Struct, frozen=True):
-    """What takes the place of the entries."""
+    """What replaces the entries."""
 
     summary: str
     facts: tuple[Learned, ...]
 
 
 class CompactionPart(Struct, frozen=True):
-    """What a model reads for one answer: lines that the same people may hear, and what was said before in short.
+    """What a model reads for one answer: lines that the same people may hear, and a summary of what was said before.
 
-    `own`: the lines whose facts are for these people and for nobody else.
+    `own`: the lines whose facts are for these people and nobody else.
     """
 
     lines: tuple[CompactionEntry, ...]
@@ -131,10 +131,10 @@ class CompactionPart(Struct, frozen=True):
 def parts_of(
     lines: Sequence[CompactionEntry], summary: str = "", before: Sequence[tuple[str, bool]] = ()
 ) -> tuple[CompactionPart, ...]:
-    """The parts of a conversation, mostly one; the last is what a summary is made of. `before`: as in `audience`.
+    """The parts of a conversation, usually one; the last one provides the summary. `before`: as in `audience`.
 
-    A model that reads two people's private words together may put those of one into a fact of the other, and be told
-    to: so nobody's facts come from an answer to more than they may hear.
+    A model that reads two people's private words together may put those of one into a fact about the other, even
+    because it was told to. So nobody's facts come from an answer to a request with more than they may hear.
     """
     told = [one for one in lines if one.learn]
     people = dict.fromkeys(who for who, private in (*before, *((o.person, o.private) for o in told)) if private)
@@ -157,7 +157,7 @@ def merged(parts: Sequence[Compacted]) -> Compacted:
 
 
 def request_for(lines: Sequence[CompactionEntry], summary: str, deadline: float = 60.0) -> Request:
-    """What a model is asked. Of an entry it reads a person's own words, or the reply; never results of tools."""
+    """The request to a model. It reads only a person's own words in an entry, or the reply; never results of tools."""
     told = [
         {"entry": one.position, "at": one.created_at.date().isoformat(), "by": _by(one, lines), "text": words_of(one)}
         for one in lines
@@ -183,7 +183,7 @@ def compacted(answer: str, lines: Sequence[CompactionEntry]) -> Compacted | str:
 
 
 def audience(lines: Iterable[tuple[str, bool]]) -> tuple[str, bool] | None:
-    """The audience of a summary of entries with these (person, private): the strictest; None: nobody.
+    """The audience of a summary of entries, each a (person, private): the strictest one; None: nobody.
 
     A summary of two people's private words is shown to neither.
     """
@@ -199,14 +199,14 @@ def words_of(line: CompactionEntry) -> str:
 
 
 def own_words(text: str) -> str:
-    """What a person has sent, without what they quote or forward, and without the names of files."""
+    """A person's text without what they quote or forward, and without the names of files."""
     text = unmarked(text)
     others = _REST_IS_OTHERS.search(text)
     return _QUOTED.sub("", text[: others.start()] if others else text)
 
 
 def _by(line: CompactionEntry, lines: Sequence[CompactionEntry]) -> str:
-    """People by number: their handles are nobody's business."""
+    """The author; people are numbered, because the model need not know their handles."""
     if line.role != "user":
         return "assistant"
     people = list(dict.fromkeys(one.person for one in lines if one.role == "user"))
@@ -214,7 +214,7 @@ def _by(line: CompactionEntry, lines: Sequence[CompactionEntry]) -> str:
 
 
 def _object_in(answer: str) -> str:
-    """Models put JSON into fences and sentences."""
+    """The JSON object in the answer: models put it into fences and sentences."""
     start, end = answer.find("{"), answer.rfind("}")
     return answer[start : end + 1] if 0 <= start < end else ""
 
@@ -243,7 +243,7 @@ def _fact(given: object, known: Mapping[int, CompactionEntry]) -> Learned | None
 
 
 def _about(subject: str, line: CompactionEntry) -> str | None:
-    """Whom or what it is about; None if the line does not name that."""
+    """Whom or what a fact is about; None if the line does not name that."""
     if subject.lower() in _SELF:
         return "self"
     about = subject[:_MAX_SUBJECT]
@@ -251,7 +251,7 @@ def _about(subject: str, line: CompactionEntry) -> str | None:
 
 
 def _line_of(entry: object, known: Mapping[int, CompactionEntry]) -> CompactionEntry | None:
-    """The line of a person from whose words something may be learned; None for any other."""
+    """The line, if it holds the words of a person from which something may be learned; otherwise None."""
     line = known.get(entry) if isinstance(entry, int) and not isinstance(entry, bool) else None
     return line if line is not None and line.role == "user" and line.person and line.learn else None
 
@@ -265,7 +265,7 @@ def _folded(text: str) -> str:
 
 
 def _stated(value: str, words: str) -> str | None:
-    """The sentences of a person that contain the value; None: they do not, or it says nothing."""
+    """The sentence of a person that contains the value, else all their words; None: not there, or too short."""
     wanted = _folded(value)
     if len(wanted) < 2 or wanted not in _folded(words):
         return None
@@ -274,9 +274,9 @@ def _stated(value: str, words: str) -> str | None:
 
 
 def _repeats(text: str, sentence: str, words: str) -> bool:
-    """Whether a text adds no word to those of a person, inflection aside, and takes no "not" away.
+    """Whether a text adds no words to those of a person, inflection aside, and drops no "not".
 
-    A model that obeys somebody else would let this person have said anything around a word of theirs.
+    Otherwise, a model that obeys somebody else could attribute anything to this person around one of their words.
     """
     if bool(_NEGATED.search(sentence)) != bool(_NEGATED.search(text)):
         return False

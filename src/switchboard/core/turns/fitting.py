@@ -1,7 +1,7 @@
-"""Where a turn outgrows the context of its model: its oldest results become references to files. Pure.
+"""When a turn outgrows the context of its model: its oldest results become references to files. Pure.
 
-`agents/loop/talk.py` asks before each request, by the context of the first model (`fit`), and for each model that is
-asked by its own (`shorter`), and writes the files. Next: `loop.py`.
+`agents/loop/talk.py` calls `fit` before each request, with the context of the first model, and `shorter` for each model
+it asks, with that model's own; it writes the files. Next: `loop.py`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
 from switchboard.domain.llm import ChatMessage, Request, ToolResult
 
 _FULL: Final = 0.8
-"""Above this share of the context results are moved."""
+"""Results are moved above this share of the context."""
 _LEFT: Final = 0.6
-"""Down to this share, so that it happens rarely: every move costs what the provider has kept of the request."""
+"""They are moved down to this share, so that it happens rarely: every move invalidates the provider's cache."""
 _SMALL: Final = 400
-"""Characters of a result below which a reference would save nothing."""
+"""With fewer characters than these in a result, a reference would save nothing."""
 
 
 class Moved(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Moved(Struct, frozen=True):
 def fit(
     request: Request, turn: Sequence[ChatMessage], window: int, folder: str
 ) -> tuple[tuple[ChatMessage, ...], list[Moved]]:
-    """The messages of this turn with their oldest results as references, and the files in `folder` these refer to.
+    """The messages of this turn with their oldest results as references, and the files in `folder` they refer to.
 
     `request` is what would be sent, `window` the tokens of question and answer together. Nothing changes below 80 %.
     """
@@ -45,8 +45,8 @@ def fit(
 def shorter(request: Request, keep: int, tokens: int, folder: str) -> tuple[Request, list[Moved]]:
     """The request within `tokens`, as far as that can be done, and the files in `folder` that it refers to.
 
-    First the oldest results of its last `keep` messages, which are those of this turn, become references; then the
-    history goes, from its beginning. What a person has said in this turn always stays.
+    First the oldest results in its last `keep` messages, those of this turn, become references; then the history is
+    removed from its beginning. What a person said in this turn always stays.
     """
     if fits(request, tokens):
         return request, []
@@ -61,7 +61,7 @@ def shorter(request: Request, keep: int, tokens: int, folder: str) -> tuple[Requ
 
 
 def _referring(turn: Sequence[ChatMessage], over: float, folder: str) -> tuple[tuple[ChatMessage, ...], list[Moved]]:
-    """The messages with as many of their oldest results as references as save `over` tokens."""
+    """The messages, with enough of their oldest results turned into references to save `over` tokens."""
     moved, found = list[Moved](), list[ChatMessage]()
     for i, message in enumerate(turn):
         results = []
@@ -80,7 +80,7 @@ _MARK: Final = "[moved to the file "
 
 
 def _moved(name: str, result: ToolResult) -> ToolResult:
-    """The result as a reference, unless it is one already, or short."""
+    """The result as a reference, unless it is short or already one."""
     if len(result.text) < _SMALL or result.text.startswith(_MARK):
         return result
     text = f"{_MARK}{name}: {len(result.text)} characters, which begin with {result.text[:200]!r}]"

@@ -1,7 +1,7 @@
-"""What a turn begins with, frozen as the step `start`: whatever changes later, the turn does not notice. Pure.
+"""What a turn begins with, frozen as the step `start`, so that later changes do not affect the turn. Pure.
 
-`agents/loop/equipment.py` makes it once; engines read it back at every attempt. Next: `render.py`, how it is said to a
-model.
+`agents/loop/equipment.py` makes it once; engines read it back in every attempt. Next: `render.py`, which renders it for
+a model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FrozenTool(Struct, frozen=True):
     effect: Effect = "effectful"
     ordered: bool = False
     approval: str = ""
-    """Why a person must approve each call; empty: they need not."""
+    """Why a person must approve each call; empty: no approval is needed."""
 
     @property
     def offered(self) -> OfferedTool:
@@ -39,7 +39,7 @@ class FrozenTool(Struct, frozen=True):
 class Frozen(Struct, frozen=True):
     """One JSON value. `now` is when the message was received; `window` is the context of the first model in tokens.
 
-    `opening` is the last user message as it is sent. The history stands here as it was, for it moves on meanwhile.
+    `opening` is the last user message as it is sent. The history is kept as it was, because it moves on meanwhile.
     """
 
     now: datetime
@@ -51,31 +51,31 @@ class Frozen(Struct, frozen=True):
     limits: LoopLimits = LoopLimits()
     history: tuple[Entry, ...] = ()
     urls: tuple[str, ...] = ()
-    """Those that the person has written, in the one form of `tools/urls.py`."""
+    """URLs that the person has written, in the form used by `tools/urls.py`."""
     hosts: tuple[str, ...] = ()
-    """Hosts from which pages may be fetched without asking anybody."""
+    """Hosts from which pages may be fetched without asking."""
     asks: bool = False
     """Whether people can be asked while the turn waits."""
     withheld: tuple[str, ...] = ()
     """Tools that would be offered if their risk were not high."""
     by_owner: bool = False
-    """Whether an owner of the butler has written, alone or in a group: no limit per sender holds for them."""
+    """Whether an owner of the butler wrote the message, alone or in a group: limits per sender do not apply to them."""
     readers: str = ""
     """Who reads the turn, as the name of a directory."""
     images: tuple[FrozenImage, ...] = ()
-    """Those of the message that were there; they are shown in this turn only."""
+    """The images of the message that were available; they are shown in this turn only."""
     program: bool = False
-    """Whether a command line does the turn; then all of `models` are such."""
+    """Whether a command line does the turn; then all `models` are command lines."""
     window: int = 8192
     max_tokens: int = 4096
     own: tuple[str, ...] | None = None
-    """Tools whose results hold nothing from outside: once another one was read, calls that change something need an
-    approval. None: they do not."""
+    """Tools whose results contain nothing from outside: once a result of another tool was read, calls that change
+    something need an approval. None: they do not."""
     outside: bool = False
     """Whether something from outside was read before this began."""
 
     def record(self) -> object:
-        """As the journal keeps it."""
+        """The form that the journal keeps."""
         return msgspec.to_builtins(self)
 
 

@@ -1,7 +1,7 @@
 """A message's attachments as shown to a model: images kept as files, and a line for each. Pure.
 
 A program's images become files in `inbox/`, and the message refers to them by name and SHA-256; the engine `model`
-freezes the references, shows the images in the turn of their message, and no later one. Next: `tools/inbox.py`.
+freezes the references and shows the images only in the turn of their message. Next: `tools/inbox.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EXTENSIONS: Final = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif"
 MOST_IMAGES: Final = 4
 MOST_IMAGE_BYTES: Final = 5 * 1024 * 1024
 MOST_FILE_BYTES: Final = 16 * 1024 * 1024
-"""A larger file is not copied for the tools of a model."""
+"""Larger files are not copied for a model's tools."""
 _KEPT: Final = re.compile(rf"{INBOX}/[0-9a-f]{{16}}\.(?:{'|'.join(EXTENSIONS.values())})")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-f]{64})")
 _MARKS: Final = re.compile(r"^\[(?:image|attachment) [^\n]*\]$", re.MULTILINE)
@@ -32,7 +32,7 @@ _MOST_NAME: Final = 100
 
 
 class FrozenImage(Struct, frozen=True):
-    """An image of the message: its file in `inbox/`, and what must be in it."""
+    """An image of the message: its file in `inbox/`, and the expected contents."""
 
     name: str
     media_type: str
@@ -49,7 +49,7 @@ def reference(image: Image) -> Attachment:
 
 
 def images_among(attachments: Iterable[Attachment]) -> tuple[FrozenImage, ...]:
-    """Those that are references to images, or stored images that are small enough to be seen."""
+    """The attachments that are references to images, or stored images small enough to be seen."""
     return tuple(filter(None, map(_image, attachments)))
 
 
@@ -66,7 +66,7 @@ def _image(one: Attachment) -> FrozenImage | None:
 def inbox_name(attachment: Attachment) -> str | None:
     """The file in `inbox/` to which the bytes of a stored attachment are copied; None: it is not stored, or too large.
 
-    An image is named by its content alone, like those of programs.
+    An image is named after its content alone, like those of programs.
     """
     blob = stored_blob(attachment)
     if blob is None or attachment.size_bytes > MOST_FILE_BYTES:
@@ -78,7 +78,7 @@ def inbox_name(attachment: Attachment) -> str | None:
 
 
 def is_image_name(name: str) -> bool:
-    """Whether the file in `inbox/` is an image to be shown in its turn; all others are read by tools, later as well."""
+    """Whether the file in `inbox/` is an image to be shown in its turn; tools read all others, in later turns too."""
     return _KEPT.fullmatch(name) is not None
 
 
@@ -89,7 +89,7 @@ def left_out(images: Iterable[FrozenImage], why: str) -> str:
 
 
 def marked(text: str, attachments: Iterable[Attachment]) -> str:
-    """The text of a message with a line for each attachment, as in all later turns."""
+    """The text of a message with a line for each attachment, the same in all later turns."""
     lines = (_mark(one) for one in attachments)
     return "\n".join(filter(None, (text, *lines)))
 

@@ -1,6 +1,6 @@
-"""What a turn may use at most, and what it has used. Pure.
+"""The limits of a turn, and what it has used. Pure.
 
-`loop.py` asks after every reply and every result. Next: `loop.py`.
+`loop.py` checks them after every reply and every result. Next: `loop.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class LoopLimits(Struct, frozen=True):
     """The most that one turn may use. `seconds` of work, not of waiting; `micros` are micro-dollars, None: no limit.
 
     `repeats`: how many times in a row the same call may have the same result. `generated`: tokens that models may
-    write in all requests together, None: as many as `tokens`; what is reserved for a request is no more than is left.
+    write in all requests together, None: as many as `tokens`; no request reserves more than is left.
     """
 
     requests: int = 25
@@ -42,7 +42,7 @@ class TurnUsage(Struct, frozen=True):
 
 
 class CompletedCall(Struct, frozen=True):
-    """A call and its result, to be compared with others."""
+    """A call and its result, for comparison with others."""
 
     name: str
     arguments: str
@@ -51,11 +51,11 @@ class CompletedCall(Struct, frozen=True):
 
 _PERIODS: Final = (1, 2)
 _LEAST: Final = 400
-"""Tokens that are kept for the answer, of those that may be generated."""
+"""The part of the tokens that may be generated that is kept for the answer."""
 
 
 def reached(limits: LoopLimits, used: TurnUsage, done: Sequence[CompletedCall]) -> StopReason | None:
-    """The limit at which a turn is. The last request is kept for the answer."""
+    """The limit that a turn has reached, if any. The last request is kept for the answer."""
     if used.seconds >= limits.seconds:
         return "limit:time"
     if limits.micros is not None and used.micros >= limits.micros:
@@ -70,7 +70,7 @@ def reached(limits: LoopLimits, used: TurnUsage, done: Sequence[CompletedCall]) 
 
 
 def may_generate(limits: LoopLimits, used: TurnUsage, most: int, *, last: bool) -> int:
-    """The tokens that the next request may generate: `most`, or half of what is left; all of it, if it is the last."""
+    """The tokens that the next request may generate: `most`, or half of what is left if less; if `last`, all of it."""
     if limits.generated is None:
         return most
     left = max(limits.generated - used.generated, 1)
@@ -78,12 +78,12 @@ def may_generate(limits: LoopLimits, used: TurnUsage, most: int, *, last: bool) 
 
 
 def is_loop(done: Sequence[CompletedCall], repeats: int) -> bool:
-    """Whether the turn goes round in circles: A-A-A or A-B-A-B, for `repeats` 3; results that change are no loop."""
+    """Whether the turn goes round in circles: A-A-A or A-B-A-B, for `repeats` 3. If results change, it is no loop."""
     return any(_repeats(done, period, max(2, repeats + 1 - period)) for period in _PERIODS)
 
 
 def _repeats(done: Sequence[CompletedCall], period: int, times: int) -> bool:
-    """Whether the last `period` calls were made `times` times one after the other."""
+    """Whether the last `period` calls were made `times` times in succession."""
     length = period * times
     tail = done[-length:]
     return len(tail) == length and all(a == b for a, b in zip(tail, islice(tail, period, None), strict=False))

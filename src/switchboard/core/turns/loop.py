@@ -1,7 +1,7 @@
 """The loop of a turn as a state machine: what comes next, and what a reply or a result changes. Pure.
 
-`agents/loop/talk.py` does what `next_step` says, journals what came of it, and passes that back; so a turn that is
-resumed takes the same course from the same records. Next: `frozen.py`, what a turn begins with.
+`agents/loop/talk.py` does what `next_step` says, journals the outcome, and passes that back; so a resumed turn takes
+the same course from the same records. Next: `frozen.py`, what a turn begins with.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOT_RUN: Final = "not carried out: the limit of tool calls for this message is 
 
 
 class SendRequest(Struct, frozen=True):
-    """Send request number `n`. `tools`: whether the model may call those that it is shown."""
+    """Send request number `n`. `tools`: whether the model may call the tools that it is shown."""
 
     n: int
     messages: tuple[ChatMessage, ...]
@@ -51,7 +51,7 @@ class PlannedCall(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """Carry out these calls, and pass their results back all together, in this order."""
+    """Carry out these calls, and pass all their results back together, in this order."""
 
     calls: tuple[PlannedCall, ...]
 
@@ -64,7 +64,7 @@ class TurnEnd(Struct, frozen=True):
 
 
 class LoopProgress(Struct, frozen=True):
-    """How far a turn has come. `messages` are those of this turn, its first one included."""
+    """How far a turn has come. `messages` are those of this turn, including the first."""
 
     messages: tuple[ChatMessage, ...]
     used: TurnUsage = field(default_factory=TurnUsage)
@@ -97,9 +97,9 @@ def stopping(progress: LoopProgress, limits: LoopLimits) -> StopReason | None:
 def answered(
     progress: LoopProgress, reply: Reply, limits: LoopLimits, *, seconds: float = 0.0, micros: int = 0
 ) -> LoopProgress:
-    """After a reply: its text ends the turn, or its calls must be executed.
+    """After a reply: its text ends the turn, or its calls must be carried out.
 
-    Where its usage is not reported, and generated tokens are limited, the caller has put in what was reserved.
+    If its usage is not reported and generated tokens are limited, the caller fills in what was reserved.
     """
     stop = stopping(progress, limits)
     used = structs.replace(
@@ -125,23 +125,23 @@ def answered(
 
 
 def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
-    """After the last request of a turn at its limit has failed: the template. None: it was not the last."""
+    """After a failed request: the end with a template if it was the last one, at a limit; otherwise None."""
     stop = stopping(progress, limits)
     return None if stop is None else structs.replace(progress, end=ended_at(stop))
 
 
 def ended_at(stop: StopReason, text: str = "") -> TurnEnd:
-    """The end at a limit: with the text so far, otherwise the template."""
+    """The end at a limit, with the text so far or, if there is none, a template."""
     return TurnEnd(text.strip() or _TEMPLATES[stop], stop)
 
 
 def day_spent(progress: LoopProgress) -> LoopProgress:
-    """After a request that was not sent because it could exceed the spending of a day: the end of the turn."""
+    """After a request that was not sent because it could exceed the day's budget: the end of the turn."""
     return structs.replace(progress, end=TurnEnd(DAY_SPENT, "limit:money"))
 
 
 def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, seconds: float = 0.0) -> LoopProgress:
-    """After the calls: results in the order of `Run`, fewer than calls where a limit was reached before."""
+    """After the calls: results in the order of `Run`, fewer than calls if a limit was reached first."""
     calls = progress.pending
     missing = (ToolResult(call.id or "", _NOT_RUN, ok=False) for call in calls[len(results) :])
     done = tuple(
@@ -160,23 +160,23 @@ def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, second
 
 
 def written(call: ToolCall) -> str:
-    """The arguments of a call as JSON, the same for the same arguments."""
+    """The arguments of a call as JSON, always the same for equal arguments."""
     return json.dumps(dict(call.arguments), ensure_ascii=False, sort_keys=True)
 
 
 def _cut_off(progress: LoopProgress, reply: Reply) -> LoopProgress:
-    """Of a reply that was cut off, not even the call before the last is certain to be what the model wanted."""
+    """After a reply that was cut off: none of its calls is made, as even the earlier ones may not be intended."""
     said = ChatMessage("assistant", reply.text.strip() or "…")
     return structs.replace(progress, messages=(*progress.messages, said, ChatMessage("user", CUT_OFF)), empty=False)
 
 
 def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:
-    """Every call with an id by which its result is known; small servers give none."""
+    """The calls, each with an id that identifies its result; small servers provide none."""
     return tuple(call if call.id else structs.replace(call, id=f"call_{n}_{i}") for i, call in enumerate(calls, 1))
 
 
 def _paths(progress: LoopProgress, limits: LoopLimits) -> tuple[PlannedCall, ...]:
-    """The calls that may still be made, each with a path of its own: models do repeat ids."""
+    """The calls that may still be made, each with its own path, because models sometimes repeat ids."""
     left = progress.pending[: limits.tool_calls - progress.used.tool_calls]
     found: dict[str, PlannedCall] = {}
     for call in left:

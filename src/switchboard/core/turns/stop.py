@@ -1,4 +1,4 @@
-"""The command with which a person ends a turn that is running. Pure.
+"""The command with which a person ends a running turn. Pure.
 
 `journey/accept.py` acts on it while it is stored, ahead of the lane; `core/routing/decide.py` gives it to no butler,
 and `journey/stopping.py` answers it. Next: `agents/loop/talk.py`, which stops.
@@ -16,15 +16,15 @@ from switchboard.ports.chat import is_own
 
 COMMAND: Final = "/stop"
 _LONGEST: Final = 80
-"""Characters of the longest text that may be the command, with the name of an account."""
+"""Maximum characters of a text that may be the command, including the name of an account."""
 STOPPED: Final = "I was stopped before I had an answer."
 """The reply of a turn that was stopped before anything was written."""
 
 
 def is_stop(envelope: Envelope, channel: Channel) -> bool:
-    """Whether a message is only the command, written by a person, certainly its sender.
+    """Whether a message consists of the command, written by a person, and certainly by its sender.
 
-    Groups add the name of the account that is meant (`/stop@house_bot`): with another's name it is not for us.
+    Groups add the name of the account (`/stop@house_bot`): with another's name, the command is not for us.
     """
     text = envelope.payload.normalized_text
     if len(text) > _LONGEST:

@@ -1,8 +1,8 @@
-"""Where a history starts: it grows at its end alone, and now and then it loses its oldest 20 entries at once. Pure.
+"""Where a history starts: it only grows at its end, and now and then it loses its oldest 20 entries at once. Pure.
 
-Providers keep what they have read by its beginning: a start that moved with every message would cost all of it every
-time. An entry has its calls and their results in itself, so nothing is cut between the two. `store/history.py` asks.
-Next: `render.py`.
+Providers cache prefixes: if the start moved with every message, the whole history would be paid for every time. An
+entry contains its calls and their results, so the two are never separated. Called by `store/history.py`. Next:
+`render.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from switchboard.ports.history import MAX_CALL, Entry, EntryCall
 
 WINDOW: Final = 40
-"""The most entries of a history."""
+"""Maximum number of entries in a history."""
 STRIDE: Final = 20
-"""How many entries leave it at once."""
+"""How many entries are dropped at once."""
 
 
 def window_start(last: int, compacted: int = 0) -> int:
@@ -31,7 +31,7 @@ def due(last: int, compacted: int) -> bool:
 
 
 def shortened(entry: Entry) -> Entry:
-    """The entry as it is kept: of each call at most 1,000 characters of what went in and of what came out."""
+    """The entry as it is kept: with at most 1,000 characters of the arguments and of the result of each call."""
     return replace(entry, calls=tuple(map(_shortened, entry.calls)))
 
 
