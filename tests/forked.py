@@ -133,7 +133,7 @@ def _begin(process: ForkServerProcess) -> None:
             code = os.waitstatus_to_exitcode(os.waitpid(server, os.WNOHANG)[1])
             raise RuntimeError(f"what processes are forked from, PID {server}, has ended: {code}") from error
         raise
-    guard.is_forked(process.pid or 0)
+    guard.watch(process.pid or 0)
 
 
 def _forks_from() -> int | None:

@@ -82,7 +82,7 @@ def stand_guard() -> None:
             os.setsid()
 
 
-def is_forked(pid: int) -> None:
+def watch(pid: int) -> None:
     """Watch over a process that another one forked for us as if it were a child of ours."""
     if test := os.environ.get(_TEST):
         _FORKED[pid] = _name(test)
