@@ -113,14 +113,19 @@ async def test_an_instance_that_was_killed_gets_its_account_at_once_and_the_dead
     assert error_of(other) == (409, "account_held")
 
 
+async def echoed(parts: Lab) -> None:
+    """A reply waits for the connector."""
+    await parts.accept.accept(submission("hello"))
+    async with at_work(parts.worker()):
+        await eventually(lambda: settled(parts))
+
+
 @pytest.mark.parametrize(("instance", "freed"), [("a", True), ("b", False)])
 async def test_replies_of_a_process_that_was_killed_are_free_for_the_same_instance_only(
     database_url: str, instance: str, freed: bool
 ) -> None:
     async with lab(database_url) as parts:
-        await parts.accept.accept(submission("hello"))
-        async with at_work(parts.worker()):
-            await eventually(lambda: settled(parts))
+        await echoed(parts)
         account = ("telegram", "bot:house")
         first = await lease_account(parts.database, *account, Holder("a"))
         pull = PullRequest(*account)
@@ -160,9 +165,7 @@ async def test_a_session_that_breaks_again_and_again_uses_up_no_attempts_of_what
 ) -> None:
     account = ("telegram", "bot:house")
     async with lab(database_url) as parts:
-        await parts.accept.accept(submission("hello"))
-        async with at_work(parts.worker()):
-            await eventually(lambda: settled(parts))
+        await echoed(parts)
         lease = await lease_account(parts.database, *account, Holder("a"))
         pull = PullRequest(*account, account_lease=lease.lease, idempotent=True)
         for _ in range(MAX_SENDS + 1):
@@ -178,9 +181,7 @@ async def test_replies_that_are_leased_at_the_moment_of_a_reconnection_are_free(
     """Nobody waits any more for the answer to the old request."""
     account = ("telegram", "bot:house")
     async with lab(database_url) as parts:
-        await parts.accept.accept(submission("hello"))
-        async with at_work(parts.worker()):
-            await eventually(lambda: settled(parts))
+        await echoed(parts)
         first = await lease_account(parts.database, *account, Holder("a"))
         async with parts.database.transaction() as one:
             await accounts.require_lease(one, *account, first.lease)
@@ -202,9 +203,7 @@ async def test_what_is_begun_at_the_moment_of_a_reconnection_is_not_given_to_any
     """It would be sent twice: its intent was taken."""
     account = ("telegram", "bot:house")
     async with lab(database_url) as parts:
-        await parts.accept.accept(submission("hello"))
-        async with at_work(parts.worker()):
-            await eventually(lambda: settled(parts))
+        await echoed(parts)
         first = await lease_account(parts.database, *account, Holder("a"))
         pull = PullRequest(*account, account_lease=first.lease, idempotent=True)
         [reply] = await parts.replies.pull(pull)
@@ -223,9 +222,7 @@ async def test_an_intent_is_taken_back_while_the_platform_takes_nothing_and_a_ki
     database_url: str,
 ) -> None:
     async with lab(database_url) as parts:
-        await parts.accept.accept(submission("hello"))
-        async with at_work(parts.worker()):
-            await eventually(lambda: settled(parts))
+        await echoed(parts)
         first = await lease_account(parts.database, "telegram", "bot:house", Holder("a"))
         pull = PullRequest("telegram", "bot:house", account_lease=first.lease)
         [reply] = await parts.replies.pull(pull)
@@ -264,9 +261,7 @@ async def test_of_many_instances_that_ask_at_once_one_gets_the_account(database_
 async def test_only_the_holder_of_the_account_gets_its_replies(database_url: str) -> None:
     pull = PullRequest("telegram", "bot:house")
     async with lab(database_url) as parts:
-        await parts.accept.accept(submission("hello"))
-        async with at_work(parts.worker()):
-            await eventually(lambda: settled(parts))
+        await echoed(parts)
         first = await lease_account(parts.database, "telegram", "bot:house", Holder("a"))
         with pytest.raises(AccountHeld):
             await parts.replies.pull(pull)
