@@ -69,11 +69,11 @@ def way(data: bytes) -> str:
 
 
 def shown_by_pydantic(data: bytes) -> str:
-    """What was stored before there was a fast way; `kind` and `also` are left out where they say nothing."""
+    """What was stored before there was a fast way; fields that say nothing are left out."""
     whole = model_of(Envelope).model_validate_json(data)
     event = json.loads(whole.model_dump_json(include={"event"}))["event"]
     silent = {name for name, value in (("kind", "message"), ("also", [])) if event[name] == value}
-    return whole.model_dump_json(exclude={"payload": {"raw"}, "event": silent}, exclude_none=True)
+    return whole.model_dump_json(exclude={"payload": {"raw", "passages"}, "event": silent}, exclude_none=True)
 
 
 def nested(depth: int, left: str = "[", right: str = "]") -> str:

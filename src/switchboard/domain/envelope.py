@@ -20,6 +20,8 @@ SCHEMA_VERSION: Final = "ingest.v1"
 
 MAX_TEXT: Final = 262_144
 """Maximum characters in `normalized_text`."""
+MAX_PASSAGES: Final = 200
+"""Maximum number of passages of a message."""
 MAX_DEPTH: Final = 32
 """Maximum nesting of `payload.raw`, `control.trace_context` and `event.reply_address`."""
 MAX_ADDRESS: Final = 4096
@@ -29,6 +31,10 @@ PolicyTier = Literal["high_priority", "interactive", "default", "passive"]
 IngestionTier = Literal["full", "metadata", "history", "held"]
 EventKind = Literal["message", "edit", "delete", "reaction", "button", "membership", "bounce"]
 ChatType = Literal["private", "group", "supergroup", "channel"]
+PassageKind = Literal["own", "between", "quoted", "forwarded"]
+"""Whose words a passage of a message is: `own` was written here by the sender; `quoted` is by others; `forwarded` is a
+whole message by somebody else; `between` stands unmarked below or between others' words, and is probably the sender's.
+"""
 
 Name = Annotated[str, Meta(min_length=1, max_length=64)]
 Identity = Annotated[str, Meta(min_length=1, max_length=512)]
@@ -103,11 +109,29 @@ class Attachment(_Wire, frozen=True, kw_only=True):
     unavailable: Identity | None = None
 
 
+class Passage(_Wire, frozen=True, kw_only=True):
+    """A piece of a message, and whose words it is. `author`: who wrote it, according to the message itself.
+
+    `refers_to` is the platform's id of the message that it repeats.
+    """
+
+    kind: PassageKind
+    text: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
+    author: DisplayName | None = None
+    sent_at: Timestamp | None = None
+    refers_to: Identity | None = None
+
+
 class Payload(_Wire, frozen=True, kw_only=True):
-    """`raw` is the platform's own object, kept untouched; `normalized_text` is what rules, models and butlers read."""
+    """`raw` is the platform's own object, kept untouched; `normalized_text` is what rules, models and butlers read.
+
+    `passages`: whose words the parts of the text are, in reading order, if they are not all the sender's. Joined by
+    blank lines they are the text, which can then be left out.
+    """
 
     raw: Raw = None
     normalized_text: Text
+    passages: Annotated[tuple[Passage, ...], Meta(max_length=MAX_PASSAGES)] = ()
     attachments: Annotated[tuple[Attachment, ...], Meta(max_length=100)] = _written(())
 
 

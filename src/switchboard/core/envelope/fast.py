@@ -15,7 +15,8 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import force_setattr
 
-from switchboard.domain.envelope import MAX_ADDRESS, MAX_DEPTH, Attachment, Control, Envelope
+from switchboard.core.passages.own import joined
+from switchboard.domain.envelope import MAX_ADDRESS, MAX_DEPTH, Attachment, Control, Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
 
 
@@ -58,7 +59,14 @@ def fast_envelope(data: bytes) -> Envelope | None:
         force_setattr(payload, "normalized_text", text)
     files = payload.attachments
     bare = _are_bare_files(files) if files else text != "" or envelope.event.kind != "message"
+    bare = bare and (not payload.passages or _are_the_text(payload.passages, text))
     return envelope if bare and _is_plain(payload.raw, envelope.control) and _are_bare_names(envelope) else None
+
+
+def _are_the_text(passages: Sequence[Passage], text: str) -> bool:
+    """Whether they are as the strict parser would leave them: its times are not those that msgspec has read."""
+    bare = all(one.sent_at is None and _are_bare((one.text, one.author, one.refers_to)) for one in passages)
+    return bare and joined(passages) == text
 
 
 def _is_exact(time: str) -> bool:

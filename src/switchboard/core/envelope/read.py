@@ -41,7 +41,7 @@ def parse_envelope(raw: bytes | Mapping[str, object], *, now: datetime) -> Envel
     Raises InvalidInput. Codes: invalid_json, invalid_utf8, lone_surrogate, too_deep, too_complex, not_a_json_number,
     wrong_type, unsupported_schema_version, unknown_field, missing_field, empty_value, too_long, invalid_value,
     rfc3339_string_required, timezone_required, future_timestamp, past_timestamp, placeholder_event_id,
-    metadata_raw_must_be_null, empty_message. `field` is None only if the input as a whole is at fault.
+    metadata_raw_must_be_null, empty_message, passages_differ. `field` is None only if the input as a whole is at fault.
     """
     envelope = read_envelope(raw if isinstance(raw, bytes) else _encoded(raw))
     check_envelope(envelope, now)
@@ -96,7 +96,10 @@ def json_schema() -> JsonObject:
 
     What it cannot express: `observed_at` needs a zone, `raw` is null in the metadata tier, and a message is not empty.
     """
-    return published(SCHEMA_VERSION, model_of(Envelope).model_json_schema())
+    schema = model_of(Envelope).model_json_schema()
+    payload = schema["$defs"]["Payload"]
+    payload["anyOf"] = [{"required": payload.pop("required")}, {"required": ["passages"]}]
+    return published(SCHEMA_VERSION, schema)
 
 
 def _scanned(body: bytes) -> tuple[bytes, list[bytes]]:

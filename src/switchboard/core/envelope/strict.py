@@ -39,6 +39,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
 
+from switchboard.core.passages.own import JOINT, joined
 from switchboard.core.problems import path_of, wrong
 from switchboard.domain.envelope import (
     MAX_ADDRESS,
@@ -46,6 +47,7 @@ from switchboard.domain.envelope import (
     SCHEMA_VERSION,
     Address,
     Envelope,
+    Payload,
     Raw,
     Timestamp,
     Trace,
@@ -69,6 +71,7 @@ _SENTENCES: Final[Mapping[str, str]] = {
     "not_a_json_number": "must not hold NaN or Infinity",
     "metadata_raw_must_be_null": "must be null when control.ingestion_tier is 'metadata'",
     "empty_message": "must not be empty when there are no attachments",
+    "passages_differ": "must be the texts of payload.passages, joined by blank lines, or be left out",
     "address_too_long": f"must not be longer than {MAX_ADDRESS} bytes",
 }
 """Our own codes, and what each says about the field."""
@@ -79,6 +82,7 @@ _CODES: Final = {
 _FIELD_OF_CODE: Final[Mapping[str, str]] = {
     "metadata_raw_must_be_null": "payload.raw",
     "empty_message": "payload.normalized_text",
+    "passages_differ": "payload.normalized_text",
 }
 
 
@@ -130,7 +134,20 @@ def _short(value: JsonObject) -> JsonObject:
     return value
 
 
+def _with_text(payload: Any) -> Any:
+    """The payload with its text, if only its passages are given."""
+    if not isinstance(payload, dict) or "normalized_text" in payload:
+        return payload
+    passages = payload.get("passages")
+    texts = [one.get("text") for one in passages if isinstance(one, dict)] if isinstance(passages, list) else []
+    said = [text.strip() for text in texts if isinstance(text, str)]
+    return {**payload, "normalized_text": JOINT.join(said)} if said else payload
+
+
 def _consistent(envelope: Any) -> Any:
+    payload = envelope.payload
+    if payload.passages and payload.normalized_text != joined(payload.passages):
+        raise _wrong("passages_differ")
     if envelope.control.ingestion_tier == "metadata" and envelope.payload.raw is not None:
         raise _wrong("metadata_raw_must_be_null")
     empty = not envelope.payload.normalized_text and not envelope.payload.attachments
@@ -153,6 +170,11 @@ _RULES: Final[Mapping[Any, Any]] = {
     Address: Annotated[JsonObject, AfterValidator(_short)],
 }
 """Types for which pydantic is more lenient than we are, or explains less."""
+_CHECKS: Final[Mapping[type[Struct], JsonObject]] = {
+    Envelope: {"_consistent": model_validator(mode="after")(_consistent)},
+    Payload: {"_with_text": model_validator(mode="before")(_with_text)},
+}
+"""What concerns several fields at once."""
 
 
 def strict(kind: type[_S], value: object) -> _S:
@@ -175,9 +197,9 @@ def strict_envelope(data: bytes) -> Envelope:
 def model_of(struct: type[Struct]) -> type[BaseModel]:
     """The model with the fields of `struct`, under its name."""
     known: JsonObject = {one.name: (_ruled(one.type), _default(one)) for one in fields(struct)}
-    whole: JsonObject = {"_consistent": model_validator(mode="after")(_consistent)} if struct is Envelope else {}
     config = ConfigDict(extra="forbid", frozen=True)
-    return create_model(struct.__name__, __config__=config, __doc__=struct.__doc__, __validators__=whole, **known)
+    checks = _CHECKS.get(struct, {})
+    return create_model(struct.__name__, __config__=config, __doc__=struct.__doc__, __validators__=checks, **known)
 
 
 class AsModel:

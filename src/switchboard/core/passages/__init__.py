@@ -1,0 +1,1 @@
+"""Whose words the parts of a message are. Next: `own.py`."""
