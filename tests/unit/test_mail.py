@@ -18,6 +18,7 @@ from switchboard.core.envelope.read import read_envelope
 from switchboard.core.identity import dedupe_key
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.unusual import strictly_checked
+from switchboard.core.passages.own import joined
 from switchboard.domain.envelope import MAX_TEXT, Envelope
 from switchboard.domain.errors import InvalidInput
 from tests.strategies import NOW
@@ -171,11 +172,15 @@ def test_the_text_of(raw: bytes, expected: str) -> None:
     assert text(raw) == expected
 
 
-def test_history_below_a_reply_is_kept_apart() -> None:
-    one = read(HEAD + b"Subject: Re: When\n\nThursday.\n\nOn 1 June House wrote:\n> When?\n")
-    assert one.payload.normalized_text == "Re: When\n\nThursday."
-    assert isinstance(one.payload.raw, dict)
-    assert one.payload.raw["quoted"] == "On 1 June House wrote:\n> When?"
+def test_history_below_a_reply_is_a_passage_of_its_own() -> None:
+    one = read(HEAD + b"In-Reply-To: <m0@x>\nSubject: Re: When\n\nThursday.\n\nOn 1 June House wrote:\n> When?\n")
+    assert [(passage.kind, passage.text) for passage in one.payload.passages] == [
+        ("quoted", "Re: When"),
+        ("own", "Thursday."),
+        ("quoted", "On 1 June House wrote:\n> When?"),
+    ]
+    assert one.payload.normalized_text == joined(one.payload.passages)
+    assert one.payload.passages[-1].refers_to == "<m0@x>"
 
 
 def test_a_reply_goes_to_its_sender() -> None:

@@ -171,6 +171,12 @@ def _event(headers: Mapping[str, str], raw: bytes, now: datetime, bounced: str |
     )
 
 
+def answered_id(headers: Mapping[str, str]) -> str | None:
+    """The id of the mail that this one answers; None if it is the first of its thread."""
+    last = _ID.findall(headers.get("references", ""))[-1:]
+    return _first_id(headers.get("in-reply-to", "")) or _first_id("".join(last))
+
+
 def _first_id(value: str) -> str | None:
     found = _ID.search(value)
     if found is None:

@@ -1,9 +1,9 @@
-"""HTML as the text that a person would see.
+"""HTML as the text that a person would see, and whose words its lines are.
 
-Called by `core/mail/mime.py` for mails without plain text. In: HTML from a stranger; out: text with blocks on lines of
-their own and the targets of links after them. What a person cannot see must not reach a model, so text
-that is hidden in any of the usual ways is dropped. Never raises. Time and memory are proportional to the document: it
-is tokenized, but no tree is built, because tree builders reopen unclosed elements in every paragraph.
+Called by `core/mail/passages.py`. In: HTML from a stranger; out: text with blocks on lines of their own and the targets
+of links after them, and what the elements around each line say of its author. What a person cannot see must not reach
+a model, so text that is hidden in any of the usual ways is dropped. Never raises. Time and memory are proportional to
+the document: it is tokenized, but no tree is built, because tree builders reopen unclosed elements in every paragraph.
 `core/mail/css.py` reads the styles, `core/mail/sight.py` judges them.
 """
 
@@ -14,13 +14,18 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct
 from turbohtml import Token, TokenType, tokenize
 
+from switchboard.core.mail.cites import Citing, citing_of
 from switchboard.core.mail.css import NOTHING, Sheet, TooMuch, applies, block_of
 from switchboard.core.mail.marks import CUT_MARK
 from switchboard.core.mail.sight import Element, Sight
+from switchboard.core.passages.plain import Hint
 
 _MAX_URL: Final = 500
+_MAX_DEPTH: Final = 20
+"""Maximum marks of quotations before a line."""
 _LOOKED_AT: Final = 20
 """How many pieces of a link's text are searched for its target; if found, it is not repeated."""
 _FUEL: Final = 4
@@ -58,8 +63,36 @@ _LIKE: Final[Mapping[str, frozenset[str]]] = {
 """Elements that end where another of the same kind begins."""
 _OPAQUE: Final = _SPECIAL - {"address", "div", "p"}
 """Elements at which the search for the previous open item stops."""
+_MARKS_OF: Final[Mapping[Citing, tuple[str, str]]] = {
+    "": ("", ""),
+    "quotes": ("\ue000", "\ue001"),
+    "container": ("\ue002", "\ue003"),
+    "attribution": ("\ue004", "\ue005"),
+    "rest": ("\ue006", ""),
+}
+"""Characters set in the text where an element begins and ends, until it is split into lines."""
+_STEPS: Final[Mapping[str, tuple[Citing, int]]] = {
+    mark: (citing, step)
+    for citing, marks in _MARKS_OF.items()
+    for mark, step in zip(marks, (1, -1), strict=True)
+    if mark
+}
+_MARKS = re.compile("([\ue000-\ue006])")
 _BLANKS = re.compile(r"\s+")
 _SPACES = re.compile(r"[ \t\r\f\v\u00a0]+")
+
+
+class HtmlLine(Struct, frozen=True):
+    """A line of visible text. `depth`: how many quotations it is in; `hint`: what else the elements around it say."""
+
+    text: str
+    depth: int = 0
+    hint: Hint = ""
+
+    @property
+    def quoted(self) -> str:
+        """The line as in a plain text, where `>` marks a quotation."""
+        return f"{'>' * min(self.depth, _MAX_DEPTH)} {self.text}" if self.depth else self.text
 
 
 def text_of_html(source: str) -> str:
@@ -67,12 +100,19 @@ def text_of_html(source: str) -> str:
 
     It ends with a mark where the styles become too complex: the rest may or may not be hidden.
     """
+    lines, whole = lines_of_html(source)
+    text = "\n".join(line.text for line in lines)
+    return text if whole else text + CUT_MARK
+
+
+def lines_of_html(source: str) -> tuple[list[HtmlLine], bool]:
+    """The lines of visible text, and whether these are all: styles may become too complex."""
     document = _Document()
     try:
         document.read(source)
     except TooMuch:
-        return _tidy(document.text()) + CUT_MARK
-    return _tidy(document.text())
+        return _lines(document.text()), False
+    return _lines(document.text()), True
 
 
 def _sheet_of(source: str) -> Sheet:
@@ -139,7 +179,7 @@ class _Document:
         tag = token.tag or ""
         if token.type == TokenType.TEXT:
             if self._sight:
-                self._pieces.append(_BLANKS.sub(" ", token.data or ""))
+                self._pieces.append(_MARKS.sub("", _BLANKS.sub(" ", token.data or "")))
         elif token.type == TokenType.START_TAG:
             self._start(tag, _attributes(token))
         elif token.type == TokenType.END_TAG:
@@ -170,6 +210,9 @@ class _Document:
         element = Element(tag, begins=len(self._pieces), hides=tag in _UNSEEN or "hidden" in attributes)
         if tag == "a":
             element.target = attributes.get("href", "").strip()
+        begins, element.ends = _MARKS_OF[citing_of(tag, attributes)]
+        if begins:
+            self._pieces.append(begins)
         if self._sheet:
             classes = (f".{name}" for name in attributes.get("class", "").lower().split())
             mark = attributes.get("id", "").lower()
@@ -270,6 +313,8 @@ class _Document:
         if element.target and self._sight:
             inside = self._pieces[element.begins : element.begins + _LOOKED_AT]
             self._pieces.append(_target(element.target, "".join(inside)))
+        if element.ends:
+            self._pieces.append(element.ends)
         self._sight.leave(element)
         self._around.subtract(element.names)
 
@@ -294,6 +339,47 @@ def _target(url: str, text: str) -> str:
     return f" ({url})" if useful and url.removeprefix("mailto:") not in text else ""
 
 
-def _tidy(text: str) -> str:
-    lines = (_SPACES.sub(" ", line).strip() for line in text.splitlines())
-    return "\n".join(line for line in lines if line)
+class _Margin:
+    """What the marks up to some point of the text say."""
+
+    def __init__(self) -> None:
+        self._open: Counter[Citing] = Counter()
+
+    def take(self, mark: str) -> None:
+        """Pass a mark."""
+        citing, step = _STEPS[mark]
+        self._open[citing] += step
+
+    @property
+    def depth(self) -> int:
+        """How many quotations are open."""
+        return self._open["quotes"]
+
+    def hint(self) -> Hint:
+        """What is said of the next words; that all the rest is others' is said once."""
+        if self._open.pop("rest", 0):
+            return "rest"
+        if self._open["attribution"] > 0:
+            return "attribution"
+        return "inside" if self._open["container"] > 0 else ""
+
+
+def _lines(text: str) -> list[HtmlLine]:
+    """The lines of a text with marks, without blank ones."""
+    margin = _Margin()
+    return [found for line in text.splitlines() if (found := _line(line, margin)) is not None]
+
+
+def _line(line: str, margin: _Margin) -> HtmlLine | None:
+    """The line, with the most that is said of any part of it."""
+    depth, said = 0, list[str]()
+    hint: Hint = ""
+    for piece in _MARKS.split(line):
+        if _MARKS.fullmatch(piece):
+            margin.take(piece)
+            continue
+        if piece.strip():
+            depth, hint = max(depth, margin.depth), hint or margin.hint()
+        said.append(piece)
+    words = _SPACES.sub(" ", "".join(said)).strip()
+    return HtmlLine(words, depth, hint) if words else None

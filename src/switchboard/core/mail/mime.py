@@ -18,6 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from switchboard.core.mail.bodies import Body
 from switchboard.core.mail.head import as_text, decoded, field, head_and_body, or_none
 
 MAX_NESTING: Final = 16
@@ -79,6 +80,25 @@ def text_of(part: MailPart) -> str:
     from switchboard.core.mail.hypertext import text_of_html
 
     return text_of_html(text)
+
+
+def bodies_of(part: MailPart) -> list[Body]:
+    """The texts for a person, in order: plain text with its HTML if there are both; without attachments."""
+    if part.is_attachment:
+        return []
+    each = [bodies_of(child) for child in part.children]
+    if part.media_type == "multipart/alternative":
+        plain = next((found for found in each if any(body.plain.strip() for body in found)), [])
+        html = next((found for found in each if any(body.html.strip() for body in found)), [])
+        if len(plain) == len(html) == 1:
+            return [Body(plain[0].plain, html[0].html)]
+        return plain or html
+    if part.children:
+        return [body for found in each for body in found]
+    text = as_text(content(part), or_none(lambda: part.head.get_content_charset("")) or "")
+    if part.media_type == "text/html":
+        return [Body(html=text)]
+    return [Body(text.replace("\r\n", "\n"))]
 
 
 def content(part: MailPart) -> bytes:

@@ -17,7 +17,7 @@ from typing import Final
 from switchboard.core.mail.bounce import bounced
 from switchboard.core.mail.envelope import (
     Mail,
-    below_subject,
+    answered_id,
     kept_raw,
     mail_of,
     not_empty,
@@ -26,20 +26,21 @@ from switchboard.core.mail.envelope import (
     source_of,
 )
 from switchboard.core.mail.head import decoded, field
-from switchboard.core.mail.mime import MailPart, leaves, read_part, size_of, text_of
-from switchboard.core.mail.quoted import without_history
-from switchboard.domain.envelope import Attachment, Payload
+from switchboard.core.mail.mime import MailPart, bodies_of, leaves, read_part, size_of
+from switchboard.core.mail.passages import below_subject, fitting, passages_of_bodies
+from switchboard.core.passages.own import has_others_words, joined
+from switchboard.core.passages.plain import MailFacts, is_forward_subject
+from switchboard.domain.envelope import Attachment, Passage, Payload
 
 _MAX_ATTACHMENTS: Final = 100
-_MAX_QUOTED: Final = 65_536
 
 
 def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now: datetime) -> Mail:
     """The mail `raw` as it was received by the account `endpoint`; `now` is an aware time.
 
-    Its text is the subject, a blank line and the body without the history below it, cut at MAX_TEXT; the history is
-    `quoted` in `payload.raw`. A notice that a mail was not delivered is a `bounce` that refers to it. Its thread is
-    the first mail it refers to. A date that is missing, broken or ahead of `now` becomes `now`.
+    Its text is the subject, a blank line and the body, cut at MAX_TEXT; its passages say whose words these are, unless
+    all are the sender's. A notice that a mail was not delivered is a `bounce` that refers to it. Its thread is the
+    first mail it refers to. A date that is missing, broken or ahead of `now` becomes `now`.
 
     Raises InvalidInput(code="unreadable_mail") if it is not a mail or has no sender, and "invalid_value" for an
     invalid account; every lesser fault is tolerated.
@@ -52,13 +53,21 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
 def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
     attachments = (part for part in leaves(root) if part.is_attachment)
     attached = tuple(map(_attachment, islice(attachments, _MAX_ATTACHMENTS)))
-    words, history = without_history(text_of(root), decoded(headers.get("subject", "")))
-    text = below_subject(headers, words)
+    passages = _passages(root, headers)
+    text = joined(passages) if has_others_words(passages) else shortened(joined(passages))
     return Payload(
-        raw=kept_raw(headers) | ({"quoted": history[:_MAX_QUOTED]} if history else {}),
-        normalized_text=shortened(text) or ("" if attached else "(an empty mail)"),
+        raw=kept_raw(headers),
+        normalized_text=text or ("" if attached else "(an empty mail)"),
+        passages=passages if has_others_words(passages) else (),
         attachments=attached,
     )
+
+
+def _passages(root: MailPart, headers: Mapping[str, str]) -> tuple[Passage, ...]:
+    subject = decoded(headers.get("subject", "")).strip()
+    facts = MailFacts(answered_id(headers), is_forward_subject(subject))
+    passages = below_subject(subject, passages_of_bodies(bodies_of(root), facts), facts)
+    return fitting(passages) if has_others_words(passages) else passages
 
 
 def _attachment(part: MailPart) -> Attachment:

@@ -77,7 +77,10 @@ _WORD = re.compile(r"rgba?\([^()]*\)|[^\s]+")
 
 @dataclass(slots=True, eq=False)
 class Element:
-    """An open element. `names`: as used in selectors; `at` and `begins`: its positions on the stack and in the text."""
+    """An open element. `names`: as used in selectors; `at` and `begins`: its positions on the stack and in the text.
+
+    `ends`: the mark that is set where it ends.
+    """
 
     tag: str
     names: frozenset[str] = frozenset()
@@ -86,6 +89,7 @@ class Element:
     target: str = ""
     is_open: bool = True
     hides: bool = False
+    ends: str = ""
 
 
 class _Inherited(Generic[_T]):

@@ -1,0 +1,113 @@
+"""The passages of a mail: its subject, its text, and what it forwards as a file.
+
+Called by `core/mail/parse.py`. In: the texts of a mail and what its header fields say; out: passages in reading order,
+which have all visible words up to the maximum length of a message. Next: `core/passages/plain.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from switchboard.core.mail.bodies import Body
+from switchboard.core.mail.cites import may_cite
+from switchboard.core.mail.marks import CUT_MARK
+from switchboard.core.passages.alternatives import agreed
+from switchboard.core.passages.own import JOINT, has_others_words, joined
+from switchboard.core.passages.plain import (
+    Hint,
+    LineTag,
+    MailFacts,
+    answering,
+    is_answer_subject,
+    passages_of_lines,
+    tags_of,
+)
+from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage
+
+_MOST_HTML: Final = 262_144
+"""Characters of HTML that are searched for marks if there is a plain text as well."""
+_LEAST_KEPT: Final = 200
+_CUT: Final = "\n[… {} more characters are not shown here; the original is kept]"
+
+
+def passages_of_body(body: Body, facts: MailFacts) -> tuple[Passage, ...]:
+    """Whose words the parts of a text are. A line is the sender's own only if neither form calls it others'."""
+    lines, tags = _tagged_html(body.html, facts) if not body.plain else _tagged_plain(body, facts)
+    return answering(passages_of_lines(lines, tags), tags, facts)
+
+
+def _tagged_plain(body: Body, facts: MailFacts) -> tuple[list[str], list[LineTag]]:
+    lines = body.plain.split("\n")
+    tags = tags_of(lines, (), facts)
+    if not may_cite(body.html[:_MOST_HTML]):
+        return lines, tags
+    shown = zip(*_tagged_html(body.html[:_MOST_HTML], facts), strict=True)
+    return lines, agreed(lines, tags, list(shown))
+
+
+def _tagged_html(source: str, facts: MailFacts) -> tuple[list[str], list[LineTag]]:
+    from switchboard.core.mail.hypertext import lines_of_html
+
+    found, is_whole = lines_of_html(source)
+    lines = [line.quoted for line in found] + ([] if is_whole else [CUT_MARK.strip()])
+    hints: list[Hint] = [line.hint for line in found] + ([] if is_whole else [""])
+    return lines, tags_of(lines, hints, facts)
+
+
+def passages_of_bodies(bodies: Sequence[Body], facts: MailFacts) -> tuple[Passage, ...]:
+    """Those of all texts of a mail. A picture parts a reply, so a text behind others' words may be theirs as well."""
+    found = list[Passage]()
+    for body in bodies:
+        others = has_others_words(found)
+        for one in passages_of_body(body, facts):
+            found.append(replace(one, kind="between") if others and one.kind == "own" else one)
+    return merged(found)
+
+
+def merged(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """The same, with neighbours of the sender's own words as one."""
+    found = list[Passage]()
+    for one in passages:
+        if found and found[-1].kind == one.kind == "own":
+            found[-1] = replace(found[-1], text=joined((found[-1], one)))
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def below_subject(subject: str, passages: Sequence[Passage], facts: MailFacts) -> tuple[Passage, ...]:
+    """The passages below that of the subject, which is the sender's own only in a mail that has nothing of others.
+
+    A stranger writes the subject of a mail that is answered or forwarded.
+    """
+    if not subject:
+        return tuple(passages)
+    others = facts.answers is not None or is_answer_subject(subject) or has_others_words(passages)
+    return merged((Passage(kind="quoted" if others else "own", text=subject), *passages))
+
+
+def fitting(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """At most 200 passages that fit into a message: the longest ones of others are cut first, with a mark."""
+    kept = list(passages[:MAX_PASSAGES])
+    while (over := len(joined(kept)) - MAX_TEXT) > 0:
+        longest = max(range(len(kept)), key=lambda n: (kept[n].kind != "own", len(kept[n].text)))
+        text = kept[longest].text
+        if len(text) <= _LEAST_KEPT + len(_CUT):
+            return tuple(_without_end(kept))
+        left = max(_LEAST_KEPT, len(text) - over - len(_CUT) - 12)
+        kept[longest] = replace(kept[longest], text=text[:left] + _CUT.format(f"{len(text) - left:,}"))
+    return tuple(kept)
+
+
+def _without_end(passages: Sequence[Passage]) -> list[Passage]:
+    """As many as fit, of which none is long."""
+    kept, left = list[Passage](), MAX_TEXT
+    for one in passages:
+        left -= len(one.text) + len(JOINT)
+        if left < 0:
+            break
+        kept.append(one)
+    return kept

@@ -1,0 +1,332 @@
+"""The shapes by which mail programs show that words of others follow, in one table for all languages. Pure.
+
+Called by `plain.py`. In: lines of text; out: how many lines say whose words follow, and of which kind these are. No
+list of phrases is complete, so most signs are shapes: a date and an author before a colon, or fields below each other
+of which one has an address and one a date. Linear time, because a stranger wrote the lines. Next: `plain.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct, structs
+
+_MAX_LINE: Final = 400
+_ATTRIBUTION_LINES: Final = 3
+_HEAD_LINES: Final = 8
+_LEAST_FIELDS: Final = 3
+_MAX_SEPARATOR: Final = 80
+
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufe00-\ufe0f]"
+)
+"""Characters between others that nobody sees: they would hide a sign."""
+_MARKED = re.compile(r"[^\S\n]{0,8}(?:>|&gt;|＞)")
+_WORD = r"[^\W\d_]"
+
+# Dates ----------------------------------------------------------------------------------------------------------------
+
+_MONTHS: Final = """
+    jan feb fév mar mär mår mrt apr abr avr ápr may mai maj mei máj mag jun juin jui giu jul lug aug ago aoû
+    sep set okt oct out ott nov dec dez déc dic des tammi helmi maalis huhti touko kesä heinä elo syys loka
+    marras joulu sty lut kwi cze lip sie wrz paź lis gru led úno bře dub kvě čvn čvc červ srp zář říj pro янв
+    фев мар апр мая май июн июл авг сен окт ноя дек oca şub nis haz tem ağu eyl eki kas ara ene gen
+"""
+_MONTH: Final = f"(?:{'|'.join(_MONTHS.split())})"
+"""How the names of months begin, in some twenty languages."""
+_DATES = (
+    re.compile(r"\d{4}\s?[./年년-]\s?\d{1,2}\s?[./月월-]\s?\d{1,2}"),
+    re.compile(r"(?<!\d)\d{1,2}\s?[./-]\s?\d{1,2}\s?[./-]\s?\d{2,4}(?!\d)"),
+    re.compile(r"\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"),
+    re.compile(rf"(?<!\d)\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?,?\s(?:de\s)?{_WORD}{{3,15}}\.?,?\s(?:de\s)?\d{{4}}(?!\d)"),
+    re.compile(rf"{_WORD}{{3,15}}\.?\s\d{{1,2}}(?:st|nd|rd|th|\.)?,?\s\d{{4}}(?!\d)"),
+    re.compile(rf"(?<!\d)\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?\s(?:de\s)?{_MONTH}", re.IGNORECASE),
+    re.compile(rf"(?<!\w){_MONTH}{_WORD}{{0,10}}\.?\s\d{{1,2}}(?!\d)", re.IGNORECASE),
+)
+_TIME = re.compile(r"(?<!\d)\d{1,2}\s?[:.h時时시]\s?\d{2}(?!\d)|\d{1,2}\s?(?:am|pm)(?!\w)", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+_ADDRESS = re.compile(r"[^\s<>()\[\]\",;:]{1,100}@[^\s<>()\[\]\",;:]{1,100}")
+
+# Attributions ---------------------------------------------------------------------------------------------------------
+
+_VERBS: Final = (
+    *("wrote", "writes", "schrieb", "schreibt", "écrit", "escribió", "escribe", "ha scritto", "scrive", "schreef"),
+    *("schrijft", "escreveu", "escreve", "skrev", "skriver", r"napisał(?:\(a\)|a)?", "pisze", r"napsal(?:\(a\)|a)?"),
+    *("napísal", "kirjoitti", "kirjutas", "írta", "scris", "rakstīja", "rašė", "napisao", "έγραψε", "пишет"),
+    *(r"писал(?:\(а\)|а)?", r"написал(?:\(а\)|а)?", "написа", "пише", "yazdı", "menulis", "đã viết"),
+)
+_WROTE = re.compile(
+    rf"\b(?:{'|'.join(_VERBS)})|写道|寫道|写到|書きました|のメール|작성|썼습니다|כתב|كتب", re.IGNORECASE
+)
+"""How programs say that somebody wrote what follows."""
+_ENDS = (":", "：")
+
+# Heads of fields ------------------------------------------------------------------------------------------------------
+
+_FIELD = re.compile(
+    rf"\*{{0,2}}({_WORD}[^\s:：*]{{0,24}}(?: [^\s:：*]{{1,24}}){{0,3}})\s?\*{{0,2}}\s?[:：]\*{{0,2}}\s?(.*)"
+)
+
+
+def _all(role: str, words: str) -> dict[str, str]:
+    return dict.fromkeys(words.split(), role)
+
+
+_ROLES: Final[dict[str, str]] = {
+    **_all(
+        "from",
+        """
+        from von de da van från fra od от откого lähettäjä 差出人 送信者 发件人 寄件者 寄件人 kimden gönderen
+        expéditeur remitente mittente afsender avsender avsändare nadawca отправитель odesílatel
+        odosielateľ feladó absender afzender από מאת من 보낸사람 saatja від dari từ
+        """,
+    ),
+    **_all(
+        "date",
+        """
+        sent date gesendet datum envoyé enviado enviada enviadoel enviadaem enviadoem inviato data
+        verzonden skickat sendt wysłano отправлено дата когда lähetetty päiväys päivämäärä pvm odesláno
+        odoslané 送信日時 送信時刻 日付 日時 发送时间 发送日期 时间 日期 寄件日期 傳送日期
+        tarih gönderilme gönderildi gönderimtarihi
+        fecha dato daté elküldve dátum ημερομηνία נשלח תאריך تاريخ 보낸날짜 날짜 time saadetud надіслано dikirim
+        """,
+    ),
+    **_all(
+        "to",
+        """
+        to an à a para aan till til do кому vastaanottaja komu příjemce 宛先 收件人 收件者 kime alıcı per
+        destinatario destinataire címzett προς אל إلى 받는사람 cc kopie kopia kopi копия kopio 抄送 副本
+        empfänger geadresseerde
+        """,
+    ),
+    **_all(
+        "subject",
+        """
+        subject betreff objet asunto oggetto onderwerp ämne emne assunto temat тема aihe předmět predmet
+        件名 主题 主旨 主題 konu 제목 tárgy θέμα נושא الموضوع teema subjekt subiect
+        """,
+    ),
+}
+"""What the fields above an original are called, without blanks and hyphens, and what they hold."""
+
+# Separators -----------------------------------------------------------------------------------------------------------
+
+_DASHES: Final = "-_=*~#<>‐‑‒–—―─ー"
+_ORIGINAL: Final = (
+    *(
+        "original",
+        "ursprüngliche",
+        "d'origine",
+        "originale",
+        "origineel",
+        "oorspronkelijk",
+        "oprindelig",
+        "opprinnelig",
+    ),
+    *("ursprungligt", "oryginaln", "wiadomość", "исходное", "оригинальное", "původní", "alkuperäinen", "orijinal"),
+    *("özgün", "eredeti", "原始邮件", "原始郵件", "原邮件", "元のメッセージ", "原信", "원본"),
+)
+_FORWARD: Final = (
+    *("forwarded", "weitergeleitet", "transféré", "transmis", "reenviad", "rinviato", "inoltrat", "doorgestuurd"),
+    *("doorgezonden", "encaminhad", "vidarebefordrat", "videresendt", "przekazan", "przesłan", "пересылаем"),
+    *("пересланн", "перенаправлен", "přeposlan", "välitet", "välitt", "edelleen", "iletilen", "továbbított", "转发"),
+    *("轉寄", "転送", "전달"),
+)
+_ORIGINALS = re.compile("|".join(_ORIGINAL), re.IGNORECASE)
+_FORWARDS = re.compile("|".join(_FORWARD), re.IGNORECASE)
+_BEGIN: Final = (
+    *("begin", "anfang", "début", "inicio", "início", "inizio", "start", "börjar", "början", "początek", "начало"),
+    *("začátek", "alku", "以下", "下面", "------"),
+)
+_RULE = re.compile(r"[_\u2500\u2014-]{5,200}")
+
+# Subjects -------------------------------------------------------------------------------------------------------------
+
+_TAG: Final = r"\s*(?:\[[^\]\n]{0,40}\]\s*)?"
+_FORWARDED: Final = (
+    *("fwd?", "wg", "tr", "rv", "enc", "i", "vb", "vs", "vl", "vlä", "doorst", "fs", "pd", "ilt", "i̇lt", "továbbít"),
+    *("转发", "轉寄", "転送", "пересл", "пересылаю"),
+)
+_REPLIED: Final = (
+    *(
+        "re",
+        "aw",
+        "sv",
+        "antw",
+        "antwort",
+        "res",
+        "odp",
+        "odpověď",
+        "r",
+        "ref",
+        "rif",
+        "vs",
+        "ynt",
+        "yanıt",
+        "vá",
+        "bls",
+    ),
+    *("回复", "答复", "回覆", "返信", "на", "отв", "ответ"),
+)
+FORWARD_PREFIX = re.compile(rf"{_TAG}(?:{'|'.join(_FORWARDED)})\s?[:：]", re.IGNORECASE)
+"""How the subject of a forwarded mail begins."""
+REPLY_PREFIX = re.compile(rf"{_TAG}(?:{'|'.join(_REPLIED)})\s?(?:[\[(^]\d{{1,3}}[\])]?)?\s?[:：]", re.IGNORECASE)
+"""How the subject of a reply begins."""
+
+
+class Sign(Struct, frozen=True):
+    """`lines` lines say whose words follow. `wrote`: an attribution, as of a reply; otherwise a head or a separator.
+
+    `forwards`: it says that a message was forwarded; `addressed`: its fields have an address.
+    """
+
+    lines: int
+    wrote: bool = False
+    forwards: bool = False
+    addressed: bool = False
+    author: str | None = None
+
+
+def bare(line: str) -> str:
+    """The beginning of a line without blanks around it and without what nobody sees."""
+    return _UNSEEN.sub("", line[:_MAX_LINE]).replace("\u00a0", " ").replace("\u202f", " ").strip()
+
+
+def is_marked(line: str) -> bool:
+    """Whether the line begins with the mark of a quotation."""
+    return _MARKED.match(_UNSEEN.sub("", line[:20])) is not None
+
+
+def sign_at(lines: Sequence[str], at: int) -> Sign | None:
+    """What the lines from `at` on say about those that follow; None if they say nothing. `lines` are `bare`."""
+    line = lines[at]
+    if not line:
+        return None
+    return _separator(lines, at) or _head(lines, at) or _attribution(lines, at)
+
+
+def _separator(lines: Sequence[str], at: int) -> Sign | None:
+    """A line such as `-----Original Message-----`, or `Begin forwarded message:`, with the fields below it."""
+    line = lines[at]
+    rule = _RULE.fullmatch(line) is not None
+    forwards = not rule and _is_forward(line)
+    if not (rule or forwards or _ORIGINALS.search(_within_dashes(line))):
+        return None
+    below = _next(lines, at + 1)
+    head = _head(lines, below) if below < len(lines) else None
+    if head is None:
+        return None if rule else Sign(1, forwards=forwards)
+    return structs.replace(head, lines=below - at + head.lines, forwards=forwards)
+
+
+def _is_forward(line: str) -> bool:
+    if inner := _within_dashes(line):
+        return _FORWARDS.search(inner) is not None
+    begins = len(line) < _MAX_SEPARATOR and line.endswith(_ENDS) and line.lower().startswith(_BEGIN)
+    return begins and _FORWARDS.search(line) is not None
+
+
+def _within_dashes(line: str) -> str:
+    """The words of a line such as `--- words ---`; empty for any other line."""
+    if line[:1] not in _DASHES or line[-1:] not in _DASHES:
+        return ""
+    inner = line.strip(_DASHES)
+    before = line.find(inner)
+    return inner.strip()[:_MAX_SEPARATOR] if min(before, len(line) - before - len(inner)) >= 2 else ""
+
+
+def _head(lines: Sequence[str], at: int) -> Sign | None:
+    """Fields below each other: those that we know, or any three of which one has an address and one a date."""
+    fields, roles, size = list[tuple[str, str]](), set[str](), 0
+    author: str | None = None
+    for offset, line in enumerate(lines[at : at + _HEAD_LINES]):
+        found = _FIELD.fullmatch(line)
+        if found is None:
+            if not line or not fields or not _goes_on(line):
+                break
+            continue
+        role = _role(found[1])
+        if role == "from" and author is None:
+            author = found[2].strip("* ") or None
+        roles |= {role} if role else set()
+        fields.append((role, found[2]))
+        size = offset + 1
+    addressed = any(_ADDRESS.search(value) for _, value in fields)
+    return Sign(size, author=author, addressed=addressed) if _are_a_head(fields, roles) else None
+
+
+def _are_a_head(fields: Sequence[tuple[str, str]], roles: set[str]) -> bool:
+    if len(fields) < _LEAST_FIELDS:
+        return False
+    if "from" in roles and len(roles) >= _LEAST_FIELDS:
+        return True
+    addressed = "from" in roles or any(_ADDRESS.search(value) for _, value in fields)
+    return addressed and any(_has_date(value) and _TIME.search(value) for _, value in fields)
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a line may be the rest of a long list of addresses."""
+    return _ADDRESS.search(line) is not None
+
+
+def _role(name: str) -> str:
+    word = re.sub(r"[\s'’-]+", "", name).lower()
+    return _ROLES.get(word, "")
+
+
+def _attribution(lines: Sequence[str], at: int) -> Sign | None:
+    """A date and an author, at most three lines, and a colon at the end."""
+    for size in range(1, _ATTRIBUTION_LINES + 1):
+        window = lines[at : at + size]
+        if len(window) < size or not window[-1] or is_marked(window[-1]):
+            return None
+        if window[-1].endswith(_ENDS):
+            return _attributed(window, lines, at + size)
+    return None
+
+
+def _attributed(window: Sequence[str], lines: Sequence[str], below: int) -> Sign | None:
+    """The sign that these lines are; they are none if it begins further down, as below a line without a blank one."""
+    said = " ".join(window)[:_MAX_LINE]
+    if _is_dated_attribution(said):
+        if any(_is_dated_attribution(" ".join(window[n:])) for n in range(1, len(window))):
+            return None
+    elif len(window) > 1 or not _is_undated_attribution(said, lines, below):
+        return None
+    return Sign(len(window), wrote=True, author=_named(said))
+
+
+def _is_dated_attribution(said: str) -> bool:
+    if not _has_date(said):
+        return False
+    by = _WROTE.search(said) or _ADDRESS.search(said)
+    return by is not None or bool(_YEAR.search(said) and _TIME.search(said) and _has_name(said))
+
+
+def _is_undated_attribution(said: str, lines: Sequence[str], below: int) -> bool:
+    """Whether it names an author directly above lines that are marked as quoted."""
+    at = _next(lines, below)
+    by = _WROTE.search(said) or _ADDRESS.search(said)
+    return by is not None and at < len(lines) and is_marked(lines[at])
+
+
+def _has_date(text: str) -> bool:
+    return any(date.search(text) for date in _DATES)
+
+
+def _has_name(said: str) -> bool:
+    """Whether a word other than the first begins with a capital letter and is followed by no number."""
+    return re.search(rf"\s[^\W\d_a-z]{_WORD}{{1,40}}(?!\s?\.?,?\s?\d)", said) is not None
+
+
+def _named(said: str) -> str | None:
+    """The address of the author, if there is one."""
+    found = _ADDRESS.search(said)
+    return found[0].strip("<>") if found else None
+
+
+def _next(lines: Sequence[str], at: int) -> int:
+    """The next line that is not blank, looking at two at most."""
+    return next((one for one in range(at, min(at + 3, len(lines))) if lines[one]), len(lines))
