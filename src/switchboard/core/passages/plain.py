@@ -9,14 +9,14 @@ the sender's own: a passage that is wrongly `quoted` costs a question, one that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.passages.signs import FORWARD_PREFIX, REPLY_PREFIX, Sign, bare, is_marked, sign_at
-from switchboard.domain.envelope import MAX_PASSAGES, Passage, PassageKind
+from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage, PassageKind
 
 Hint = Literal["", "inside", "attribution", "rest"]
 """What the HTML of a mail says of a line: it is in a container of others' words, names their author, or begins a part
@@ -51,7 +51,7 @@ _NOTHING_KNOWN: Final = MailFacts()
 def passages_of_text(text: str) -> tuple[Passage, ...]:
     """The passages of a text that is not a mail: lines that begin with `>` are quoted."""
     lines = text.split("\n")
-    return passages_of_lines(lines, [_QUOTED if is_marked(line) else OWN for line in lines])
+    return passages_of_lines(lines, [_QUOTED if is_marked(bare(line)) else OWN for line in lines])
 
 
 def passages_of_mail(text: str) -> tuple[Passage, ...]:
@@ -75,19 +75,28 @@ def is_forward_subject(subject: str) -> bool:
 
 def tags_of(lines: Sequence[str], hints: Sequence[Hint] = (), facts: MailFacts = _NOTHING_KNOWN) -> list[LineTag]:
     """Whose words the lines of a mail are, one tag for each."""
-    shown = [bare(line) for line in lines]
-    if not facts.forwards and facts.answers is None and _is_one_quotation(lines, shown):
+    shown = [bare(line) for line in lines[: _most_lines(lines)]]
+    if not facts.forwards and facts.answers is None and _is_one_quotation(shown):
         return [_BETWEEN] * len(lines)
-    text, tags = _Text(lines, shown, hints or [""] * len(lines), facts), list[LineTag]()
-    while len(tags) < len(lines):
+    text, tags = _Text(shown, hints or [""] * len(lines), facts), list[LineTag]()
+    while len(tags) < len(shown):
         tags += text.block_at(len(tags), tags[-1] if tags else OWN)
-    return tags
+    return tags + [_below(tags)] * (len(lines) - len(tags))
+
+
+def _most_lines(lines: Sequence[str]) -> int:
+    """How many lines are read: what is longer than a message may be is cut from it, and need not be read."""
+    return next((n for n, size in enumerate(accumulate(map(len, lines))) if size > MAX_TEXT), len(lines))
+
+
+def _below(tags: Sequence[LineTag]) -> LineTag:
+    """The tag of lines that are not read."""
+    return tags[-1] if tags and tags[-1].kind != "own" else _BETWEEN
 
 
 class _Text(Struct, frozen=True):
-    """The lines of a mail; `shown`: as they are seen."""
+    """The lines of a mail as they are shown, and what is known of them."""
 
-    lines: Sequence[str]
     shown: Sequence[str]
     hints: Sequence[Hint]
     facts: MailFacts
@@ -96,17 +105,17 @@ class _Text(Struct, frozen=True):
         """The tags of the next lines, at least of one; `above`: that of the line above."""
         if not self.shown[at]:
             return [above]
-        if is_marked(self.lines[at]):
+        if is_marked(self.shown[at]):
             return [_QUOTED]
         sign = sign_at(self.shown, at) or self._hinted(at)
         if sign is None:
             return [OWN if above.kind == "own" and self.hints[at] != "inside" else _BETWEEN]
-        left = len(self.lines) - at
+        left = len(self.shown) - at
         if not sign.wrote:
             forwarded = sign.forwards or (sign.addressed and self.facts.answers is None)
             return [LineTag("forwarded" if forwarded else "quoted", author=_short(sign.author))] * left
         tag = LineTag("quoted", wrote=True, author=_short(sign.author))
-        return [tag] * (sign.lines if _is_marked_below(self.lines, self.shown, at + sign.lines) else left)
+        return [tag] * (sign.lines if _is_marked_below(self.shown, at + sign.lines) else left)
 
     def _hinted(self, at: int) -> Sign | None:
         """The sign that only the HTML has."""
@@ -115,16 +124,15 @@ class _Text(Struct, frozen=True):
         return Sign(1) if self.hints[at] == "rest" else None
 
 
-def _is_marked_below(lines: Sequence[str], shown: Sequence[str], at: int) -> bool:
+def _is_marked_below(shown: Sequence[str], at: int) -> bool:
     """Whether the next line that is not blank is marked as quoted, so that the quotation ends where the marks do."""
-    below = next((one for one in range(at, len(lines)) if shown[one]), None)
-    return below is not None and is_marked(lines[below])
+    below = next((shown[n] for n in range(at, len(shown)) if shown[n]), "")
+    return is_marked(below)
 
 
-def _is_one_quotation(lines: Sequence[str], shown: Sequence[str]) -> bool:
+def _is_one_quotation(shown: Sequence[str]) -> bool:
     """Whether all lines are marked: some programs do that to what a person wrote in another one."""
-    said = [line for line, words in zip(lines, shown, strict=True) if words]
-    return bool(said) and all(map(is_marked, said))
+    return any(shown) and all(is_marked(line) for line in shown if line)
 
 
 def _short(author: str | None) -> str | None:

@@ -23,7 +23,8 @@ _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufe00-\ufe0f]"
 )
 """Characters between others that nobody sees: they would hide a sign."""
-_MARKED = re.compile(r"[^\S\n]{0,8}(?:>|&gt;|＞)")
+_BLANKS: Final = {0xA0: " ", 0x202F: " "}
+_MARKS: Final = (">", "&gt;", "＞")
 _WORD = r"[^\W\d_]"
 
 # Dates ----------------------------------------------------------------------------------------------------------------
@@ -45,6 +46,7 @@ _DATES = (
     re.compile(rf"(?<!\d)\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?\s(?:de\s)?{_MONTH}", re.IGNORECASE),
     re.compile(rf"(?<!\w){_MONTH}{_WORD}{{0,10}}\.?\s\d{{1,2}}(?!\d)", re.IGNORECASE),
 )
+_DIGIT = re.compile(r"\d")
 _TIME = re.compile(r"(?<!\d)\d{1,2}\s?[:.h時时시]\s?\d{2}(?!\d)|\d{1,2}\s?(?:am|pm)(?!\w)", re.IGNORECASE)
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
 _ADDRESS = re.compile(r"[^\s<>()\[\]\",;:]{1,100}@[^\s<>()\[\]\",;:]{1,100}")
@@ -191,12 +193,13 @@ class Sign(Struct, frozen=True):
 
 def bare(line: str) -> str:
     """The beginning of a line without blanks around it and without what nobody sees."""
-    return _UNSEEN.sub("", line[:_MAX_LINE]).replace("\u00a0", " ").replace("\u202f", " ").strip()
+    line = line[:_MAX_LINE]
+    return line.strip() if line.isascii() else _UNSEEN.sub("", line).translate(_BLANKS).strip()
 
 
-def is_marked(line: str) -> bool:
-    """Whether the line begins with the mark of a quotation."""
-    return _MARKED.match(_UNSEEN.sub("", line[:20])) is not None
+def is_marked(shown: str) -> bool:
+    """Whether a line, as it is shown, begins with the mark of a quotation."""
+    return shown.startswith(_MARKS)
 
 
 def sign_at(lines: Sequence[str], at: int) -> Sign | None:
@@ -204,7 +207,8 @@ def sign_at(lines: Sequence[str], at: int) -> Sign | None:
     line = lines[at]
     if not line:
         return None
-    return _separator(lines, at) or _head(lines, at) or _attribution(lines, at)
+    separates = line[0] in _DASHES or line.endswith(_ENDS)
+    return (_separator(lines, at) if separates else None) or _head(lines, at) or _attribution(lines, at)
 
 
 def _separator(lines: Sequence[str], at: int) -> Sign | None:
@@ -242,9 +246,11 @@ def _head(lines: Sequence[str], at: int) -> Sign | None:
     fields, roles, size = list[tuple[str, str]](), set[str](), 0
     author: str | None = None
     for offset, line in enumerate(lines[at : at + _HEAD_LINES]):
-        found = _FIELD.fullmatch(line)
+        found = _FIELD.fullmatch(line) if _may_be_field(line) else None
+        if found is None and not fields:
+            return None
         if found is None:
-            if not line or not fields or not _goes_on(line):
+            if not line or not _goes_on(line):
                 break
             continue
         role = _role(found[1])
@@ -255,6 +261,10 @@ def _head(lines: Sequence[str], at: int) -> Sign | None:
         size = offset + 1
     addressed = any(_ADDRESS.search(value) for _, value in fields)
     return Sign(size, author=author, addressed=addressed) if _are_a_head(fields, roles) else None
+
+
+def _may_be_field(line: str) -> bool:
+    return ":" in line or "：" in line
 
 
 def _are_a_head(fields: Sequence[tuple[str, str]], roles: set[str]) -> bool:
@@ -313,7 +323,7 @@ def _is_undated_attribution(said: str, lines: Sequence[str], below: int) -> bool
 
 
 def _has_date(text: str) -> bool:
-    return any(date.search(text) for date in _DATES)
+    return _DIGIT.search(text) is not None and any(date.search(text) for date in _DATES)
 
 
 def _has_name(said: str) -> bool:

@@ -1,0 +1,244 @@
+"""The laws of passages: no word is missing, and nothing at or below a sign of others is the sender's own."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.core.envelope.read import read_envelope
+from switchboard.core.envelope.stored import stored_envelope, stored_json, with_texts
+from switchboard.core.mail.bodies import Body
+from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.core.mail.passages import fitting, passages_of_bodies, passages_of_body
+from switchboard.core.passages.own import JOINT, joined, own_text, part_of, passages_of
+from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of
+from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Passage
+from switchboard.domain.errors import InvalidInput
+
+NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
+
+SIGNS = (
+    "On 27 Nov 2026, at 16:00, Desk <desk@home.example> wrote:",
+    "Am Fr., 27. Nov. 2026 um 16:00 Uhr schrieb Desk <\ndesk@home.example>:",
+    "2026年11月27日(金) 16:00 Desk <desk@home.example>:",
+    "пт, 27 нояб. 2026 в 16:00, Desk <desk@home.example>:",
+    "W dniu 2026-11-27 16:00, Desk napisał(a):",
+    "-----Original Message-----",
+    "---------- Forwarded message ---------",
+    "Début du message transféré :",
+    "From: Shop <shop@store.example>\nSent: Friday, November 27, 2026 10:00 AM\nTo: Ann\nSubject: Invoice",
+    "Von: Laden\nGesendet: Freitag\nBetreff: Rechnung",
+    "差出人: 店 <shop@store.example>\n送信日時: 2026年11月27日 10:00\n件名: 請求書",
+    "Ismeretlen: bolt@store.example\nEkkor: 2026.11.27 10:00\nEz: számla",
+    "> quoted",
+    "\u200b> quoted",
+    "\t&gt; quoted",
+)
+"""Each says that words of others follow, or is one."""
+OWN = (
+    "Please pay this by Friday.",
+    "On your own machine you can try:",
+    "Name: Berlin",
+    "- one, two: three",
+    "2 > 1",
+    "Grüße, 山田",
+    "--",
+    "----",
+    "",
+    "   ",
+)
+UNMARKED = ("The sum is 45 euro.", "RUN THIS", "", "-- ", "Thanks: many")
+
+own_lines = st.lists(st.sampled_from(OWN), max_size=4)
+other_lines = st.lists(st.sampled_from((*SIGNS, *UNMARKED)), max_size=8)
+mails = st.tuples(own_lines, st.none() | st.sampled_from(SIGNS), other_lines)
+all_facts = st.builds(MailFacts, answers=st.none() | st.just("<m1@x>"), forwards=st.booleans())
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"\w+", text)
+
+
+@given(mails, all_facts)
+def test_no_word_is_missing_and_nothing_from_the_first_sign_on_is_own(
+    mail: tuple[list[str], str | None, list[str]], facts: MailFacts
+) -> None:
+    above, sign, below = mail
+    own = "\n".join((*above, ""))
+    lines = (own if sign is None else "\n".join((own, sign, *below))).split("\n")
+    tags = tags_of(lines, (), facts)
+    found = answering(passages_of_lines(lines, tags), tags, facts)
+    assert words(joined(found)) == words("\n".join(lines))
+    assert words(own_text(found)) == words(own)
+    history = [n for n, one in enumerate(found) if one.refers_to]
+    assert not history or history == [len(found) - 1]
+    assert not history or (facts.answers and not facts.forwards and found[-1].kind == "quoted")
+
+
+@given(st.text(alphabet="ab> :\n\t-_.<@1\u200b\u00a0年月日"), all_facts)
+def test_no_word_of_any_text_is_missing(text: str, facts: MailFacts) -> None:
+    lines = text.split("\n")
+    assert words(joined(passages_of_lines(lines, tags_of(lines, (), facts)))) == words(text)
+    assert words(joined(passages_of_text(text))) == words(text)
+
+
+@given(mails, mails)
+def test_a_line_is_own_only_if_neither_form_calls_it_others(
+    plain: tuple[list[str], str | None, list[str]], html: tuple[list[str], str | None, list[str]]
+) -> None:
+    text = "\n".join((*plain[0], *filter(None, (plain[1],)), *plain[2]))
+    shown = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[0])
+    quoted = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[2])
+    source = f"{shown}<blockquote>{quoted or '.'}</blockquote>"
+    both = passages_of_body(Body(text, source), MailFacts("<m1@x>"))
+    alone = passages_of_body(Body(text), MailFacts("<m1@x>"))
+    assert words(joined(both)) == words(text)
+    assert set(words(own_text(both))) <= set(words(own_text(alone)))
+    others = set(words(" ".join(html[2]))) - set(words(" ".join(html[0])))
+    assert not others & set(words(own_text(both))), "what only the quotation of the HTML has is not own"
+
+
+@pytest.mark.parametrize(
+    ("html", "kinds"),
+    [
+        ("<p>Yes.</p><blockquote>a</blockquote>", ["own", "quoted"]),
+        ("<p>Yes.</p><blockquote>a</blockquote><p>b</p>", ["own", "quoted", "between"]),
+        ("<p>Yes.</p><div class='gmail_quote'>a<blockquote>b</blockquote></div>", ["own", "between", "quoted"]),
+        ("<p>Yes.</p><div class='x_gmail_attr'>who knows</div><blockquote>b</blockquote>", ["own", "quoted"]),
+        ("<p>Yes.</p><div id='appendonsend'></div><p>a</p><p>b</p>", ["own", "quoted"]),
+        ("<p>Yes.</p><div id='x_divRplyFwdMsg'>A: b</div><p>b</p>", ["own", "quoted"]),
+        ("<p>Yes. <span class='gmail_quote'>a</span></p><p>b</p>", ["between"]),
+        ("<blockquote type='cite'>Please do this.</blockquote>", ["quoted"]),
+        ("<blockquote style='display:none'>hidden</blockquote><p>Yes.</p>", ["own"]),
+        ("<table><tr><td><blockquote>a</table><p>b", ["quoted", "between"]),
+    ],
+)
+def test_elements_that_hold_words_of_others(html: str, kinds: list[str]) -> None:
+    assert [one.kind for one in passages_of_body(Body(html=html), MailFacts("<m1@x>"))] == kinds
+
+
+def test_a_mail_that_is_all_one_quotation_may_be_the_senders() -> None:
+    [one] = passages_of_body(Body(html="<blockquote type='cite'>Please do this.</blockquote>"), MailFacts())
+    assert one.kind == "between"
+
+
+def test_a_text_behind_others_words_is_not_own() -> None:
+    kinds = [one.kind for one in passages_of_bodies([Body("Look:"), Body("> a"), Body("Do it.")], MailFacts("<m@x>"))]
+    assert kinds == ["own", "quoted", "between"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(("own", "between", "quoted", "forwarded")), st.integers(1, MAX_TEXT // 2)),
+        min_size=1,
+        max_size=9,
+    )
+)
+def test_passages_fit_into_a_message(given_: list[tuple[str, int]]) -> None:
+    passages = [msgspec.convert({"kind": kind, "text": "x" * size}, Passage) for kind, size in given_]
+    kept = fitting(passages)
+    assert len(joined(kept)) <= MAX_TEXT
+    assert len(kept) <= MAX_PASSAGES
+    if sum(len(one.text) for one in passages if one.kind == "own") < MAX_TEXT // 2:
+        assert own_text(kept) == own_text(passages), "those of others are cut first"
+
+
+def test_at_most_two_hundred() -> None:
+    lines = [line for n in range(150) for line in (f"> a{n}", f"b{n}")]
+    found = passages_of_lines(lines, tags_of(lines, (), MailFacts("<m@x>")))
+    assert (len(found), found[-1].kind) == (MAX_PASSAGES, "quoted")
+    assert words(joined(found)) == words("\n".join(lines))
+
+
+# On the wire and in the database --------------------------------------------------------------------------------------
+
+BARE = {
+    "schema_version": "ingest.v1",
+    "source": {"channel": "email", "provider": "imap", "endpoint_identity": "me@example.org"},
+    "event": {"external_event_id": "<m2@x>", "observed_at": "2026-11-28T12:00:00Z"},
+    "sender": {"identity": "ann@example.org"},
+}
+PASSAGES = [
+    {"kind": "own", "text": "Please pay."},
+    {"kind": "forwarded", "text": "From: Shop\n45 euro", "author": "Shop", "sent_at": "2026-11-27T10:00:00Z"},
+]
+TEXT = f"Please pay.{JOINT}From: Shop\n45 euro"
+
+
+def envelope_with(**payload: object) -> Envelope:
+    return read_envelope(json.dumps({**BARE, "payload": payload}).encode())
+
+
+def test_passages_take_the_place_of_the_text() -> None:
+    taken = envelope_with(passages=PASSAGES)
+    assert taken == envelope_with(passages=PASSAGES, normalized_text=TEXT)
+    assert (taken.payload.normalized_text, own_text(passages_of(taken))) == (TEXT, "Please pay.")
+
+
+@pytest.mark.parametrize(
+    ("payload", "code", "field"),
+    [
+        ({"passages": PASSAGES, "normalized_text": "Please pay."}, "passages_differ", "payload.normalized_text"),
+        (
+            {"passages": [{"kind": "own", "text": " "}], "normalized_text": ""},
+            "empty_value",
+            "payload.passages.0.text",
+        ),
+        ({"passages": [{"kind": "mine", "text": "a"}]}, "invalid_value", "payload.passages.0.kind"),
+        ({"passages": [{"kind": "own", "text": "a"}] * 201}, "too_long", "payload.passages"),
+        ({"passages": [{"kind": "own", "text": "a", "length": 1}]}, "unknown_field", "payload.passages.0.length"),
+        ({"passages": 7, "normalized_text": "a"}, "wrong_type", "payload.passages"),
+        ({"passages": []}, "missing_field", "payload.normalized_text"),
+    ],
+)
+def test_passages_are_refused_with_what_would_be_right(payload: dict[str, object], code: str, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        envelope_with(**payload)
+    assert (refused.value.code, refused.value.field) == (code, field)
+
+
+def test_no_word_is_stored_twice() -> None:
+    taken = envelope_with(passages=PASSAGES)
+    stored = stored_json(taken)
+    assert stored.count(b"Please pay") == 1
+    assert stored_envelope(stored) == taken
+    assert [one["text"] for one in with_texts(json.loads(stored))["payload"]["passages"]] == [
+        "Please pay.",
+        "From: Shop\n45 euro",
+    ]
+
+
+@given(st.integers(0, len(TEXT)), st.integers(0, len(TEXT)))
+def test_a_part_of_a_text_has_the_passages_of_its_words(begin: int, end: int) -> None:
+    passages = envelope_with(passages=PASSAGES).payload.passages
+    found = part_of(passages, TEXT[begin:end])
+    assert words(joined(found)) == words(TEXT[begin:end])
+    assert set(words(own_text(found))) <= set(words(TEXT[: len("Please pay.")])) | set(words(TEXT[begin:end]))
+    assert "Shop" not in own_text(found)
+    assert all(one.kind == "between" for one in part_of(passages, "Pay the shop 45 euro")), "a model made it up"
+
+
+@pytest.mark.parametrize(
+    ("subject", "more", "kind"),
+    [
+        ("Trip", "", "own"),
+        ("Re: Trip", "", "quoted"),
+        ("AW: [2] Trip", "", "quoted"),
+        ("[EXT] Fwd: Trip", "", "quoted"),
+        ("回复\uff1a旅行", "", "quoted"),
+        ("Trip", "In-Reply-To: <m1@x>\n", "quoted"),
+        ("Trip", "References: <m1@x>\n", "quoted"),
+        ("Regarding: trip", "", "own"),
+    ],
+)
+def test_whose_words_a_subject_is(subject: str, more: str, kind: str) -> None:
+    raw = f"From: ann@example.org\nMessage-ID: <m2@x>\nSubject: {subject}\n{more}\nBody".encode()
+    passages = passages_of(envelope_from_mail(raw, endpoint="me@example.org", now=NOW).envelope)
+    assert passages[0].kind == kind
+    assert own_text(passages) == ("Trip\n\nBody".replace("Trip", subject) if kind == "own" else "Body")
