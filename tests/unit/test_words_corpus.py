@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
+
 import pytest
 
 from tests.words.first_mails import SIZE
@@ -12,6 +15,7 @@ from tests.words.measure import (
     AS_BY_LAW,
     NONE_STOLEN,
     OWN_KEPT,
+    Found,
     described,
     measured,
     measured_first,
@@ -39,7 +43,18 @@ def test_in_every_mail(figure: str) -> None:
 def test_passages_are_as_the_laws_say() -> None:
     found = measured()
     faults = [one for one in found if one.fault(AS_BY_LAW)]
-    assert len(faults) <= len(found) / 100, f"{len(faults)} of {len(found)}\n" + "\n".join(map(described, faults[:10]))
+    shown = f"{len(faults)} of {len(found)}\n" + "\n".join(map(described, faults[:10]))
+    assert len(faults) <= len(found) / 100, shown
+    assert not _worse_than(0.99, lambda one: one.case.language), f"in some language\n{shown}"
+    assert not _worse_than(0.9, lambda one: one.case.client), f"of some client\n{shown}"
+
+
+def _worse_than(share: float, key: Callable[[Found], str]) -> list[str]:
+    """The groups of which a smaller share is as the laws say."""
+    groups = defaultdict[str, list[bool]](list)
+    for one in measured():
+        groups[key(one)].append(not one.fault(AS_BY_LAW))
+    return [name for name, good in groups.items() if sum(good) < share * len(good)]
 
 
 def test_ordinary_first_mails_stay_the_senders_own() -> None:

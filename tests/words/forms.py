@@ -8,6 +8,7 @@ was seen to write so (the comment says which), unless it says "variation". A for
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,15 +18,19 @@ from tests.words.composing import ANN, answering, mail
 from tests.words.languages import CODES, LANGUAGES, MAIL, Language
 from tests.words.truth import Case, Kind, Part
 
-Role = Literal["own", "sign", "quote", "answer"]
+Role = Literal["own", "sign", "quote", "answer", "picture"]
 Sent = Literal["plain", "html", "both"]
 Lines = tuple[str, ...]
 Signed = Callable[[Language], Lines]
+"""Lines between the sender's words and the others'."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Paragraphs of one role. `deeper` is what the quoted person had quoted."""
+    """Paragraphs of one role. `deeper` is what the quoted person had quoted.
+
+    In a paragraph, `**words**` are bold, `[words](url)` is a link, and `- ` begins an item of a list.
+    """
 
     role: Role
     lines: Lines
@@ -72,6 +77,11 @@ class Style:
     indent: str = ""
     gap: str = "\n"
     """Between the sign and the text below it."""
+    plain_of: tuple[str, str, str] = (r"*\1*", r"\1 <\2>", "[image: photo.jpg]")
+    """What the plain text has for bold words, links and pictures."""
+    html_sign: Signed | None = None
+    """The sign in HTML, if it has other lines there."""
+    sign_kind: Kind | None = None
 
 
 def cases() -> Iterator[Case]:
@@ -103,12 +113,12 @@ def _case(style: Style, done: str, sent: Sent, language: Language) -> Case:
     raw = mail(
         subject,
         plain=_plain(style, blocks) if sent != "html" else None,
-        html=_html(style, blocks) if sent != "plain" else None,
+        html=_html(style, language, blocks) if sent != "plain" else None,
         fields=answering() if style.answers else (),
         encoding=style.encoding,
         flowed=style.flowed,
     )
-    parts = (Part("quoted", subject), *(Part(_kind(style, one), _said(one)) for one in blocks))
+    parts = (Part("quoted", subject), *(Part(_kind(style, one), _said(style, one)) for one in blocks))
     return Case(style.client, f"{done}, {sent}", language.code, raw, parts)
 
 
@@ -121,13 +131,16 @@ def _subject(style: Style, done: str, language: Language) -> str:
 def _kind(style: Style, block: Block) -> Kind:
     if block.role == "own":
         return "own"
+    if block.role == "picture":
+        return "any"
     if block.role == "answer" and style.mark:
         return "between"
-    return style.kind
+    return (style.sign_kind or style.kind) if block.role == "sign" else style.kind
 
 
-def _said(block: Block) -> str:
-    return "\n".join((*block.lines, *block.deeper))
+def _said(style: Style, block: Block) -> str:
+    lines = (style.plain_of[2],) if block.role == "picture" else (*block.lines, *block.deeper)
+    return "\n".join(_LINK.sub(r"\1 \2", _BOLD.sub(r"\1", line)) for line in lines)
 
 
 # What people do.
@@ -140,6 +153,18 @@ def _top(style: Style, one: Language) -> Sequence[Block]:
 def _top_nested(style: Style, one: Language) -> Sequence[Block]:
     older = (one.thunderbird.format(name="Ann Example"), one.own[0])
     return (_above(style, one), Block("sign", style.sign(one)), Block("quote", one.asked[:1], older))
+
+
+def _top_formatted(style: Style, one: Language) -> Sequence[Block]:
+    place = f"[{one.subject}](https://maps.example/x?a=1&b=2)"
+    items = (f"- {one.answers[0]}", f"- {one.answers[1]}")
+    said = Block("own", (f"**{one.own[0]}**", one.own[1], place, *items, one.regards))
+    return (said, Block("sign", style.sign(one)), Block("quote", one.asked))
+
+
+def _top_with_picture(style: Style, one: Language) -> Sequence[Block]:
+    said = (Block("own", one.own[:1]), Block("picture", ()), Block("own", (one.own[1], one.regards)))
+    return (*said, Block("sign", style.sign(one)), Block("quote", one.asked))
 
 
 def _below(style: Style, one: Language) -> Sequence[Block]:
@@ -175,6 +200,12 @@ def _listed(style: Style, one: Language) -> Sequence[Block]:
     return (*_top(style, one), Block("answer", ("_______________________________________________", *footer)))
 
 
+def _disclaimed(style: Style, one: Language) -> Sequence[Block]:
+    """A server adds a sentence at the end."""
+    said = "This e-mail is confidential. If it is not meant for you, please delete it."
+    return (*_top(style, one), Block("answer", (said,)))
+
+
 def _above(style: Style, one: Language) -> Block:
     return Block("own", (*one.own, one.regards, "Ann", *style.below(one)))
 
@@ -193,10 +224,13 @@ def _thanks(style: Style, one: Language) -> Sequence[Block]:
 _DONE: Final[dict[str, Callable[[Style, Language], Sequence[Block]]]] = {
     "reply above": _top,
     "reply above a reply": _top_nested,
+    "reply above, formatted": _top_formatted,
+    "reply above, with a picture": _top_with_picture,
     "reply below": _below,
     "reply between the lines": _between,
     "reply between the lines only": _only_between,
     "reply on a list": _listed,
+    "reply with a disclaimer": _disclaimed,
     "forward": _forward,
     "forward with a comment": _top,
     "forward renamed": _top,
@@ -219,6 +253,8 @@ def _plain(style: Style, blocks: Sequence[Block]) -> str:
 
 
 def _plain_block(style: Style, block: Block) -> str:
+    if block.role == "picture":
+        return style.plain_of[2]
     if block.role in ("own", "answer"):
         return "\n\n".join(_wrapped(style, one) for one in block.lines)
     if block.role == "sign":
@@ -230,14 +266,16 @@ def _plain_block(style: Style, block: Block) -> str:
 
 
 def _wrapped(style: Style, line: str) -> str:
+    line = _LINK.sub(style.plain_of[1], _BOLD.sub(style.plain_of[0], line))
     if not style.width:
         return line
     return textwrap.fill(line, style.width, break_long_words=False, break_on_hyphens=False)
 
 
-def _html(style: Style, blocks: Sequence[Block]) -> str:
+def _html(style: Style, language: Language, blocks: Sequence[Block]) -> str:
     text, begun = "", False
-    for block in blocks:
+    for one in blocks:
+        block = Block("sign", style.html_sign(language)) if style.html_sign and one.role == "sign" else one
         if block.role in ("sign", "quote") and not begun:
             text, begun = text + style.html.start, True
         text += _html_block(style.html, block)
@@ -245,14 +283,21 @@ def _html(style: Style, blocks: Sequence[Block]) -> str:
 
 
 def _html_block(how: Html, block: Block) -> str:
+    if block.role == "picture":
+        return '<div><img src="cid:ii_1" alt="photo.jpg" width="562"></div>'
     if block.role in ("own", "answer"):
-        return how.own.format("<br>".join(how.line.format(html.escape(one, quote=False)) for one in block.lines))
+        return how.own.format("<br>".join(how.line.format(_html_line(one)) for one in block.lines))
     if block.role == "sign":
         lines = (_html_sign(one, bold=how.bold) for one in block.lines if one.strip("_"))
         return how.sign.format("<br>".join(lines))
-    deeper = "".join(f"<div>{html.escape(one, quote=False)}</div>" for one in block.deeper[:1])
-    deeper += "".join(f"<blockquote>{html.escape(one, quote=False)}</blockquote>" for one in block.deeper[1:])
-    return how.quote.format("".join(how.line.format(html.escape(one, quote=False)) for one in block.lines) + deeper)
+    deeper = "".join(f"<div>{_html_line(one)}</div>" for one in block.deeper[:1])
+    deeper += "".join(f"<blockquote>{_html_line(one)}</blockquote>" for one in block.deeper[1:])
+    return how.quote.format("".join(how.line.format(_html_line(one)) for one in block.lines) + deeper)
+
+
+def _html_line(line: str) -> str:
+    text = _LINK.sub(r'<a href="\2">\1</a>', _BOLD.sub(r"<b>\1</b>", html.escape(line, quote=False)))
+    return f"<ul><li>{text[2:]}</li></ul>" if text.startswith("- ") else text
 
 
 def _html_sign(line: str, *, bold: bool) -> str:
@@ -263,6 +308,10 @@ def _html_sign(line: str, *, bold: bool) -> str:
     for address in (MAIL, ANN):
         text = text.replace(f"&lt;{address}&gt;", f'&lt;<a href="mailto:{address}">{address}</a>&gt;')
     return text
+
+
+_BOLD: Final = re.compile(r"\*\*(.+?)\*\*")
+_LINK: Final = re.compile(r"\[(.+?)\]\((.+?)\)")
 
 
 # Attributions and heads.
@@ -333,11 +382,22 @@ def _yahoo_forward(one: Language) -> Lines:
     return (f"----- {one.yahoo_forward} ----- {glued}",)
 
 
+def _yahoo_forward_lines(one: Language) -> Lines:
+    return (f"----- {one.yahoo_forward} -----", *_outlook()(one))
+
+
+def _broken_attribution(one: Language) -> Lines:
+    """Gmail breaks a long one after the bracket, or before the verb."""
+    before, _, after = one.gmail.format(name=f"{one.other} (Garden Society)", mail=MAIL).partition(MAIL)
+    return (before.rstrip(), MAIL + after)
+
+
 def _samsung(one: Language) -> Lines:
     words = (one.outlook[0], one.apple_head[2], one.outlook[2], one.outlook[3])
     values = (_who(one), "27/11/2026 16:00 (GMT+01:00)", ANN, one.subject)
     head = (f"{word}: {value}" for word, value in zip(words, values, strict=True))
-    return (f"-------- {one.original} --------", *head, "")
+    original = "原始邮件" if one.code == "zh" else one.original
+    return (f"-------- {original} --------", *head, "")
 
 
 def _headed(above: str, *fields: str) -> Signed:
@@ -365,6 +425,7 @@ def _forwarded(_: Language, said: str) -> str:
 
 
 _ANY_REPLY: Final = ("reply above", "reply above a reply", "reply below", "reply between the lines")
+_FORMATTED: Final = ("reply above, formatted", "reply above, with a picture")
 _ANY_FORWARD: Final = ("forward", "forward with a comment", "forward renamed")
 _GMAIL: Final = Html(
     own='<div dir="ltr">{}</div>',
@@ -409,6 +470,47 @@ _WESTERN: Final = ("en", "de", "fr", "es")
 
 REPLIES: Final = (
     Style("Gmail web", _attributed("gmail"), _ANY_REPLY, ("plain", "both", "html"), html=_GMAIL, width=76, gap="\n\n"),
+    # The plain part has signs of formatting and pictures that the HTML shows.
+    Style("Gmail web", _attributed("gmail"), _FORMATTED, html=_GMAIL, width=76, gap="\n\n"),
+    Style(
+        "Gmail web, long name", _broken_attribution, ("reply above", "reply between the lines"), ("plain",), gap="\n\n"
+    ),
+    Style(
+        "Apple Mail macOS",
+        _attributed("apple"),
+        _FORMATTED,
+        html=_APPLE,
+        signed_in_quote=True,
+        plain_of=(r"\1", r"\1 <\2>", "\ufffc"),
+    ),
+    Style(
+        "Thunderbird HTML",
+        _attributed("thunderbird"),
+        _FORMATTED,
+        html=_CITE,
+        width=72,
+        plain_of=(r"*\1*", r"\1 <\2>", ""),
+    ),
+    Style(
+        "Outlook Windows",
+        _outlook(),
+        _FORMATTED,
+        mark="",
+        html=_OUTLOOK_WORD,
+        subject=_in_outlooks_words(0),
+        gap="\n\n",
+        plain_of=(r"\1", r"\1<\2>", "[cid:image001.png@01DB3F2A.9C3E0B10]"),
+    ),
+    Style(
+        "Outlook web",
+        _outlook("________________________________"),
+        _FORMATTED,
+        mark="",
+        html=_OUTLOOK_WEB,
+        subject=_in_outlooks_words(0),
+        gap="\n\n",
+        plain_of=(r"\1", r"\1<\2>", "[cid:5f2c2d7e-photo]"),
+    ),
     # The Android and iOS apps do not wrap, and nothing stands between the attribution and the lines.
     Style("Gmail app", _attributed("gmail"), ("reply above", "reply between the lines only"), html=_GMAIL),
     # A signature with a "-- " line above the attribution.
@@ -467,7 +569,14 @@ REPLIES: Final = (
         below=lambda one: (one.phone,),
         gap="\n\n",
     ),
-    Style("Thunderbird plain", _attributed("thunderbird"), _ANY_REPLY, ("plain",), width=72, flowed=True),
+    Style(
+        "Thunderbird plain",
+        _attributed("thunderbird"),
+        (*_ANY_REPLY, "reply with a disclaimer"),
+        ("plain",),
+        width=72,
+        flowed=True,
+    ),
     Style(
         "Thunderbird HTML",
         _attributed("thunderbird"),
@@ -489,7 +598,7 @@ REPLIES: Final = (
     Style(
         "Outlook Windows",
         _outlook(),
-        ("reply above", "reply between the lines", "reply renamed"),
+        ("reply above", "reply between the lines", "reply renamed", "reply with a disclaimer"),
         ("plain", "both", "html"),
         mark="",
         html=_OUTLOOK_WORD,
@@ -691,6 +800,125 @@ REPLIES: Final = (
         ("reply below", "reply between the lines", "reply between the lines only", "reply on a list"),
         ("plain",),
         width=72,
+    ),
+    # Gnus, and Horde: no date, so that the laws do not call it an attribution.
+    Style(
+        "Gnus",
+        _said_in(any="{name} <{mail}> writes:"),
+        ("reply between the lines", "reply below"),
+        ("plain",),
+        sign_kind="any",
+        languages=("en", "de", "sv", "cs"),
+    ),
+    Style(
+        "Horde",
+        _said_in(en="Quoting {name} <{mail}>:", de="Zitat von {name} <{mail}>:", es="{name} <{mail}> escribió:"),
+        ("reply above", "reply between the lines"),
+        ("plain",),
+        sign_kind="any",
+        languages=("en", "de", "es"),
+        gap="\n\n",
+    ),
+    Style(
+        "Fastmail",
+        _said_in(any="On Fri, 27 Nov 2026, at 4:00 PM, {name} wrote:"),
+        ("reply above", "reply between the lines"),
+        ("plain", "both", "html"),
+        languages=("en", "de", "no"),
+        html=Html(quote='<blockquote type="cite" id="qt">{}</blockquote>'),
+    ),
+    Style(
+        "Tutanota",
+        _said_in(en="27 Nov 2026, 16:00 by {mail}:", de="27. Nov. 2026, 16:00 von {mail}:"),
+        ("reply above",),
+        ("html", "both"),
+        languages=("en", "de"),
+        html=Html(quote='<blockquote class="tutanota_quote">{}</blockquote>'),
+    ),
+    Style(
+        "Mailspring",
+        _said_in(any="On Nov 27 2026, at 4:00 pm, {name} <{mail}> wrote:"),
+        ("reply above",),
+        ("html", "both"),
+        languages=("en", "nl"),
+        html=Html(
+            start='<div class="gmail_quote_attribution">',
+            quote='<blockquote class="gmail_quote" style="margin:0 0 0 .8ex">{}</blockquote>',
+            end="</div>",
+        ),
+    ),
+    Style(
+        "Spark",
+        _said_in(
+            en="On 27 Nov 2026 at 16:00 +0100, {name} <{mail}>, wrote:",
+            de="Am 27. Nov. 2026, 16:00 +0100 schrieb {name} <{mail}>:",
+            ru="27 нояб. 2026 г., 16:00 +0300, {name} <{mail}>, писал:",
+        ),
+        ("reply above",),
+        ("plain", "both", "html"),
+        languages=("en", "de", "ru"),
+        html=Html(
+            start='<div name="messageReplySection">', quote='<blockquote type="cite">{}</blockquote>', end="</div>"
+        ),
+    ),
+    Style(
+        "Open-Xchange",
+        _said_in(
+            en="On 27/11/2026 16:00 CET {name} <{mail}> wrote:",
+            de="{name} <{mail}> hat am 27.11.2026 16:00 CET geschrieben:",
+            it="Il 27/11/2026 16:00 CET {name} <{mail}> ha scritto:",
+        ),
+        ("reply above",),
+        ("plain", "both", "html"),
+        languages=("en", "de", "it"),
+        html=Html(quote='<blockquote type="cite">{}</blockquote>'),
+        gap="\n\n",
+    ),
+    # Lotus and HCL Notes fill up with blanks.
+    Style(
+        "Notes",
+        lambda one: tuple(
+            f"{word}:        {value}"
+            for word, value in zip(
+                (one.outlook[0], one.outlook[2], one.apple_head[2], one.outlook[3]),
+                (f'"{one.other}" <{MAIL}>', ANN, "11/27/2026 04:00 PM", one.subject),
+                strict=True,
+            )
+        ),
+        ("reply above",),
+        ("plain", "both", "html"),
+        mark="",
+        html=Html(sign='<font size="1">{}</font><hr>', quote="<div>{}</div>"),
+        gap="\n\n",
+    ),
+    # eM Client 9 has no colons in the head.
+    Style(
+        "eM Client",
+        _headed(
+            "------ Original Message ------",
+            'From "{name}" <{mail}>',
+            "To ann@people.example",
+            "Date 27/11/2026 16:00:00",
+            "Subject {subject}",
+        ),
+        ("reply above",),
+        ("plain", "both", "html"),
+        languages=("en",),
+        mark="",
+        html=Html(quote='<div id="x"><blockquote class="cite2">{}</blockquote></div>'),
+    ),
+    # Windows Mail, until 2024.
+    Style(
+        "Windows Mail",
+        _outlook(),
+        ("reply above",),
+        ("plain", "both"),
+        mark="",
+        html=_OUTLOOK_WORD,
+        subject=_in_outlooks_words(0),
+        below=lambda _: ("Sent from [Mail](https://go.microsoft.com/fwlink/?LinkId=550986) for Windows",),
+        gap="\n\n",
+        plain_of=(r"\1", r"\1<\2>", ""),
     ),
     Style(
         "Evolution",
@@ -898,6 +1126,7 @@ FORWARDS: Final = (
         mark="",
         html=Html(start='<div class="yahoo_quoted"><div>', quote="<div>{}</div>", end="</div></div>"),
         subject=lambda _, said: f"Fw: {said}",
+        html_sign=_yahoo_forward_lines,
         indent="   ",
         kind="forwarded",
         answers=False,

@@ -78,7 +78,7 @@ def _measure(case: Case) -> Found:
     return Found(
         case,
         found,
-        missing=" ".join(missing_words(case.parts, found)),
+        missing=missing_words(case.parts, found),
         stolen=stolen_words(case.parts, found),
         lost=lost_words(case.parts, found),
         differs=not agrees(case.parts, found),

@@ -13,8 +13,8 @@ from typing import Literal
 
 from switchboard.domain.envelope import Passage, PassageKind
 
-Kind = PassageKind | Literal["others"]
-"""`others` where the laws do not say which of `quoted` and `forwarded` it is."""
+Kind = PassageKind | Literal["others", "any"]
+"""`others` where the laws do not say which of `quoted` and `forwarded` it is; `any` for what nobody wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,27 +64,20 @@ def agrees(expected: Iterable[Part], found: Iterable[Part]) -> bool:
 
 
 def _meant(one: Part, found: list[Part], before: list[Part]) -> Kind:
-    """What `others` turned out to be at this place."""
-    if one.kind != "others":
+    """What the undecided turned out to be at this place."""
+    if one.kind not in ("others", "any"):
         return one.kind
     at, begin = 0, sum(len(part.words) for part in before)
     for part in found:
         at += len(part.words)
         if at > begin:
-            return "forwarded" if part.kind == "forwarded" else "quoted"
+            return part.kind if one.kind == "any" or part.kind == "forwarded" else "quoted"
     return "quoted"
 
 
-def missing_words(expected: Iterable[Part], found: Iterable[Part]) -> list[str]:
+def missing_words(expected: Iterable[Part], found: Iterable[Part]) -> str:
     """The words of the truth that are nowhere in what was found, in reading order."""
-    text, at, missing = letters(" ".join(one.words for one in found)), 0, list[str]()
-    for word in _words(expected):
-        place = text.find(word, at)
-        if place < 0:
-            missing.append(word)
-        else:
-            at = place + len(word)
-    return missing
+    return _beyond(expected, found)
 
 
 def _words(parts: Iterable[Part]) -> Iterator[str]:
@@ -93,7 +86,7 @@ def _words(parts: Iterable[Part]) -> Iterator[str]:
 
 def stolen_words(expected: tuple[Part, ...], found: Iterable[Part]) -> str:
     """The words of others that were found as the sender's own."""
-    return _beyond((one for one in found if one.kind == "own"), (one for one in expected if one.kind == "own"))
+    return _beyond((one for one in found if one.kind == "own"), (one for one in expected if one.kind in ("own", "any")))
 
 
 def lost_words(expected: tuple[Part, ...], found: Iterable[Part]) -> str:
@@ -102,13 +95,12 @@ def lost_words(expected: tuple[Part, ...], found: Iterable[Part]) -> str:
 
 
 def _beyond(these: Iterable[Part], those: Iterable[Part]) -> str:
-    """The parts of these that are not in those; where only a piece is beyond, that piece."""
-    had = letters(" ".join(one.words for one in those))
-    beyond = list[str]()
-    for one in these:
-        rest = letters(one.words)
-        for piece in sorted((letters(line) for line in one.words.split("\n")), key=len, reverse=True):
-            if piece and piece in had:
-                rest = rest.replace(piece, "", 1)
-        beyond.append("" if letters(one.words) in had else rest)
-    return " ".join(filter(None, beyond))
+    """The words of these that are not in those, in the same order."""
+    text, at, beyond = letters(" ".join(one.words for one in those)), 0, list[str]()
+    for word in _words(these):
+        place = text.find(word, at)
+        if place < 0:
+            beyond.append(word)
+        else:
+            at = place + len(word)
+    return " ".join(beyond)
