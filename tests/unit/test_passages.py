@@ -92,7 +92,7 @@ def test_no_word_of_any_text_is_missing(text: str, facts: MailFacts) -> None:
 def test_a_line_is_own_only_if_neither_form_calls_it_others(
     plain: tuple[list[str], str | None, list[str]], html: tuple[list[str], str | None, list[str]]
 ) -> None:
-    text = "\n".join((*plain[0], *filter(None, (plain[1],)), *plain[2]))
+    text = "\n".join((".", *plain[0], *filter(None, (plain[1],)), *plain[2]))
     shown = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[0])
     quoted = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[2])
     source = f"{shown}<blockquote>{quoted or '.'}</blockquote>"

@@ -1,7 +1,7 @@
 """How mail programs mark the words of others in HTML.
 
-Called by `core/mail/passages.py`, which reads no HTML that marks nothing, and by `core/mail/hypertext.py`. It is apart
-from the latter because most mails need no HTML at all. Next: `hypertext.py`.
+Called by `core/mail/hypertext.py` for each element. In: its name and attributes; out: what it says of the author of the
+words in it. Next: `core/passages/plain.py`, which weighs that with what the words say.
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ _CITES = re.compile(
     r"|moz-forward-container|mail_quote|quoted-text)"
 )
 """Classes and ids; some programs put something before them."""
-_MAY_CITE: Final = re.compile(rf"<blockquote|border-top:\s*solid|{_CITES.pattern}", re.IGNORECASE)
-"""Also the line that Outlook draws above the fields of the original."""
-
-
-def may_cite(source: str) -> bool:
-    """Whether an HTML document may mark words of others; found without reading it."""
-    return _MAY_CITE.search(source) is not None
+_NAMES: Final = frozenset({"quote", "quoted-content"})
+"""Values of the attribute `name`."""
 
 
 def citing_of(tag: str, attributes: Mapping[str, str]) -> Citing:
     """What an element says of the words in it."""
     if tag == "blockquote":
         return "quotes"
+    if attributes.get("name") in _NAMES:
+        return "container"
     if "class" not in attributes and "id" not in attributes:
         return ""
     found = _CITES.search(f"{attributes.get('class', '')} {attributes.get('id', '')}".lower())

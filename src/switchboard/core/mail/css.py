@@ -19,10 +19,10 @@ PROPERTIES: Final = frozenset(
         *("display", "visibility", "opacity", "filter", "font", "font-size", "color", "background", "background-color"),
         *("position", "left", "right", "top", "bottom", "text-indent", "margin", "margin-left", "margin-top"),
         *("transform", "clip", "clip-path", "overflow", "overflow-x", "overflow-y", "height", "max-height", "width"),
-        *("max-width", "mso-hide", "background-image"),
+        *("max-width", "mso-hide", "background-image", "white-space"),
     }
 )
-"""All properties that are read: those that can hide text."""
+"""All properties that are read: those that can hide text, and the one that keeps its lines."""
 _MAX_VALUE: Final = 200
 _MAX_RULES: Final = 10_000
 _SCREEN_PX: Final = 1024

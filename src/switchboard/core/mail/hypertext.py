@@ -52,6 +52,7 @@ _FORMATTING: Final = frozenset(
 )
 """These stay open after the block that they were opened in, until their own end tag."""
 _HEADINGS: Final = frozenset(("h1", "h2", "h3", "h4", "h5", "h6"))
+_PREFORMATTED: Final = frozenset(("listing", "plaintext", "pre", "textarea", "xmp"))
 _CELLS: Final = frozenset(("td", "th"))
 _ROWS: Final = frozenset(("tbody", "thead", "tfoot"))
 _WHOLE: Final = frozenset(("html", "head", "body"))
@@ -77,7 +78,10 @@ _STEPS: Final[Mapping[str, tuple[Citing, int]]] = {
     for mark, step in zip(marks, (1, -1), strict=True)
     if mark
 }
+_LINE_END: Final = "\ue007"
+"""A line end in preformatted text."""
 _MARKS = re.compile("([\ue000-\ue006])")
+_OURS = re.compile("[\ue000-\ue007]")
 _BLANKS = re.compile(r"\s+")
 _SPACES = re.compile(r"[ \t\r\f\v\u00a0]+")
 
@@ -98,21 +102,27 @@ class HtmlLine(Struct, frozen=True):
 def text_of_html(source: str) -> str:
     """The visible text of an HTML document or fragment, without leading and trailing blanks.
 
-    It ends with a mark where the styles become too complex: the rest may or may not be hidden.
+    Preformatted text has blanks in place of line ends. It ends with a mark where the styles become too complex: the
+    rest may or may not be hidden.
     """
-    lines, whole = lines_of_html(source)
-    text = "\n".join(line.text for line in lines)
-    return text if whole else text + CUT_MARK
+    text, is_whole = _read(source)
+    said = "\n".join(line.text for line in _lines(text.replace(_LINE_END, " ")))
+    return said if is_whole else said + CUT_MARK
 
 
 def lines_of_html(source: str) -> tuple[list[HtmlLine], bool]:
     """The lines of visible text, and whether these are all: styles may become too complex."""
+    text, is_whole = _read(source)
+    return _lines(text.replace(_LINE_END, "\n")), is_whole
+
+
+def _read(source: str) -> tuple[str, bool]:
     document = _Document()
     try:
         document.read(source)
     except TooMuch:
-        return _lines(document.text()), False
-    return _lines(document.text()), True
+        return document.text(), False
+    return document.text(), True
 
 
 def _sheet_of(source: str) -> Sheet:
@@ -156,6 +166,7 @@ class _Document:
         self._sheet = Sheet((), 0)
         self._sight = Sight()
         self._scopes = [_Scope()]
+        self._keeps_lines = 0
         self._around: Counter[str] = Counter()
         self._pieces: list[str] = []
 
@@ -179,11 +190,18 @@ class _Document:
         tag = token.tag or ""
         if token.type == TokenType.TEXT:
             if self._sight:
-                self._pieces.append(_MARKS.sub("", _BLANKS.sub(" ", token.data or "")))
+                self._pieces.append(self._shown(_OURS.sub("", token.data or "")))
         elif token.type == TokenType.START_TAG:
             self._start(tag, _attributes(token))
         elif token.type == TokenType.END_TAG:
             self._finish(tag)
+
+    def _shown(self, text: str) -> str:
+        if not self._keeps_lines:
+            return _BLANKS.sub(" ", text)
+        return _LINE_END.join(_BLANKS.sub(" ", line) for line in text.splitlines() or [""]) + _LINE_END * text.endswith(
+            "\n"
+        )
 
     @property
     def _scope(self) -> _Scope:
@@ -219,6 +237,8 @@ class _Document:
             element.names = frozenset((tag, *classes, *((f"#{mark}",) if mark else ())))
         own = block_of(attributes["style"]) if "style" in attributes else NOTHING
         values = {**_values_of(attributes), **self._sheet.declared(element.names, self._around, own)}
+        element.keeps_lines = tag in _PREFORMATTED or values.get("white-space", "").startswith(("pre", "break-spaces"))
+        self._keeps_lines += element.keeps_lines
         self._sight.enter(element, values)
         self._around.update(element.names)
         return element
@@ -315,6 +335,7 @@ class _Document:
             self._pieces.append(_target(element.target, "".join(inside)))
         if element.ends:
             self._pieces.append(element.ends)
+        self._keeps_lines -= element.keeps_lines
         self._sight.leave(element)
         self._around.subtract(element.names)
 

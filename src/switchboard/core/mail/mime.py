@@ -98,7 +98,7 @@ def bodies_of(part: MailPart) -> list[Body]:
     text = as_text(content(part), or_none(lambda: part.head.get_content_charset("")) or "")
     if part.media_type == "text/html":
         return [Body(html=text)]
-    return [Body(text.replace("\r\n", "\n"))]
+    return [Body(text)]
 
 
 def content(part: MailPart) -> bytes:

@@ -12,7 +12,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from switchboard.core.mail.bodies import Body
-from switchboard.core.mail.cites import may_cite
 from switchboard.core.mail.marks import CUT_MARK
 from switchboard.core.passages.alternatives import agreed
 from switchboard.core.passages.own import JOINT, has_others_words, joined
@@ -40,12 +39,13 @@ def passages_of_body(body: Body, facts: MailFacts) -> tuple[Passage, ...]:
 
 
 def _tagged_plain(body: Body, facts: MailFacts) -> tuple[list[str], list[LineTag]]:
-    lines = body.plain.split("\n")
+    lines = body.plain.splitlines()
     tags = tags_of(lines, (), facts)
-    if not may_cite(body.html[:_MOST_HTML]):
+    if not body.html:
         return lines, tags
-    shown = zip(*_tagged_html(body.html[:_MOST_HTML], facts), strict=True)
-    return lines, agreed(lines, tags, list(shown))
+    shown = list(zip(*_tagged_html(body.html[:_MOST_HTML], facts), strict=True))
+    is_whole = len(body.html) <= _MOST_HTML or any(tag.kind != "own" for _, tag in shown)
+    return lines, agreed(lines, tags, shown, is_whole=is_whole)
 
 
 def _tagged_html(source: str, facts: MailFacts) -> tuple[list[str], list[LineTag]]:

@@ -79,7 +79,7 @@ _WORD = re.compile(r"rgba?\([^()]*\)|[^\s]+")
 class Element:
     """An open element. `names`: as used in selectors; `at` and `begins`: its positions on the stack and in the text.
 
-    `ends`: the mark that is set where it ends.
+    `ends`: the mark that is set where it ends; `keeps_lines`: line ends in it are shown as such.
     """
 
     tag: str
@@ -90,6 +90,7 @@ class Element:
     is_open: bool = True
     hides: bool = False
     ends: str = ""
+    keeps_lines: bool = False
 
 
 class _Inherited(Generic[_T]):

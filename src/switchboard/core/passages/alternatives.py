@@ -23,22 +23,22 @@ _FUEL: Final = 64
 _ELSEWHERE: Final = LineTag("quoted")
 
 
-def agreed(lines: Sequence[str], tags: Sequence[LineTag], html: Sequence[tuple[str, LineTag]]) -> list[LineTag]:
+def agreed(
+    lines: Sequence[str], tags: Sequence[LineTag], html: Sequence[tuple[str, LineTag]], *, is_whole: bool = True
+) -> list[LineTag]:
     """The tags of the plain lines; `html`: the lines of the HTML with their tags.
 
-    What is in the plain text alone is `quoted`, as nobody who reads the HTML sees it.
+    What is in the plain text alone is `quoted`, as nobody who reads the HTML sees it; not if the HTML is not whole.
     """
-    if all(tag.kind == "own" for _, tag in html):
-        return list(tags)
     shown = _Shown(html, _FUEL * (sum(map(len, lines)) + sum(len(line) for line, _ in html) + 1))
-    return [_stricter(tag, line, shown) for line, tag in zip(lines, tags, strict=True)]
+    elsewhere = _ELSEWHERE if is_whole else OWN
+    return [_stricter(tag, shown.tag_of(line, elsewhere)) for line, tag in zip(lines, tags, strict=True)]
 
 
-def _stricter(tag: LineTag, line: str, shown: _Shown) -> LineTag:
-    if tag.kind not in ("own", "between") or not line.strip():
+def _stricter(tag: LineTag, other: LineTag) -> LineTag:
+    if tag.kind not in ("own", "between") or other.kind == "own":
         return tag
-    other = shown.tag_of(line)
-    return tag if other.kind == "own" or (other.kind, tag.kind) == ("between", "between") else other
+    return tag if tag.kind == other.kind else other
 
 
 class _Shown:
@@ -52,14 +52,17 @@ class _Shown:
         self._at = 0
         self._fuel = fuel
 
-    def tag_of(self, line: str) -> LineTag:
-        """The tag of the first line of the HTML with these words that is not the sender's; `OWN` if all are."""
+    def tag_of(self, line: str, elsewhere: LineTag) -> LineTag:
+        """The tag of the first line of the HTML with these words that is not the sender's; `OWN` if all are.
+
+        `elsewhere`: the tag of words that it does not have.
+        """
         words = _words_of(line)
         if not words:
             return OWN
         begin = self._place_of(words)
         if begin < 0:
-            return _ELSEWHERE
+            return elsewhere
         first, last = bisect_right(self._ends, begin), bisect_right(self._ends, begin + len(words))
         return next((tag for tag in self._tags[first : last + 1] if tag.kind != "own"), OWN)
 
@@ -82,4 +85,4 @@ class _Shown:
 
 def _words_of(line: str) -> str:
     """The words of a line, without addresses of links and bullets, which each form writes in its own way."""
-    return " ".join(_WORD.findall(_URL.sub(" ", _BULLET.sub("", line, count=1)).lower()))
+    return " ".join(_WORD.findall(_URL.sub(" ", line[found.end() if (found := _BULLET.match(line)) else 0 :]).lower()))

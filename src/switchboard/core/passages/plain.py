@@ -50,13 +50,13 @@ _NOTHING_KNOWN: Final = MailFacts()
 
 def passages_of_text(text: str) -> tuple[Passage, ...]:
     """The passages of a text that is not a mail: lines that begin with `>` are quoted."""
-    lines = text.split("\n")
+    lines = text.splitlines()
     return passages_of_lines(lines, [_QUOTED if is_marked(bare(line)) else OWN for line in lines])
 
 
 def passages_of_mail(text: str) -> tuple[Passage, ...]:
     """The passages of the text of a mail of which nothing else is known; its subject may be the first paragraph."""
-    lines = text.split("\n")
+    lines = text.splitlines()
     tags = tags_of(lines)
     if len(lines) > 1 and not lines[1].strip() and is_answer_subject(lines[0]):
         tags[0] = _QUOTED

@@ -67,8 +67,9 @@ _ENDS = (":", "：")
 
 # Heads of fields ------------------------------------------------------------------------------------------------------
 
+_NAME: Final = r"[^\s:：*<>/()]"
 _FIELD = re.compile(
-    rf"\*{{0,2}}({_WORD}[^\s:：*]{{0,24}}(?: [^\s:：*]{{1,24}}){{0,3}})\s?\*{{0,2}}\s?[:：]\*{{0,2}}\s?(.*)"
+    rf"\*{{0,2}}({_WORD}{_NAME}{{0,24}}(?: {_NAME}{{1,24}}){{0,3}})\s?\*{{0,2}}\s?[:：]\*{{0,2}}\s?((?!//).*)"
 )
 
 
@@ -115,6 +116,7 @@ _ROLES: Final[dict[str, str]] = {
 
 # Separators -----------------------------------------------------------------------------------------------------------
 
+_LEAST_DASHES: Final = 2
 _DASHES: Final = "-_=*~#<>‐‑‒–—―─ー"
 _ORIGINAL: Final = (
     *(
@@ -128,14 +130,25 @@ _ORIGINAL: Final = (
         "opprinnelig",
     ),
     *("ursprungligt", "oryginaln", "wiadomość", "исходное", "оригинальное", "původní", "alkuperäinen", "orijinal"),
-    *("özgün", "eredeti", "原始邮件", "原始郵件", "原邮件", "元のメッセージ", "原信", "원본"),
+    *("özgün", "eredeti", "原始邮件", "邮件原件", "原始郵件", "原邮件", "元のメッセージ", "原信", "원본"),
 )
 _FORWARD: Final = (
     *("forwarded", "weitergeleitet", "transféré", "transmis", "reenviad", "rinviato", "inoltrat", "doorgestuurd"),
     *("doorgezonden", "encaminhad", "vidarebefordrat", "videresendt", "przekazan", "przesłan", "пересылаем"),
     *("пересланн", "перенаправлен", "přeposlan", "välitet", "välitt", "edelleen", "iletilen", "továbbított", "转发"),
-    *("轉寄", "転送", "전달"),
+    *(
+        "轉寄",
+        "転送",
+        "전달",
+        "réexpédié",
+        "przekazywan",
+        "переадресованн",
+        "přeposílan",
+        "ileti başlangıcı",
+        "letilmiş",
+    ),
 )
+_UNTIL_DASHES = re.compile(rf"([^{re.escape(_DASHES)}\n][^\n]{{1,200}}?)[{re.escape(_DASHES)}]{{2,}}")
 _ORIGINALS = re.compile("|".join(_ORIGINAL), re.IGNORECASE)
 _FORWARDS = re.compile("|".join(_FORWARD), re.IGNORECASE)
 _BEGIN: Final = (
@@ -214,43 +227,40 @@ def sign_at(lines: Sequence[str], at: int) -> Sign | None:
 def _separator(lines: Sequence[str], at: int) -> Sign | None:
     """A line such as `-----Original Message-----`, or `Begin forwarded message:`, with the fields below it."""
     line = lines[at]
-    rule = _RULE.fullmatch(line) is not None
-    forwards = not rule and _is_forward(line)
-    if not (rule or forwards or _ORIGINALS.search(_within_dashes(line))):
-        return None
-    below = _next(lines, at + 1)
-    head = _head(lines, below) if below < len(lines) else None
-    if head is None:
-        return None if rule else Sign(1, forwards=forwards)
-    return structs.replace(head, lines=below - at + head.lines, forwards=forwards)
-
-
-def _is_forward(line: str) -> bool:
-    if inner := _within_dashes(line):
-        return _FORWARDS.search(inner) is not None
-    begins = len(line) < _MAX_SEPARATOR and line.endswith(_ENDS) and line.lower().startswith(_BEGIN)
-    return begins and _FORWARDS.search(line) is not None
+    words = _within_dashes(line)
+    said = words or (line if len(line) < _MAX_SEPARATOR and line.endswith(_ENDS) else "")
+    forwards = _FORWARDS.search(said) is not None
+    if words or forwards or _RULE.fullmatch(line):
+        below = _next(lines, at + 1)
+        head = _head(lines, below) if below < len(lines) else None
+        if head is not None:
+            return structs.replace(head, lines=below - at + head.lines, forwards=forwards)
+    if words and _is_dated_attribution(words):
+        return Sign(1, wrote=True, author=_named(words))
+    if (forwards and (words or line.casefold().startswith(_BEGIN))) or (words and _ORIGINALS.search(words)):
+        return Sign(1, forwards=forwards)
+    return None
 
 
 def _within_dashes(line: str) -> str:
-    """The words of a line such as `--- words ---`; empty for any other line."""
-    if line[:1] not in _DASHES or line[-1:] not in _DASHES:
+    """The words of a line that begins as `--- words ---` does; empty for any other line."""
+    rest = line.lstrip(_DASHES)
+    found = _UNTIL_DASHES.match(rest) if len(line) - len(rest) >= _LEAST_DASHES else None
+    if found is None or (found.end() < len(rest) and not (_FORWARDS.search(found[1]) or _ORIGINALS.search(found[1]))):
         return ""
-    inner = line.strip(_DASHES)
-    before = line.find(inner)
-    return inner.strip()[:_MAX_SEPARATOR] if min(before, len(line) - before - len(inner)) >= 2 else ""
+    return found[1].strip()
 
 
 def _head(lines: Sequence[str], at: int) -> Sign | None:
     """Fields below each other: those that we know, or any three of which one has an address and one a date."""
+    if not _may_be_field(lines[at]):
+        return None
     fields, roles, size = list[tuple[str, str]](), set[str](), 0
     author: str | None = None
-    for offset, line in enumerate(lines[at : at + _HEAD_LINES]):
+    for offset, line in enumerate(lines[at : at + 2 * _HEAD_LINES]):
         found = _FIELD.fullmatch(line) if _may_be_field(line) else None
-        if found is None and not fields:
-            return None
         if found is None:
-            if not line or not _goes_on(line):
+            if not fields or len(fields) == _HEAD_LINES or (line and not _goes_on(line)) or offset - size > 1:
                 break
             continue
         role = _role(found[1])
@@ -270,8 +280,10 @@ def _may_be_field(line: str) -> bool:
 def _are_a_head(fields: Sequence[tuple[str, str]], roles: set[str]) -> bool:
     if len(fields) < _LEAST_FIELDS:
         return False
-    if "from" in roles and len(roles) >= _LEAST_FIELDS:
+    if len(roles) >= _LEAST_FIELDS:
         return True
+    if "subject" in roles and not roles & {"from", "to"}:  # where we know the words, an author would be among them
+        return False
     addressed = "from" in roles or any(_ADDRESS.search(value) for _, value in fields)
     return addressed and any(_has_date(value) and _TIME.search(value) for _, value in fields)
 
@@ -290,7 +302,9 @@ def _attribution(lines: Sequence[str], at: int) -> Sign | None:
     """A date and an author, at most three lines, and a colon at the end."""
     for size in range(1, _ATTRIBUTION_LINES + 1):
         window = lines[at : at + size]
-        if len(window) < size or not window[-1] or is_marked(window[-1]):
+        if len(window) < size or not window[-1]:
+            return None
+        if is_marked(window[-1]) and not (size > 1 and _is_open(window[-2])):
             return None
         if window[-1].endswith(_ENDS):
             return _attributed(window, lines, at + size)
@@ -300,19 +314,30 @@ def _attribution(lines: Sequence[str], at: int) -> Sign | None:
 def _attributed(window: Sequence[str], lines: Sequence[str], below: int) -> Sign | None:
     """The sign that these lines are; they are none if it begins further down, as below a line without a blank one."""
     said = " ".join(window)[:_MAX_LINE]
-    if _is_dated_attribution(said):
-        if any(_is_dated_attribution(" ".join(window[n:])) for n in range(1, len(window))):
+    if _is_dated_attribution(said, alone=len(window) == 1):
+        if any(_begins_at(window, n) for n in range(1, len(window))):
             return None
     elif len(window) > 1 or not _is_undated_attribution(said, lines, below):
         return None
     return Sign(len(window), wrote=True, author=_named(said))
 
 
-def _is_dated_attribution(said: str) -> bool:
+def _begins_at(window: Sequence[str], n: int) -> bool:
+    """Whether the attribution begins below the first of these lines, which is no half of an address."""
+    return _is_dated_attribution(" ".join(window[n:]), alone=n == len(window) - 1) and not _is_open(window[n - 1])
+
+
+def _is_open(line: str) -> bool:
+    """Whether an address begins in this line and ends in the next."""
+    return line.rfind("<") > line.rfind(">")
+
+
+def _is_dated_attribution(said: str, *, alone: bool = True) -> bool:
+    """Whether it has a date and an author: an address, somebody who wrote; or, in a line alone, a name and the time."""
     if not _has_date(said):
         return False
     by = _WROTE.search(said) or _ADDRESS.search(said)
-    return by is not None or bool(_YEAR.search(said) and _TIME.search(said) and _has_name(said))
+    return by is not None or bool(alone and _YEAR.search(said) and _TIME.search(said) and _has_name(said))
 
 
 def _is_undated_attribution(said: str, lines: Sequence[str], below: int) -> bool:
