@@ -12,8 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.words.composing import mail
+from tests.words.forms import html_line, plain_line
 
 SIZE: Final = 500
+_PROGRAMS: Final = (((r"*\1*", r"\1 <\2>"), 76), ((r"\1", r"\1 <\2>"), 0), ((r"\1", r"\1<\2>"), 0))
+"""What Gmail, Apple Mail and Outlook make of bold words and links, and where they wrap."""
 _ENCODINGS: Final = ("8bit", "quoted-printable", "base64", "8bit")
 
 
@@ -346,19 +349,18 @@ def first_mails() -> Iterator[First]:
         what, text = _WRITTEN[number // len(TONGUES)]
         subject, said = text(tongue, random.Random(number))
         if not subject:
-            yield First(what, tongue.code, said)
+            yield First(what, tongue.code, plain_line(said, _PROGRAMS[1][0], 0))
             continue
-        raw = mail(
-            subject, plain=said + "\n", html=_html(said) if number % 3 == 0 else None, encoding=_ENCODINGS[number % 4]
-        )
-        yield First(what, tongue.code, f"{subject}\n{said}", raw)
+        how, width = _PROGRAMS[number % len(_PROGRAMS)]
+        plain = "\n".join(plain_line(line, how, width) for line in said.split("\n"))
+        html = _html(said) if random.Random(SIZE + number).random() < 0.5 else None
+        raw = mail(subject, plain=plain + "\n", html=html, encoding=_ENCODINGS[number % 4])
+        yield First(what, tongue.code, f"{subject}\n{plain}", raw)
 
 
 def _html(text: str) -> str:
-    lines = (
-        line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") or "<br>" for line in text.split("\n")
-    )
-    return "<html><body>" + "".join(f"<div>{line}</div>" for line in lines) + "</body></html>"
+    lines = (f"<div>{html_line(line) or '<br>'}</div>" for line in text.split("\n"))
+    return f"<html><body>{''.join(lines)}</body></html>"
 
 
 def _person(random_: random.Random) -> tuple[str, str]:
@@ -571,8 +573,21 @@ def _table(one: Tongue, random_: random.Random) -> tuple[str, str]:
 
 def _rules(one: Tongue, _: random.Random) -> tuple[str, str]:
     return one.topic, _letter(
-        one, f"----- {one.topic} -----", one.late, "", f"===== {one.place} =====", one.please, "*****"
+        one, f"----- {one.topic} -----", one.late, "", f"===== {one.place} =====", one.please, "#####"
     )
+
+
+def _formatted(one: Tongue, random_: random.Random) -> tuple[str, str]:
+    name, _ = _person(random_)
+    said = (
+        f"**{one.please}**",
+        "",
+        f"- [{one.hall}](https://maps.example/x?a=1&b=2)",
+        f"- {one.bring}",
+        "",
+        f"**{name}**",
+    )
+    return one.noted, _letter(one, *said, "", f"{one.late} [{one.place}](https://photos.example/p/123)")
 
 
 def _short(one: Tongue, _: random.Random) -> tuple[str, str]:
@@ -639,12 +654,12 @@ _WRITTEN: Final[tuple[tuple[str, Text], ...]] = (
     ("signature of a phone", _phone_signature),
     ("contacts", _contacts),
     ("deadline", _deadline),
-    ("request again", _request),
+    ("formatted", _formatted),
     ("invoice again", _invoice),
     ("order again", _order),
     ("invitation again", _invitation),
     ("signature again", _signature),
-    ("notes again", _notes),
+    ("formatted again", _formatted),
     ("chat: request", _chat(lambda one, _: one.please)),
     ("chat: story", _chat(lambda one, _: one.late)),
     ("chat: thanks", _chat(lambda one, _: one.thanks)),

@@ -266,10 +266,13 @@ def _plain_block(style: Style, block: Block) -> str:
 
 
 def _wrapped(style: Style, line: str) -> str:
-    line = _LINK.sub(style.plain_of[1], _BOLD.sub(style.plain_of[0], line))
-    if not style.width:
-        return line
-    return textwrap.fill(line, style.width, break_long_words=False, break_on_hyphens=False)
+    return plain_line(line, style.plain_of[:2], style.width)
+
+
+def plain_line(line: str, how: tuple[str, str], width: int) -> str:
+    """A paragraph in a plain text: `how` are the replacements of bold words and links; 0: not wrapped."""
+    text = _LINK.sub(how[1], _BOLD.sub(how[0], line))
+    return textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False) if width else text
 
 
 def _html(style: Style, language: Language, blocks: Sequence[Block]) -> str:
@@ -286,16 +289,17 @@ def _html_block(how: Html, block: Block) -> str:
     if block.role == "picture":
         return '<div><img src="cid:ii_1" alt="photo.jpg" width="562"></div>'
     if block.role in ("own", "answer"):
-        return how.own.format("<br>".join(how.line.format(_html_line(one)) for one in block.lines))
+        return how.own.format("<br>".join(how.line.format(html_line(one)) for one in block.lines))
     if block.role == "sign":
         lines = (_html_sign(one, bold=how.bold) for one in block.lines if one.strip("_"))
         return how.sign.format("<br>".join(lines))
-    deeper = "".join(f"<div>{_html_line(one)}</div>" for one in block.deeper[:1])
-    deeper += "".join(f"<blockquote>{_html_line(one)}</blockquote>" for one in block.deeper[1:])
-    return how.quote.format("".join(how.line.format(_html_line(one)) for one in block.lines) + deeper)
+    deeper = "".join(f"<div>{html_line(one)}</div>" for one in block.deeper[:1])
+    deeper += "".join(f"<blockquote>{html_line(one)}</blockquote>" for one in block.deeper[1:])
+    return how.quote.format("".join(how.line.format(html_line(one)) for one in block.lines) + deeper)
 
 
-def _html_line(line: str) -> str:
+def html_line(line: str) -> str:
+    """A paragraph in HTML."""
     text = _LINK.sub(r'<a href="\2">\1</a>', _BOLD.sub(r"<b>\1</b>", html.escape(line, quote=False)))
     return f"<ul><li>{text[2:]}</li></ul>" if text.startswith("- ") else text
 
