@@ -92,7 +92,7 @@ runners: $(STAMP) ## claude-code and codex do turns, by key and by login, killed
 kit: $(STAMP) ## the laws of connectors: every planted defect against every law, kills at every point of every channel, 10,000 guessed codes
 	@$(IN_MEMORY) $(BIN)/python -m tests.kit
 
-words: $(STAMP) ## whose words the parts of 3,000 mails are said to be, by client and by language, in percent
+words: $(STAMP) ## whose words the parts of 3,300 mails are said to be, by client and by language, in percent
 	@$(BIN)/python -m tests.words
 
 bombs: $(STAMP) ## what wants to use up the machine, in sandboxes, 20 times beside 4 busy loops: never more processes than allowed
