@@ -80,23 +80,30 @@ _STEPS: Final[Mapping[str, tuple[Citing, int]]] = {
 }
 _LINE_END: Final = "\ue007"
 """A line end in preformatted text."""
-_MARKS = re.compile("([\ue000-\ue006])")
-_OURS = re.compile("[\ue000-\ue007]")
+_ITEM: Final = "\ue008"
+"""The beginning of an item of a list."""
+_MARKS = re.compile("([\ue000-\ue006\ue008])")
+_OURS = re.compile("[\ue000-\ue008]")
 _BLANKS = re.compile(r"\s+")
 _SPACES = re.compile(r"[ \t\r\f\v\u00a0]+")
 
 
 class HtmlLine(Struct, frozen=True):
-    """A line of visible text. `depth`: how many quotations it is in; `hint`: what else the elements around it say."""
+    """A line of visible text. `depth`: how many quotations it is in; `hint`: what else the elements around it say.
+
+    `is_item`: it begins an item of a list.
+    """
 
     text: str
     depth: int = 0
     hint: Hint = ""
+    is_item: bool = False
 
     @property
     def quoted(self) -> str:
         """The line as in a plain text, where `>` marks a quotation."""
-        return f"{'>' * min(self.depth, _MAX_DEPTH)} {self.text}" if self.depth else self.text
+        text = f"- {self.text}" if self.is_item else self.text
+        return f"{'>' * min(self.depth, _MAX_DEPTH)} {text}" if self.depth else text
 
 
 def text_of_html(source: str) -> str:
@@ -229,8 +236,8 @@ class _Document:
         if tag == "a":
             element.target = attributes.get("href", "").strip()
         begins, element.ends = _MARKS_OF[citing_of(tag, attributes)]
-        if begins:
-            self._pieces.append(begins)
+        if begins or tag == "li":
+            self._pieces.append(begins or _ITEM)
         if self._sheet:
             classes = (f".{name}" for name in attributes.get("class", "").lower().split())
             mark = attributes.get("id", "").lower()
@@ -368,8 +375,9 @@ class _Margin:
 
     def take(self, mark: str) -> None:
         """Pass a mark."""
-        citing, step = _STEPS[mark]
-        self._open[citing] += step
+        if mark in _STEPS:
+            citing, step = _STEPS[mark]
+            self._open[citing] += step
 
     @property
     def depth(self) -> int:
@@ -393,14 +401,15 @@ def _lines(text: str) -> list[HtmlLine]:
 
 def _line(line: str, margin: _Margin) -> HtmlLine | None:
     """The line, with the most that is said of any part of it."""
-    depth, said = 0, list[str]()
+    depth, said, is_item = 0, list[str](), False
     hint: Hint = ""
     for piece in _MARKS.split(line):
         if _MARKS.fullmatch(piece):
+            is_item = is_item or (piece == _ITEM and not "".join(said).strip())
             margin.take(piece)
             continue
         if piece.strip():
             depth, hint = max(depth, margin.depth), hint or margin.hint()
         said.append(piece)
     words = _SPACES.sub(" ", "".join(said)).strip()
-    return HtmlLine(words, depth, hint) if words else None
+    return HtmlLine(words, depth, hint, is_item) if words else None

@@ -81,17 +81,13 @@ def tags_of(lines: Sequence[str], hints: Sequence[Hint] = (), facts: MailFacts =
     text, tags = _Text(shown, hints or [""] * len(lines), facts), list[LineTag]()
     while len(tags) < len(shown):
         tags += text.block_at(len(tags), tags[-1] if tags else OWN)
-    return tags + [_below(tags)] * (len(lines) - len(tags))
+    # What is longer than a message may be is cut from it: from the sender's own words, if there are no others.
+    return tags + tags[-1:] * (len(lines) - len(tags))
 
 
 def _most_lines(lines: Sequence[str]) -> int:
     """How many lines are read: what is longer than a message may be is cut from it, and need not be read."""
-    return next((n for n, size in enumerate(accumulate(map(len, lines))) if size > MAX_TEXT), len(lines))
-
-
-def _below(tags: Sequence[LineTag]) -> LineTag:
-    """The tag of lines that are not read."""
-    return tags[-1] if tags and tags[-1].kind != "own" else _BETWEEN
+    return next((n for n, size in enumerate(accumulate(map(len, lines)), 1) if size > MAX_TEXT), len(lines))
 
 
 class _Text(Struct, frozen=True):

@@ -64,6 +64,9 @@ _WROTE = re.compile(
 )
 """How programs say that somebody wrote what follows."""
 _ENDS = (":", "：")
+_CAPITALISED = re.compile(rf"\s[^\W\d_a-z][^\W\d_A-Z]{_WORD}{{0,40}}(?!\s?\.?,?\s?\d)")
+_LOGGED = re.compile(r"\d{2}[:.]\d{2}[:.]\d{2}[.,]\d{3}")
+"""A time with milliseconds, as in logs."""
 
 # Heads of fields ------------------------------------------------------------------------------------------------------
 
@@ -107,7 +110,7 @@ _ROLES: Final[dict[str, str]] = {
     **_all(
         "subject",
         """
-        subject betreff objet asunto oggetto onderwerp ämne emne assunto temat тема aihe předmět predmet
+        subject betreff sujet objet asunto oggetto onderwerp ämne emne assunto temat тема aihe předmět predmet
         件名 主题 主旨 主題 konu 제목 tárgy θέμα נושא الموضوع teema subjekt subiect
         """,
     ),
@@ -255,42 +258,45 @@ def _head(lines: Sequence[str], at: int) -> Sign | None:
     """Fields below each other: those that we know, or any three of which one has an address and one a date."""
     if not _may_be_field(lines[at]):
         return None
-    fields, roles, size = list[tuple[str, str]](), set[str](), 0
-    author: str | None = None
+    fields, size = list[tuple[str, str]](), 0
     for offset, line in enumerate(lines[at : at + 2 * _HEAD_LINES]):
-        found = _FIELD.fullmatch(line) if _may_be_field(line) else None
-        if found is None:
-            if not fields or len(fields) == _HEAD_LINES or (line and not _goes_on(line)) or offset - size > 1:
-                break
-            continue
-        role = _role(found[1])
-        if role == "from" and author is None:
-            author = found[2].strip("* ") or None
-        roles |= {role} if role else set()
-        fields.append((role, found[2]))
-        size = offset + 1
-    addressed = any(_ADDRESS.search(value) for _, value in fields)
-    return Sign(size, author=author, addressed=addressed) if _are_a_head(fields, roles) else None
+        if (found := _field(line)) is not None:
+            fields.append((_role(found[0]), found[1]))
+            size = offset + 1
+        elif not fields or len(fields) == _HEAD_LINES or offset - size > 1 or not _may_go_on(line, fields):
+            break
+    if not _are_a_head(fields, begins=at == 0 or _field(lines[at - 1]) is None):
+        return None
+    author = next((value.strip("* ") for role, value in fields if role == "from"), None)
+    return Sign(size, author=author, addressed=any(_ADDRESS.search(value) for _, value in fields))
 
 
 def _may_be_field(line: str) -> bool:
     return ":" in line or "：" in line
 
 
-def _are_a_head(fields: Sequence[tuple[str, str]], roles: set[str]) -> bool:
+def _field(line: str) -> tuple[str, str] | None:
+    """The name and the value of a field."""
+    found = _FIELD.fullmatch(line) if _may_be_field(line) else None
+    return None if found is None else (found[1], found[2])
+
+
+def _are_a_head(fields: Sequence[tuple[str, str]], *, begins: bool) -> bool:
+    """`begins`: no field stands above, which in a language that we do not know would be one of the head."""
+    roles = {role for role, _ in fields if role}
     if len(fields) < _LEAST_FIELDS:
         return False
     if len(roles) >= _LEAST_FIELDS:
-        return True
-    if "subject" in roles and not roles & {"from", "to"}:  # where we know the words, an author would be among them
-        return False
+        return fields[0][0] != ""
+    if not (begins or "from" in roles) or ("subject" in roles and not roles & {"from", "to"}):
+        return False  # where we know the words, an author would be among them
     addressed = "from" in roles or any(_ADDRESS.search(value) for _, value in fields)
     return addressed and any(_has_date(value) and _TIME.search(value) for _, value in fields)
 
 
-def _goes_on(line: str) -> bool:
-    """Whether a line may be the rest of a long list of addresses."""
-    return _ADDRESS.search(line) is not None
+def _may_go_on(line: str, fields: Sequence[tuple[str, str]]) -> bool:
+    """Whether a line may be the rest of a long list of addresses, or a blank one that a program put in between."""
+    return _ADDRESS.search(line) is not None if line else any(role for role, _ in fields)
 
 
 def _role(name: str) -> str:
@@ -334,7 +340,7 @@ def _is_open(line: str) -> bool:
 
 def _is_dated_attribution(said: str, *, alone: bool = True) -> bool:
     """Whether it has a date and an author: an address, somebody who wrote; or, in a line alone, a name and the time."""
-    if not _has_date(said):
+    if not _has_date(said) or _LOGGED.search(said):
         return False
     by = _WROTE.search(said) or _ADDRESS.search(said)
     return by is not None or bool(alone and _YEAR.search(said) and _TIME.search(said) and _has_name(said))
@@ -353,7 +359,7 @@ def _has_date(text: str) -> bool:
 
 def _has_name(said: str) -> bool:
     """Whether a word other than the first begins with a capital letter and is followed by no number."""
-    return re.search(rf"\s[^\W\d_a-z]{_WORD}{{1,40}}(?!\s?\.?,?\s?\d)", said) is not None
+    return _CAPITALISED.search(said) is not None
 
 
 def _named(said: str) -> str | None:
