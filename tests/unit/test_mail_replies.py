@@ -1,4 +1,4 @@
-"""Replies by mail: whom they go to, what they are made of, and what is cut from the mails that answer them."""
+"""Replies by mail: whom they go to, what they are made of, and what is a bounce of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from switchboard.core.mail.bounce import bounced
 from switchboard.core.mail.headers import header
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
-from switchboard.core.mail.quoted import without_history
 from switchboard.core.mail.reply import (
     HOPS,
     File,
@@ -199,73 +198,6 @@ def test_no_word_of_anybody_adds_a_field_or_a_long_line(
     assert body is not None
     expected = text.replace("\r\n", "\n").replace("\r", "\n").encode("utf-8", "replace").decode()
     assert body.get_content().replace("\r\n", "\n").strip("\r\n") == expected.strip("\n")
-
-
-GMAIL = (
-    "Thanks, Thursday.\n\nOn Mon, Jun 1, 2026 at 9:00 AM House <house@home.example> wrote:\n\n> When?\n> \n> House\n"
-)
-WRAPPED = "Yes.\n\nOn Mon, Jun 1, 2026 at 9:00 AM The House of Many Words\n<house@home.example>\nwrote:\n> When?"
-OUTLOOK = "Yes.\n\n________________\nFrom: House <h@x>\nSent: Monday, June 1\nTo: Ada\nSubject: When\n\nWhen?"
-GERMAN = "Ja.\n\nAm Mo., 1. Juni 2026 um 09:00 Uhr schrieb Haus <h@x>:\n> Wann?"
-OUTLOOK_GERMAN = "Ja.\n\nVon: Haus <h@x>\nGesendet: Montag, 1. Juni 2026 09:00\nAn: Ada\nBetreff: Wann\n\nWann?"
-HTML = "Yes.\n\nOn Mon, Jun 1, 2026 at 9:00 AM House wrote:\n\nWhen?\nHouse"
-ORIGINAL = "Yes.\n-----Original Message-----\nFrom: h@x\n\nWhen?"
-THUNDERBIRD = "Oui.\n\nLe 01/06/2026 \u00e0 09:00, House a \u00e9crit :\n> Quand ?"
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        (GMAIL, "Thanks, Thursday."),
-        (WRAPPED, "Yes."),
-        (OUTLOOK, "Yes."),
-        (GERMAN, "Ja."),
-        (OUTLOOK_GERMAN, "Ja."),
-        (HTML, "Yes."),
-        (ORIGINAL, "Yes."),
-        (THUNDERBIRD, "Oui."),
-        ("Yes.\n> When?\n\n", "Yes."),
-    ],
-)
-def test_history_is_cut(text: str, kept: str) -> None:
-    words, history = without_history(text)
-    assert words == kept
-    assert words + history.replace("\n", "") in text.replace("\n", "") or history in text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "On Mon, Jun 1, 2026 House wrote:\n> When?\nThursday.\n> Where?\nHere.",
-        "> When?\nThursday.",
-        "On Monday I wrote:\nbuy milk",
-        "On 1 June she wrote:\n> all of it is quoted",
-        "From: the heart\nSubject: to change",
-        "no history",
-        "",
-    ],
-)
-def test_what_is_no_history_at_the_end_stays(text: str) -> None:
-    assert without_history(text) == (text, "")
-
-
-@pytest.mark.parametrize("subject", ["Fwd: When", "FW: When", "WG: Wann", "Tr : Quand"])
-def test_a_forwarded_mail_is_its_text(subject: str) -> None:
-    assert without_history(OUTLOOK, subject) == (OUTLOOK, "")
-
-
-LINES = st.sampled_from(["> q", "", "On 1 June A wrote:", "a line", "From: x", "Sent: 1", "Subject: y", "_" * 20])
-
-
-@given(st.lists(LINES | st.text(max_size=20), max_size=30).map("\n".join))
-def test_text_and_history_are_the_whole(text: str) -> None:
-    kept, history = without_history(text)
-    assert "".join((kept + history).split()) == "".join(text.split())
-    assert kept or not text.strip()
-
-
-def test_a_megabyte_of_attributions_takes_linear_time() -> None:
-    without_history("On 1 June A wrote:\n\n" * 50_000 + "> q\nx")
 
 
 def dsn(action: str, original: str) -> bytes:

@@ -16,6 +16,7 @@ from switchboard.core.envelope.stored import stored_envelope, stored_json, with_
 from switchboard.core.mail.bodies import Body
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.passages import fitting, passages_of_bodies, passages_of_body
+from switchboard.core.mail.reading import Reading
 from switchboard.core.passages.own import JOINT, joined, own_text, part_of, passages_of
 from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Passage
@@ -96,8 +97,8 @@ def test_a_line_is_own_only_if_neither_form_calls_it_others(
     shown = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[0])
     quoted = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[2])
     source = f"{shown}<blockquote>{quoted or '.'}</blockquote>"
-    both = passages_of_body(Body(text, source), MailFacts("<m1@x>"))
-    alone = passages_of_body(Body(text), MailFacts("<m1@x>"))
+    both = passages_of_body(Body(text, source), MailFacts("<m1@x>"), Reading())
+    alone = passages_of_body(Body(text), MailFacts("<m1@x>"), Reading())
     assert words(joined(both)) == words(text)
     assert set(words(own_text(both))) <= set(words(own_text(alone)))
     others = set(words(" ".join(html[2]))) - set(words(" ".join(html[0])))
@@ -120,16 +121,17 @@ def test_a_line_is_own_only_if_neither_form_calls_it_others(
     ],
 )
 def test_elements_that_hold_words_of_others(html: str, kinds: list[str]) -> None:
-    assert [one.kind for one in passages_of_body(Body(html=html), MailFacts("<m1@x>"))] == kinds
+    assert [one.kind for one in passages_of_body(Body(html=html), MailFacts("<m1@x>"), Reading())] == kinds
 
 
 def test_a_mail_that_is_all_one_quotation_may_be_the_senders() -> None:
-    [one] = passages_of_body(Body(html="<blockquote type='cite'>Please do this.</blockquote>"), MailFacts())
+    [one] = passages_of_body(Body(html="<blockquote type='cite'>Please do this.</blockquote>"), MailFacts(), Reading())
     assert one.kind == "between"
 
 
 def test_a_text_behind_others_words_is_not_own() -> None:
-    kinds = [one.kind for one in passages_of_bodies([Body("Look:"), Body("> a"), Body("Do it.")], MailFacts("<m@x>"))]
+    bodies = [Body("Look:"), Body("> a"), Body("Do it.")]
+    kinds = [one.kind for one in passages_of_bodies(bodies, MailFacts("<m@x>"), Reading())]
     assert kinds == ["own", "quoted", "between"]
 
 

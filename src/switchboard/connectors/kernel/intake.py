@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from msgspec.structs import replace as with_fields
 from pydantic import AwareDatetime, BaseModel, Field
 
+from switchboard.core.mail.compared import text_for_marks
 from switchboard.domain.envelope import Envelope, IngestionTier
 from switchboard.ports.connector import FileIn, Inbound, OnUncertain, Unreadable
 
@@ -82,7 +83,7 @@ def mark_of(event: Inbound | Unreadable) -> str | bytes:
     if isinstance(event, Unreadable):
         return event.event_id
     envelope = event.envelope
-    said = (envelope.event.external_event_id, envelope.sender.identity, envelope.payload.normalized_text)
+    said = (envelope.event.external_event_id, envelope.sender.identity, text_for_marks(envelope.payload))
     return sha256(msgspec.json.encode(said)).digest()
 
 

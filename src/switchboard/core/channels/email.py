@@ -15,7 +15,7 @@ from typing import Final, get_args
 from msgspec.structs import replace
 
 from switchboard.core.mail.auth import MailAuth, mail_auth
-from switchboard.core.mail.head import decoded
+from switchboard.core.mail.compared import compared_words
 from switchboard.core.mail.headers import (
     address,
     domain_of,
@@ -44,7 +44,6 @@ _MAX_LINES: Final = 10
 _MAX_PEOPLE: Final = 100
 _MAX_PARENTS: Final = 8
 _MAX_TAGS: Final = 8
-_NO_WORD = re.compile(r"[\W_]+")
 _MAX_SUBJECT: Final = 12_000
 _ADDRESS: Final = Form(re.compile(r"[^A-Z\s<>]+@[^A-Z\s<>@*]+"), "an address in lower case, such as ann@example.org")
 _DOMAIN: Final = Form(
@@ -80,15 +79,13 @@ def _event_id(envelope: Envelope) -> str | None:
 def _content(envelope: Envelope) -> str | None:
     """The sender and the words, so that a stranger who can predict a Message-ID cannot swallow the mail.
 
-    Only the words are the same in all forms in which connectors submit a mail; some omit the subject. An id that is not
-    a Message-ID comes from the provider, so no stranger chooses it.
+    An id that is not a Message-ID comes from the provider, so no stranger chooses it.
     """
     raw, event = envelope.payload.raw, envelope.event.external_event_id
     if not header(raw, "message-id") and "@" not in event and not event.startswith("<"):
         return None
-    headline = decoded(header(raw, "subject")[:_MAX_SUBJECT])
-    text, subject = (_NO_WORD.sub("", one.lower()) for one in (envelope.payload.normalized_text, headline))
-    return f"{_bare(envelope.sender.identity)} {text if text.startswith(subject) else subject + text}"
+    words = compared_words(envelope.payload, header(raw, "subject")[:_MAX_SUBJECT])
+    return f"{_bare(envelope.sender.identity)} {words}"
 
 
 def _chat(envelope: Envelope) -> str:

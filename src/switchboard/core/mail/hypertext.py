@@ -106,30 +106,41 @@ class HtmlLine(Struct, frozen=True):
         return f"{'>' * min(self.depth, _MAX_DEPTH)} {text}" if self.depth else text
 
 
-def text_of_html(source: str) -> str:
-    """The visible text of an HTML document or fragment, without leading and trailing blanks.
+class HtmlText(Struct, frozen=True):
+    """The visible text of an HTML document. `marked`: with marks of what the elements say; `is_whole`: nothing is cut.
 
-    Preformatted text has blanks in place of line ends. It ends with a mark where the styles become too complex: the
-    rest may or may not be hidden.
+    It is cut where the styles become too complex: the rest may or may not be hidden.
     """
-    text, is_whole = _read(source)
-    said = "\n".join(line.text for line in _lines(text.replace(_LINE_END, " ")))
-    return said if is_whole else said + CUT_MARK
+
+    marked: str
+    is_whole: bool
+
+    @property
+    def text(self) -> str:
+        """The text without leading and trailing blanks; preformatted text has blanks in place of line ends."""
+        said = "\n".join(line.text for line in _lines(self.marked.replace(_LINE_END, " ")))
+        return said if self.is_whole else said + CUT_MARK
+
+    @property
+    def lines(self) -> list[HtmlLine]:
+        """The lines, none of them blank."""
+        found = _lines(self.marked.replace(_LINE_END, "\n"))
+        return found if self.is_whole else [*found, HtmlLine(CUT_MARK.strip())]
 
 
-def lines_of_html(source: str) -> tuple[list[HtmlLine], bool]:
-    """The lines of visible text, and whether these are all: styles may become too complex."""
-    text, is_whole = _read(source)
-    return _lines(text.replace(_LINE_END, "\n")), is_whole
+def text_of_html(source: str) -> str:
+    """The visible text of an HTML document or fragment; it ends with a mark if it is cut."""
+    return read_html(source).text
 
 
-def _read(source: str) -> tuple[str, bool]:
+def read_html(source: str) -> HtmlText:
+    """The visible text, and what the elements around it say."""
     document = _Document()
     try:
         document.read(source)
     except TooMuch:
-        return document.text(), False
-    return document.text(), True
+        return HtmlText(document.text(), is_whole=False)
+    return HtmlText(document.text(), is_whole=True)
 
 
 def _sheet_of(source: str) -> Sheet:

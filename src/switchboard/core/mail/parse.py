@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from switchboard.core.mail.bounce import bounced
+from switchboard.core.mail.compared import compared_text, with_compared
 from switchboard.core.mail.envelope import (
     Mail,
     answered_id,
@@ -28,6 +29,7 @@ from switchboard.core.mail.envelope import (
 from switchboard.core.mail.head import decoded, field
 from switchboard.core.mail.mime import MailPart, bodies_of, leaves, read_part, size_of
 from switchboard.core.mail.passages import below_subject, fitting, passages_of_bodies
+from switchboard.core.mail.reading import Reading
 from switchboard.core.passages.own import has_others_words, joined
 from switchboard.core.passages.plain import MailFacts, is_forward_subject
 from switchboard.domain.envelope import Attachment, Passage, Payload
@@ -39,8 +41,9 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
     """The mail `raw` as it was received by the account `endpoint`; `now` is an aware time.
 
     Its text is the subject, a blank line and the body, cut at MAX_TEXT; its passages say whose words these are, unless
-    all are the sender's. A notice that a mail was not delivered is a `bounce` that refers to it. Its thread is the
-    first mail it refers to. A date that is missing, broken or ahead of `now` becomes `now`.
+    all are the sender's. What is compared of it is in `payload.raw` if that has other words. A notice that a mail was
+    not delivered is a `bounce` that refers to it. Its thread is the first mail it refers to. A date that is missing,
+    broken or ahead of `now` becomes `now`.
 
     Raises InvalidInput(code="unreadable_mail") if it is not a mail or has no sender, and "invalid_value" for an
     invalid account; every lesser fault is tolerated.
@@ -53,20 +56,22 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
 def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
     attachments = (part for part in leaves(root) if part.is_attachment)
     attached = tuple(map(_attachment, islice(attachments, _MAX_ATTACHMENTS)))
-    passages = _passages(root, headers)
+    reading = Reading()
+    passages = _passages(root, headers, reading)
     text = joined(passages) if has_others_words(passages) else shortened(joined(passages))
-    return Payload(
+    payload = Payload(
         raw=kept_raw(headers),
         normalized_text=text or ("" if attached else "(an empty mail)"),
         passages=passages if has_others_words(passages) else (),
         attachments=attached,
     )
+    return with_compared(payload, headers.get("subject", ""), compared_text(root, reading))
 
 
-def _passages(root: MailPart, headers: Mapping[str, str]) -> tuple[Passage, ...]:
+def _passages(root: MailPart, headers: Mapping[str, str], reading: Reading) -> tuple[Passage, ...]:
     subject = decoded(headers.get("subject", "")).strip()
     facts = MailFacts(answered_id(headers), is_forward_subject(subject))
-    passages = below_subject(subject, passages_of_bodies(bodies_of(root), facts), facts)
+    passages = below_subject(subject, passages_of_bodies(bodies_of(root), facts, reading), facts)
     return fitting(passages) if has_others_words(passages) else passages
 
 

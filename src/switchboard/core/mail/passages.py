@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from switchboard.core.mail.bodies import Body
-from switchboard.core.mail.marks import CUT_MARK
+from switchboard.core.mail.reading import Reading
 from switchboard.core.passages.alternatives import agreed
 from switchboard.core.passages.own import JOINT, has_others_words, joined
 from switchboard.core.passages.plain import (
@@ -32,37 +32,35 @@ _LEAST_KEPT: Final = 200
 _CUT: Final = "\n[… {} more characters are not shown here; the original is kept]"
 
 
-def passages_of_body(body: Body, facts: MailFacts) -> tuple[Passage, ...]:
+def passages_of_body(body: Body, facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
     """Whose words the parts of a text are. A line is the sender's own only if neither form calls it others'."""
-    lines, tags = _tagged_html(body.html, facts) if not body.plain else _tagged_plain(body, facts)
+    lines, tags = _tagged_plain(body, facts, reading) if body.plain else _tagged_html(body.html, facts, reading)
     return answering(passages_of_lines(lines, tags), tags, facts)
 
 
-def _tagged_plain(body: Body, facts: MailFacts) -> tuple[list[str], list[LineTag]]:
+def _tagged_plain(body: Body, facts: MailFacts, reading: Reading) -> tuple[list[str], list[LineTag]]:
     lines = body.plain.splitlines()
     tags = tags_of(lines, (), facts)
     if not body.html:
         return lines, tags
-    shown = list(zip(*_tagged_html(body.html[:_MOST_HTML], facts), strict=True))
+    shown = list(zip(*_tagged_html(body.html[:_MOST_HTML], facts, reading), strict=True))
     is_whole = len(body.html) <= _MOST_HTML or any(tag.kind != "own" for _, tag in shown)
     return lines, agreed(lines, tags, shown, is_whole=is_whole)
 
 
-def _tagged_html(source: str, facts: MailFacts) -> tuple[list[str], list[LineTag]]:
-    from switchboard.core.mail.hypertext import lines_of_html
-
-    found, is_whole = lines_of_html(source)
-    lines = [line.quoted for line in found] + ([] if is_whole else [CUT_MARK.strip()])
-    hints: list[Hint] = [line.hint for line in found] + ([] if is_whole else [""])
+def _tagged_html(source: str, facts: MailFacts, reading: Reading) -> tuple[list[str], list[LineTag]]:
+    found = reading.html(source).lines
+    hints: list[Hint] = [line.hint for line in found]
+    lines = [line.quoted for line in found]
     return lines, tags_of(lines, hints, facts)
 
 
-def passages_of_bodies(bodies: Sequence[Body], facts: MailFacts) -> tuple[Passage, ...]:
+def passages_of_bodies(bodies: Sequence[Body], facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
     """Those of all texts of a mail. A picture parts a reply, so a text behind others' words may be theirs as well."""
     found = list[Passage]()
     for body in bodies:
         others = has_others_words(found)
-        for one in passages_of_body(body, facts):
+        for one in passages_of_body(body, facts, reading):
             found.append(replace(one, kind="between") if others and one.kind == "own" else one)
     return merged(found)
 

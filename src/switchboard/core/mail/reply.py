@@ -2,7 +2,7 @@
 
 Called by `connectors/email`. In: the header fields that a stranger wrote, and the text of a butler; out:
 `event.reply_address`, and a mail with lines of at most 998 octets, to which neither input can add a header field. The
-lines are written here, because the standard library puts long message ids into encoded words. Next: `quoted.py`.
+lines are written here, because the standard library puts long message ids into encoded words. Next: `compared.py`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Final
 
 from msgspec import Struct, structs
@@ -284,10 +285,12 @@ def _field(line: str) -> tuple[str, str] | None:
 def _are_a_head(fields: Sequence[tuple[str, str]], *, begins: bool) -> bool:
     """`begins`: no field stands above, which in a language that we do not know would be one of the head."""
     roles = {role for role, _ in fields if role}
+    if len(roles) >= _LEAST_FIELDS and fields[0][0]:
+        return True
+    if len(roles) >= _LEAST_FIELDS:  # those above the ones that we know may be of the text, or another head
+        fields, roles = list(takewhile(lambda field: not field[0], fields)), set()
     if len(fields) < _LEAST_FIELDS:
         return False
-    if len(roles) >= _LEAST_FIELDS:
-        return fields[0][0] != ""
     if not (begins or "from" in roles) or ("subject" in roles and not roles & {"from", "to"}):
         return False  # where we know the words, an author would be among them
     addressed = "from" in roles or any(_ADDRESS.search(value) for _, value in fields)
