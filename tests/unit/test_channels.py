@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from switchboard.core.routing import facts as routing
 from switchboard.core.words import near, or_list
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
-from switchboard.ports.channel import SEVERAL, Form
+from switchboard.ports.channel import MAX_REPLIED, SEVERAL, Form, Replied
 
 
 def envelope(
@@ -144,6 +145,77 @@ def test_telegram_without_its_raw_object_is_known_from_the_envelope() -> None:
     in_group = own(facts(envelope("telegram", sender="5", thread="-100", chat_type="group")))
     assert (in_group["telegram_chat_id"], in_group["telegram_user_id"]) == ("-100", "5")
     assert "telegram_chat_id" not in facts(envelope("telegram", sender="5", thread="topic:3", chat_type="group"))
+
+
+ANN = {"id": 42, "is_bot": False, "first_name": "Ann", "last_name": "Lee"}
+OUR_BOT = {"id": 123456, "is_bot": True, "first_name": "House", "username": "house_bot"}
+LATER = datetime(2025, 6, 2, 7, 30, tzinfo=UTC)
+REPLIED: dict[str, tuple[dict[str, object], Replied | None]] = {
+    "no answer": ({"text": "hello"}, None),
+    "a text": (
+        {"reply_to_message": {"message_id": 5, "date": 1748849400, "from": ANN, "text": " the dentist at 10 "}},
+        Replied(text="the dentist at 10", author="Ann Lee", sent_at=LATER, refers_to="5"),
+    ),
+    "a text of ours": (
+        {"reply_to_message": {"message_id": 5, "from": OUR_BOT, "text": "Which?"}},
+        Replied(text="Which?", author="House", refers_to="5", ours=True),
+    ),
+    "a caption, by a channel": (
+        {"reply_to_message": {"from": ANN, "sender_chat": {"id": -1, "title": "News"}, "photo": [], "caption": "Rain"}},
+        Replied(text="Rain", author="News"),
+    ),
+    "nothing but a photo": (
+        {"reply_to_message": {"from": ANN, "photo": []}},
+        Replied(text="(photo)", author="Ann Lee"),
+    ),
+    "what Ann forwarded is by somebody else, even if we forwarded it": (
+        {
+            "reply_to_message": {
+                "from": OUR_BOT,
+                "date": 1748849500,
+                "text": "Pay",
+                "forward_origin": {"type": "hidden_user", "sender_user_name": "Bob", "date": 1748849400},
+            }
+        },
+        Replied(text="Pay", author="Bob", sent_at=LATER),
+    ),
+    "a message of another chat, whose id means nothing here": (
+        {
+            "external_reply": {
+                "origin": {"type": "channel", "chat": {"id": -1, "title": "News"}, "message_id": 3, "date": 1748849400},
+                "message_id": 3,
+                "poll": {"question": "Tea?"},
+            }
+        },
+        Replied(text="Tea?", author="News", sent_at=LATER),
+    ),
+    "ours, in another chat": (
+        {"external_reply": {"origin": {"type": "user", "sender_user": OUR_BOT}, "video_note": {}}},
+        Replied(text="(video note)", author="House", ours=True),
+    ),
+    "the beginning of a topic": ({"reply_to_message": {"message_id": 1, "forum_topic_created": {"name": "Tea"}}}, None),
+    "odd values": (
+        {"reply_to_message": {"message_id": [], "date": 10**30, "from": "Ann", "text": 5, "forward_origin": 3}},
+        Replied(text=""),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REPLIED.values(), ids=REPLIED.keys())
+def test_what_a_telegram_message_replies_to(case: tuple[dict[str, object], Replied | None]) -> None:
+    message, expected = case
+    raw = {"update_id": 1, "message": {"chat": GROUP, "from": {"id": 7}, **message}}
+    assert CHANNELS["telegram"].replied(envelope("telegram", raw, endpoint="bot:123456")) == expected
+
+
+@pytest.mark.parametrize("length", [1000, 1001, 4096, 100_000])
+def test_a_long_message_that_is_replied_to_says_how_much_is_missing(length: int) -> None:
+    raw = {"message": {"chat": GROUP, "reply_to_message": {"text": "x" * length}}}
+    found = CHANNELS["telegram"].replied(envelope("telegram", raw))
+    assert found is not None
+    assert len(found.text) <= MAX_REPLIED
+    shown, _, mark = found.text.partition(" ")
+    assert mark == ("" if length == MAX_REPLIED else f"[{length - len(shown)} more characters]")
 
 
 def mail(**headers: object) -> dict[str, object]:
@@ -498,6 +570,7 @@ def test_a_mail_has_eight_tags_at_most() -> None:
 # Whatever stands in raw
 
 NAMES = ("message", "chat", "from", "id", "type", "headers", "to", "payload", "event", "d", "entry", "key", "list-id")
+REPLIES = ("reply_to_message", "external_reply", "origin", "forward_origin", "sender_user", "date", "text", "poll")
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -506,7 +579,8 @@ JSON = st.recursive(
     | st.text()
     | st.sampled_from(["a@b", "<a@b>", "\x00", '"']),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=3), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES + REPLIES) | st.text(max_size=3), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -518,7 +592,9 @@ def test_facts_never_raise_and_are_always_clean(channel: str, raw: Any, known: b
     message = envelope(channel)
     payload = replace(message.payload, raw=raw)
     sender = replace(message.sender, chat_type="group" if known else None)
-    found = facts(replace(message, payload=payload, sender=sender))
+    message = replace(message, payload=payload, sender=sender)
+    found, replied = facts(message), CHANNELS[channel].replied(message)
+    assert replied is None or len(replied.text) <= MAX_REPLIED
     keys = CHANNELS.keys_of(channel)
     assert found.keys() <= keys.keys() <= CHANNELS.keys_of("*").keys()
     for key, value in found.items():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Final, Literal, get_args
 
 from msgspec import Struct, field
@@ -79,6 +80,24 @@ class Correspondence(Struct, frozen=True):
     threads: tuple[str, ...]
 
 
+MAX_REPLIED: Final = 1000
+"""Maximum characters of the text in a `Replied`."""
+
+
+class Replied(Struct, frozen=True, kw_only=True):
+    """The message that another one answers, as the platform repeats it. Somebody else's words, unless it is `ours`."""
+
+    text: str
+    """At most `MAX_REPLIED` characters, of which the last say how many are missing; empty: the platform gives none."""
+    author: str | None = None
+    """The name of who wrote it, which they chose themselves; one line."""
+    sent_at: datetime | None = None
+    refers_to: str | None = None
+    """The platform's id of it; None if it is in another conversation."""
+    ours: bool = False
+    """Whether the receiving account wrote it."""
+
+
 CHAT_TYPES: Final = frozenset(get_args(ChatType))
 YES_OR_NO: Final = frozenset({"yes", "no"})
 MEDIA: Final = Form(
@@ -97,6 +116,10 @@ COMMON_IMPLIES: Final[Implies] = {"media": ("has_attachment",)}
 
 
 def _nothing(_: Envelope) -> str | None:
+    return None
+
+
+def _unanswered(_: Envelope) -> Replied | None:
     return None
 
 
@@ -132,6 +155,8 @@ class Channel(Struct, frozen=True, kw_only=True):
     """Who may write in a thread, where anyone can name any thread; None: whoever names one belongs to it."""
     replied_to: Callable[[Envelope], str | None] = _nothing
     """The platform's id of the message that this one replies to."""
+    replied: Callable[[Envelope], Replied | None] = _unanswered
+    """The message that this one replies to, where the platform repeats it in `payload.raw`."""
     facts: Callable[[Envelope], Found] = _no_facts
     """What rules can match on besides the common facts; its keys are among `keys` and the common ones.
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import CHAT_TYPES, NUMBER, Channel, Found
+from switchboard.ports.channel import CHAT_TYPES, MAX_REPLIED, NUMBER, Channel, Found, Replied
 from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, media_of
-from switchboard.ports.raw import Raw, at, child, integer, number, raw_of, word
+from switchboard.ports.raw import MAX_WORD, Raw, at, child, first_word, integer, number, raw_of, word
 
 _WHO: Final = frozenset({"chat", "from", "user"})
 _MEDIA: Final = {
     **{kind: kind for kind in ("animation", "audio", "document", "photo", "sticker", "video", "voice")},
     "video_note": "video",
 }
+
+
+_ORIGINS: Final = ("sender_user", "sender_chat", "chat")
+"""Where the origin of a message has its author, but for one who hides the account and has only a name."""
+_UNTITLED: Final = (*_MEDIA, "sticker", "contact", "location", "venue", "dice", "game", "invoice", "story", "checklist")
+"""What a message without a text may be."""
 
 
 def _message(envelope: Envelope) -> Raw:
@@ -54,6 +61,74 @@ def _chat(envelope: Envelope) -> str | None:
 
 def _replied_to(envelope: Envelope) -> str | None:
     return number(at(_message(envelope), "reply_to_message", "message_id"))
+
+
+def name_of(who: Raw) -> str | None:
+    """The name of a user or a chat, as people see it; one line."""
+    names = (word(who.get(part)) for part in ("first_name", "last_name"))
+    return " ".join(name for name in names if name)[:MAX_WORD] or first_word(who, ("title",), ("username",))
+
+
+def time_of(seconds: object) -> datetime | None:
+    """The time of a number of seconds since 1970."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int) and seconds > 0 else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def author_in(origin: Raw) -> tuple[str | None, Raw]:
+    """The name of who wrote a message, by its `origin`, and their account if it is not hidden."""
+    who = next((found for kind in _ORIGINS if (found := child(origin, kind))), {})
+    return name_of(who) or word(origin.get("sender_user_name")), who
+
+
+def _replied(envelope: Envelope) -> Replied | None:
+    message = _message(envelope)
+    if answered := child(message, "reply_to_message"):
+        return _answered_here(envelope, answered)
+    answered = child(message, "external_reply")
+    if not answered:
+        return None
+    origin = child(answered, "origin")
+    author, who = author_in(origin)
+    return Replied(
+        text=_said(answered), author=author, sent_at=time_of(origin.get("date")), ours=_is_ours(envelope, who)
+    )
+
+
+def _answered_here(envelope: Envelope, answered: Raw) -> Replied | None:
+    """A message of the same chat. In a topic every message answers the one that created it, which says nothing."""
+    if "forum_topic_created" in answered:
+        return None
+    origin = child(answered, "forward_origin")
+    who = next((found for kind in ("sender_chat", "from") if (found := child(answered, kind))), {})
+    return Replied(
+        text=_said(answered),
+        author=author_in(origin)[0] if origin else name_of(who),
+        sent_at=time_of(origin.get("date") or answered.get("date")),
+        refers_to=number(answered.get("message_id")),
+        ours=not origin and _is_ours(envelope, who),
+    )
+
+
+def _is_ours(envelope: Envelope, who: Raw) -> bool:
+    return is_own(envelope, integer(who.get("id"))) or is_own(envelope, who.get("username"))
+
+
+def _said(message: Raw) -> str:
+    """The text of a message, otherwise what it is, such as `(photo)`."""
+    written = at(message, "text") or at(message, "caption") or at(message, "poll", "question")
+    if isinstance(written, str) and written.strip():
+        return _shortened(written.strip())
+    return next((f"({kind.replace('_', ' ')})" for kind in _UNTITLED if kind in message), "")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= MAX_REPLIED:
+        return text
+    mark = f" [{len(text) - MAX_REPLIED + 40} more characters]"
+    return text[: MAX_REPLIED - 40] + mark
 
 
 def _user(message: Raw) -> str | None:
@@ -100,6 +175,7 @@ _TELEGRAM: Final = Channel(
     event_id=_event_id,
     chat=_chat,
     replied_to=_replied_to,
+    replied=_replied,
     facts=_facts,
     keys={
         **dict.fromkeys(("telegram_chat_id", "telegram_user_id", "telegram_topic_id"), NUMBER),
