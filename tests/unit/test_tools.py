@@ -47,7 +47,7 @@ class Risky:
 
 def test_the_order_of_tools() -> None:
     files, others = ["read_file", "write_file", "list_files", "search_files"], ["web_fetch", "attach_file", "ask_user"]
-    assert [*files, "execute_command", "bash", *others] == NAMES
+    assert [*files, "execute_command", "bash", *others, "message_original"] == NAMES
     assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
     assert tool_definitions(TOOLS) == tool_definitions(build_tools())
 

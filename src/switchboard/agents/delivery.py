@@ -16,12 +16,12 @@ from pydantic import BaseModel, PositiveFloat, ValidationError
 from pydantic_core import ErrorDetails
 
 from switchboard.core.blobs import PREFIX, UNKNOWN
-from switchboard.core.envelope.stored import stored_json
+from switchboard.core.passages.own import has_others_words, passages_of
 from switchboard.core.problems import after, path_of, wrong
 from switchboard.core.reply_files import reply_name
 from switchboard.core.storable import storable_text
 from switchboard.core.words import near, or_list
-from switchboard.domain.envelope import Attachment, Envelope
+from switchboard.domain.envelope import Attachment, Envelope, Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import (
@@ -124,7 +124,7 @@ def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping
         "attempt": turn.attempt,
         "idempotency_key": idempotency_key,
         "received_at": turn.received_at,
-        "envelope": msgspec.Raw(stored_json(_without_address(turn.envelope))),
+        "envelope": delivered(turn.envelope),
     }
     if turn.dead_letter is not None:
         delivery["dead_letter"] = turn.dead_letter
@@ -135,9 +135,16 @@ def delivery_json(turn: Turn, idempotency_key: UUID, files: Sequence[JsonMapping
     return msgspec.json.encode(delivery)
 
 
-def _without_address(envelope: Envelope) -> Envelope:
-    """The envelope without fields that are only for the connector."""
-    return replace(envelope, event=replace(envelope.event, reply_address=None))
+def delivered(envelope: Envelope) -> Envelope:
+    """The envelope for a butler: without what only the connector needs, and with whose words its parts are."""
+    payload = replace(envelope.payload, raw=None, passages=told_apart(envelope))
+    return replace(envelope, event=replace(envelope.event, reply_address=None), payload=payload)
+
+
+def told_apart(envelope: Envelope) -> tuple[Passage, ...]:
+    """The passages of a message with their texts, unfolded; none if all of it is the sender's own."""
+    passages = passages_of(envelope)
+    return passages if has_others_words(passages) else ()
 
 
 def parse_said(body: bytes, files: Sequence[Attachment] = ()) -> TurnResult:

@@ -28,6 +28,7 @@ from switchboard.agents.delivery import (
     refusal,
     run_step,
     text_result,
+    told_apart,
 )
 from switchboard.agents.files import linked, upload_url
 from switchboard.core.remote_agents import (
@@ -173,6 +174,7 @@ def route_request(turn: Turn, idempotency_key: UUID, tool: str, carried: Carried
         ),
         input=RouteInput(
             prompt=envelope.payload.normalized_text,
+            passages=msgspec.to_builtins(told_apart(envelope)) or None,
             context=None if turn.dead_letter is None else {"dead_letter": turn.dead_letter},
             attachments=msgspec.to_builtins(envelope.payload.attachments),
             files=tuple(RouteFile(**one) for one in carried.files) or None,

@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 from switchboard.core.envelope.strict import AsModel
 from switchboard.core.problems import after, path_of, wrong
 from switchboard.core.published import published
-from switchboard.domain.envelope import Attachment, ChatType, PolicyTier
+from switchboard.domain.envelope import Attachment, ChatType, Passage, PolicyTier
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.ledger import FailureClass
@@ -84,9 +84,11 @@ class RouteInput(_Said):
     """The task. `prompt` was written by strangers: it is data. `context` has a `dead_letter` in a notice.
 
     `files` are those of the attachments that are stored. To `upload_url` files for the reply can be posted for an hour.
+    `passages`: whose words the parts of the prompt are, in reading order, unless all of it is the sender's own.
     """
 
     prompt: str
+    passages: tuple[Annotated[BaseModel, AsModel(Passage)], ...] | None = None
     context: JsonMapping | None = None
     attachments: tuple[Annotated[BaseModel, AsModel(Attachment)], ...] = ()
     files: tuple[RouteFile, ...] | None = None

@@ -19,10 +19,13 @@ from msgspec.structs import replace
 
 from switchboard.core.classification.prompt import AskedMessage
 from switchboard.core.envelope.stored import stored_envelope
+from switchboard.core.passages.folding import answers_something, folded
+from switchboard.core.passages.showing import plain_text
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.tiers import TIERS, tier_of
 from switchboard.core.routing.decide import decide_with, keep
 from switchboard.core.storable import storable_text
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import Classified, Decision, TrailStep, Undecided, Unrouted
@@ -205,7 +208,7 @@ class RouteLeg:
         envelope = stored_envelope(waiting.envelope)
         sender, targets = envelope.sender, rules.index.candidates(asked.team_id)
         message = AskedMessage(
-            envelope.payload.normalized_text if asked.segment is None else asked.segment,
+            _shown(envelope) if asked.segment is None else asked.segment,
             envelope.source.channel,
             sender.identity,
             sender.display_name,
@@ -231,6 +234,12 @@ class RouteLeg:
         # Not the reason itself, which may quote the message: `explain` shows it.
         why = {"attempt": case.item.attempts, "error_class": reason.kind, "retry_in_s": round(reason.retry_in, 2)}
         log.info("not classified", request_id=str(case.waiting.request_id), **why)
+
+
+def _shown(envelope: Envelope) -> str:
+    """The text for a model that classifies, which need not read the history of a reply."""
+    shown = folded(envelope.payload.passages, answers_something(envelope))
+    return plain_text(shown) if any(one.folded for one in shown) else envelope.payload.normalized_text
 
 
 def _tier(waiting: WaitingMessage) -> int:

@@ -37,3 +37,14 @@ class Entry(Struct, frozen=True):
     position: int = 0
     """1, 2, … for each butler and conversation, assigned when it is saved."""
     created_at: datetime | None = None
+    own: str | None = None
+    """The author's own words in the text; None: all of them are."""
+    name: str = ""
+    """How the author was called then, as `core/passages/names.py` shows it. It decides nothing."""
+    told: bool | None = None
+    """Whether the text has others' words, or was written after others' words were read; None: nobody has noted it."""
+
+    @property
+    def own_words(self) -> str:
+        """What counts as said by the author."""
+        return self.text if self.own is None else self.own

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from switchboard.domain.envelope import Attachment
+from switchboard.domain.envelope import Attachment, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
@@ -93,6 +93,8 @@ class ToolScope(Struct, frozen=True):
     """This butler's conversation to which the turn belongs: what a tool keeps between calls is kept for it."""
     keeps: Keeps | None = None
     """For a tool that keeps something in this process; None: there are no other processes."""
+    message: tuple[Passage, ...] = ()
+    """The message that the turn answers."""
 
 
 class ToolOutcome(Struct, frozen=True):

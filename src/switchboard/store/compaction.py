@@ -14,12 +14,14 @@ from uuid import UUID
 from msgspec import Struct
 
 from switchboard.core.turns.compaction import Compacted, CompactionEntry, audience
+from switchboard.core.turns.entries import with_own_words
 from switchboard.core.turns.window import STRIDE, WINDOW
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.message import Conversation
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import ShownSummary
-from switchboard.store.database import Database, query, rows_as
+from switchboard.ports.history import Entry
+from switchboard.store.database import Database, Row, part_as, query, rows_as
 from switchboard.store.facts import NewFact, fact_rows
 from switchboard.store.ids import new_uuid7
 
@@ -28,7 +30,10 @@ RESTORABLE: Final = timedelta(days=30)
 
 
 class Range(Struct, frozen=True):
-    """The entries to compact, as read. `mark` changes with them; `before` is (person, private) of `summary`."""
+    """The entries to compact, as read. `mark` changes with them; `before` is (person, private) of `summary`.
+
+    `told`: whether any of it has others' words, or was written after others' words were read.
+    """
 
     lane: LaneKey
     system_id: SystemId
@@ -38,6 +43,7 @@ class Range(Struct, frozen=True):
     lines: tuple[CompactionEntry, ...]
     summary: str = ""
     before: tuple[tuple[str, bool], ...] = ()
+    told: bool = False
 
 
 async def claim(database: Database, limit: int, lease: timedelta) -> list[LaneKey]:
@@ -59,7 +65,8 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
     if found is None:
         await database.run(query("compaction.not_due"), lane, WINDOW)
         return None
-    lines = await database.rows(query("compaction.lines"), lane, found["first"], found["last"])
+    rows = await database.rows(query("compaction.lines"), lane, found["first"], found["last"])
+    lines = tuple(map(_line, rows))
     before = found["text"] is not None and bool(found["text"])
     return Range(
         lane,
@@ -67,10 +74,20 @@ async def load(database: Database, lane: LaneKey) -> Range | None:
         found["first"],
         found["last"],
         found["mark"],
-        tuple(rows_as(CompactionEntry, lines)),
+        lines,
         found["text"] if before else "",
         ((found["person"], found["private"]),) if before else (),
+        any(one.told for one in lines) or (before and found["told"] is not False),
     )
+
+
+def _line(row: Row) -> CompactionEntry:
+    """An entry; of one in which nobody noted whose words it has, the text is read."""
+    noted = {"own": row["own"], "told": bool(row["told"])}
+    if row["told"] is None:
+        read = with_own_words(Entry(row["role"], row["text"], row["person"]))
+        noted = {"own": read.own, "told": bool(read.told)}
+    return part_as(CompactionEntry, {**row, **noted})
 
 
 async def commit(database: Database, read: Range, made: Compacted) -> bool:
@@ -79,13 +96,15 @@ async def commit(database: Database, read: Range, made: Compacted) -> bool:
     whose = audience(told)
     person, private = whose or ("", True)
     facts = [NewFact(one.author, one.subject, one.private, one.text, (one.position,)) for one in made.facts]
-    return bool(
-        await database.value(
+    summary_id, learned = new_uuid7(), await fact_rows(database, read.system_id, facts)
+    async with database.transaction() as one:
+        committed = await one.value(
             query("compaction.commit"),
-            *(read.lane, read.first, read.last, read.mark, new_uuid7(), person, private),
-            *("" if whose is None else made.summary, await fact_rows(database, read.system_id, facts), WINDOW),
+            *(read.lane, read.first, read.last, read.mark, summary_id, person, private),
+            *("" if whose is None else made.summary, learned, WINDOW),
         )
-    )
+        await one.run(query("compaction.note_told"), summary_id, read.told)
+    return bool(committed)
 
 
 async def list_summaries(

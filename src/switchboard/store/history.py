@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from switchboard.core.channels.registry import Channels
 from switchboard.core.readers import reader_of
 from switchboard.core.storable import to_storable_json
+from switchboard.core.turns.entries import with_own_words
 from switchboard.core.turns.images import images_among
 from switchboard.core.turns.window import shortened, window_start
 from switchboard.domain.envelope import Attachment
@@ -110,12 +111,14 @@ async def awaited_files(database: Database, since: UUID) -> set[str]:
 def _entry(row: Row) -> Entry:
     calls = each_as(EntryCall, row["calls"])
     author = row["person"] if row["role"] == "user" else ""
-    return Entry(row["role"], row["text"], author, calls, row["position"], row["created_at"])
+    noted = row["own"], row["name"], row["told"]
+    return with_own_words(Entry(row["role"], row["text"], author, calls, row["position"], row["created_at"], *noted))
 
 
 def _summary(row: Row) -> Entry:
-    """The summary as something said to the butler, without a speaker."""
-    return Entry("user", f"[{_SUMMARY}]\n{row['text']}", "", (), row["position"], row["created_at"])
+    """The summary as something said to the butler, without a speaker. Unless noted, it may be of others' words."""
+    text, told = f"[{_SUMMARY}]\n{row['text']}", row["told"] is not False
+    return Entry("user", text, "", (), row["position"], row["created_at"], own="", told=told)
 
 
 def entry_rows(given: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
@@ -128,4 +131,5 @@ def _rows(lane: LaneKey, said: HistoryAddition) -> Iterator[dict[str, object]]:
     who = {"lane": lane, "person": said.reader.person, "private": said.reader.private}
     for n, entry in enumerate(map(shortened, said.entries)):
         at = entry.created_at or said.at
-        yield {**who, "n": n, "role": entry.role, "text": entry.text, "calls": entry.calls or None, "created_at": at}
+        kept = {"role": entry.role, "text": entry.text, "calls": entry.calls or None, "created_at": at}
+        yield {**who, "n": n, **kept, "own": entry.own, "name": entry.name, "told": entry.told}

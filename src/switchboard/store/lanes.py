@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.envelope.stored import stored_envelope
-from switchboard.core.passages.own import part_of
+from switchboard.core.passages.own import has_others_words, part_of, passages_of
 from switchboard.core.storable import to_storable_json
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -192,7 +192,8 @@ def _work(r: Row) -> Work:
     )
     if r["text"] is None:
         return work
-    passages = part_of(envelope.payload.passages, r["text"]) if envelope.payload.passages else ()
+    whole = passages_of(envelope)
+    passages = part_of(whole, r["text"]) if has_others_words(whole) else ()
     part = replace(envelope.payload, normalized_text=r["text"], passages=passages)
     cut = replace(envelope, payload=part)
     return replace(work, envelope=cut, whole_text=envelope.payload.normalized_text)

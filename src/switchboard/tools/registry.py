@@ -1,8 +1,8 @@
 """Which tools exist, how they are described to a model, and who may use which.
 
 `agents/loop` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `attach.py` and `ask.py` for the
-tools.
+for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `attach.py`, `ask.py` and
+`original.py` for the tools.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from switchboard.tools.attach import AttachFile
 from switchboard.tools.bash import Bash
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
+from switchboard.tools.original import MessageOriginal
 from switchboard.tools.search import search_tool
 from switchboard.tools.web_fetch import WebFetch
 
@@ -46,7 +47,7 @@ def build_tools(sandbox: SandboxRules = _DEFAULTS) -> tuple[Tool, ...]:
     """
     shut_in = Sandbox(sandbox)
     commands = (ExecuteCommand(shut_in), Bash(shut_in))
-    return (*file_tools(), search_tool(), *commands, WebFetch(), AttachFile(), AskUser())
+    return (*file_tools(), search_tool(), *commands, WebFetch(), AttachFile(), AskUser(), MessageOriginal())
 
 
 async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -8,8 +8,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from switchboard.core.turns.compaction import CompactionEntry, own_words, words_of
-from switchboard.core.turns.images import EXTENSIONS, FrozenImage, images_among, marked, reference
+from switchboard.core.turns.images import EXTENSIONS, FrozenImage, images_among, marked, reference, unmarked
 from switchboard.core.turns.render import messages
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.llm import ChatMessage, Image
@@ -73,12 +72,7 @@ def test_each_attachment_has_a_line() -> None:
 def test_a_media_type_is_told_only_if_it_is_one(media_type: str, told: str) -> None:
     text = marked("see the file", [Attachment(media_type=media_type, size_bytes=1)])
     assert text.splitlines() == ["see the file", f"[attachment {told}, 1 bytes; its content is not available]"]
-    assert own_words(text).strip() == "see the file"
-
-
-def test_nothing_is_learned_from_the_line_of_an_attachment() -> None:
-    line = CompactionEntry(1, "user", marked("look", [reference(CAT), BILL]), "ann", private=True, created_at=NOW)
-    assert words_of(line) == "look"
+    assert unmarked(text).strip() == "see the file"
 
 
 def test_an_image_stays_with_a_message_that_is_joined_to_the_one_before() -> None:

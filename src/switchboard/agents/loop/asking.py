@@ -7,7 +7,7 @@ ones. Next: `core/turns/asking.py` for the wording, `journey/approving.py` for w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal
 
 import structlog
@@ -19,6 +19,7 @@ from switchboard.core.planning.guard import is_read_only
 from switchboard.core.planning.places import unknown_url
 from switchboard.core.planning.records import APPROVAL
 from switchboard.core.turns.asking import ASK_USER, digest_of
+from switchboard.core.turns.entries import comes_from_outside, told_by_others
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import PlannedCall
 from switchboard.domain.json_values import JsonMapping
@@ -29,9 +30,12 @@ MOST_WAITING: Final = 20
 """How many requests may wait in one conversation of a butler: nobody reads a list that strangers keep extending."""
 _FULL: Final = f"not asked: {MOST_WAITING} requests are already waiting in this conversation"
 _NOBODY: Final = "nobody can be asked from here"
+_IN_GROUP: Final = "nobody can approve it in a group: an owner of the butler can ask for it alone with it"
 OUTSIDE: Final = "external text was read before, and may have requested it"
 STRANGE: Final = "it names an address that the person has not written, after external text was read"
 _HOUR_S: Final = 3600.0
+MadeCall = tuple[str, str]
+"""The name of a tool, and the arguments as JSON."""
 
 log = structlog.get_logger(__name__)
 
@@ -48,28 +52,42 @@ class People(Struct, frozen=True):
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
 
-    async def decisions(self, calls: Sequence[PlannedCall], n: int, read: Collection[str] = ()) -> dict[str, Decided]:
+    async def decisions(
+        self, calls: Sequence[PlannedCall], n: int, read: Iterable[MadeCall] = ()
+    ) -> dict[str, Decided]:
         """The decisions, by path, about those calls of answer `n` that people decide about. Raises `Parked`.
 
-        `read`: the names of the tools whose results the model has already read.
+        `read`: the calls whose results the model has already read.
         """
-        own, outside = self.frozen.own, self.frozen.outside
-        wary = own is not None and (outside or not set(read) <= set(own))
-        asked = {call.path: ask for call in calls if (ask := self._ask(call, wary=wary)) is not None}
+        own = self.frozen.own or ()
+        wary = told_by_others(self.frozen) or any(comes_from_outside(*one, own) for one in read)
+        new = [call for call in calls if not self._made_unasked(call)]
+        asked = {call.path: ask for call in new if (ask := self._ask(call, wary=wary)) is not None}
+        withheld = {path: _unasked(ask.why, _IN_GROUP) for path, ask in asked.items() if self._withholds(ask.why)}
+        asked = {path: ask for path, ask in asked.items() if path not in withheld}
         if not asked:
-            return {}
+            return withheld
         if why := await self._nobody(str(n), len(asked)):
-            return {path: Decided({"decision": "unasked", "why": ask.why, "text": why}) for path, ask in asked.items()}
+            return withheld | {path: _unasked(ask.why, why) for path, ask in asked.items()}
         for path, ask in asked.items():
             await self.journal.expect(event_of(path), within=self.hours * _HOUR_S, ask=ask)
-        return {path: await self.journal.wait(event_of(path)) for path in asked}
+        return withheld | {path: await self.journal.wait(event_of(path)) for path in asked}
+
+    def _made_unasked(self, call: PlannedCall) -> bool:
+        """Whether a call was begun without asking, perhaps by an older release: nobody is asked about it now."""
+        records = self.journal.on_record()
+        return call.path in records and event_of(call.path) not in records
+
+    def _withholds(self, why: str) -> bool:
+        """Whether a call is not made because nobody can approve it where the turn answers."""
+        return why in {OUTSIDE, STRANGE} and not self.frozen.approvable
 
     async def decision(self, call: PlannedCall, why: str) -> Decided | None:
         """The decision about one call that needs an approval; None if people have been asked but not decided yet."""
         tool = next(one for one in self.frozen.tools if one.name == call.made.name)
         ask = Ask("call", tool.name, call.made.arguments, why, self._digest(tool.parameters, call), self.frozen.readers)
-        if nobody := await self._nobody(call.path, 1):
-            return Decided({"decision": "unasked", "why": why, "text": nobody})
+        if nobody := _IN_GROUP if self._withholds(why) else await self._nobody(call.path, 1):
+            return _unasked(why, nobody)
         await self.journal.expect(event_of(call.path), within=self.hours * _HOUR_S, ask=ask)
         try:
             return await self.journal.wait(event_of(call.path))
@@ -137,6 +155,10 @@ class People(Struct, frozen=True):
     def _digest(self, schema: Mapping[str, object], call: PlannedCall) -> str:
         turn = f"{self.turn.request_id}/{self.turn.member.system_id}/{self.turn.segment}/{call.path}"
         return digest_of(call.made.name, schema, call.made.arguments, turn)
+
+
+def _unasked(why: str, text: str) -> Decided:
+    return Decided({"decision": "unasked", "why": why, "text": text})
 
 
 def people_of(caller: ToolCaller) -> People:

@@ -20,7 +20,7 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.agents.loop.asking import event_of
+from switchboard.agents.loop.asking import MadeCall, event_of
 from switchboard.agents.loop.calls import Around, told
 from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk
@@ -28,7 +28,7 @@ from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import CompletedCall, TurnUsage, reached
 from switchboard.core.turns.loop import DAY_SPENT, EMPTY, PlannedCall, begin, ended_at, written
-from switchboard.core.turns.render import as_text, made_before, messages
+from switchboard.core.turns.render import arguments_text, as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import (
     NO_USAGE,
@@ -279,13 +279,17 @@ class ProgramTalk(Talk):
             n, call = await self._intended(path, made)
             try:
                 async with self._asking_people:
-                    self._decisions |= await self._people.decisions([call], n)
+                    self._decisions |= await self._people.decisions([call], n, self._read())
             except Parked:
                 self._waiting.add(path)
                 return told(_PENDING)
             record = await self._call(call)
             self._keep_record(call, record)
             return record
+
+    def _read(self) -> list[MadeCall]:
+        """The calls whose results the program has, or may have by now."""
+        return [(one.made.name, arguments_text(one.made)) for one in self._made if one.path in self._records]
 
     async def _intended(self, path: str, made: ToolCall) -> tuple[int, PlannedCall]:
         """The number of a call, and the call itself, recorded before anything is done."""

@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.agents.loop.options import TurnOptions
+from switchboard.core.passages.own import passages_of
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -85,6 +86,7 @@ class ToolCaller:
             keep=self.around.keep,
             conversation=f"{self.turn.member.system_id} {self.turn.conversation}",
             keeps=self.turn.keeps,
+            message=passages_of(self.turn.envelope),
         )
 
 

@@ -20,9 +20,11 @@ from switchboard.agents.loop.asking import MOST_WAITING
 from switchboard.agents.loop.calls import Around
 from switchboard.agents.loop.inbox import bring
 from switchboard.agents.loop.options import TurnOptions
-from switchboard.agents.loop.talk import GONE, images_in, said_in
-from switchboard.core.readers import person_of
-from switchboard.core.turns.asking import pending_note
+from switchboard.agents.loop.talk import GONE, images_in
+from switchboard.core.passages.names import speaker
+from switchboard.core.passages.own import passages_of
+from switchboard.core.turns.asking import ASK_USER, pending_note
+from switchboard.core.turns.entries import entry_of, others_words
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.images import MOST_IMAGES, images_among, left_out
 from switchboard.core.turns.limits import LoopLimits
@@ -47,12 +49,16 @@ _MIXED: Final = (
 
 
 class TurnTerms(Struct, frozen=True):
-    """How the models of a turn are asked: their names, in this order, the prompt, and the limits."""
+    """How the models of a turn are asked: their names, in this order, the prompt, and the limits.
+
+    `own`: tools whose results contain nothing from outside.
+    """
 
     models: tuple[str, ...]
     prompt: str
     limits: LoopLimits
     max_tokens: int
+    own: tuple[str, ...] = ()
 
 
 class Equipment:
@@ -133,7 +139,8 @@ class Equipment:
         window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
         waiting = pending_note(await self._waiting(turn, granted.readers))
-        said = said_at(said_in(turn), person_of(turn.envelope), turn.received_at, options.zone)
+        entry, ours = entry_of(turn, history), {*terms.own, ASK_USER}
+        said = said_at(entry.text, speaker(entry.name, entry.author), turn.received_at, options.zone)
         kept_there = self.kept_for(turn.member, granted.readers)
         await bring(self._context.files, turn.envelope.payload.attachments, kept_there)
         images = images_among(turn.envelope.payload.attachments)
@@ -162,6 +169,10 @@ class Equipment:
             program=terms.models[0] in models.runners,
             window=window,
             max_tokens=min(terms.max_tokens, window // _ANSWER),
+            own=tuple(sorted(ours)),
+            told=bool(waiting) or others_words(passages_of(turn.envelope), history, ours),
+            said=entry,
+            approvable=granted.private,
         )
 
     def around(self, turn: Turn, options: TurnOptions, frozen: Frozen, tools: Mapping[str, Tool]) -> Around:

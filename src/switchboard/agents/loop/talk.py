@@ -24,12 +24,12 @@ from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
 from switchboard.core.planning.guard import is_read_only
-from switchboard.core.readers import person_of
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
+from switchboard.core.turns.entries import comes_from_outside, entry_of, told_by_others
 from switchboard.core.turns.fitting import Moved, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
-from switchboard.core.turns.images import FrozenImage, left_out, marked
+from switchboard.core.turns.images import FrozenImage, left_out
 from switchboard.core.turns.limits import may_generate
 from switchboard.core.turns.loop import (
     LoopProgress,
@@ -175,9 +175,10 @@ class Talk:
     def _result(self, answer: Answer) -> Answer:
         """The result with its cost and the new history entries."""
         self._telling.end(answer.text)
-        author = person_of(self._turn.envelope)
-        said = Entry("user", said_in(self._turn), author, created_at=self._turn.received_at)
-        done = Entry("assistant", answer.text, calls=tuple(self._calls))
+        frozen, own = self._frozen, self._frozen.own or ()
+        told = told_by_others(frozen) or any(comes_from_outside(one.name, one.arguments, own) for one in self._calls)
+        said = frozen.said or entry_of(self._turn, frozen.history)
+        done = Entry("assistant", answer.text, calls=tuple(self._calls), told=told)
         warning = "; ".join(self._unknown)
         files = tuple(self._files.values())
         return structs.replace(answer, usage=self._use.usage, entries=(said, done), warning=warning, attachments=files)
@@ -290,7 +291,7 @@ class Talk:
     async def _decided(self, calls: Sequence[PlannedCall], n: int) -> dict[str, Decided]:
         """The decisions; a turn that must end does not wait for them. Raises `Parked`, `_HaltError`."""
         try:
-            return await self._people.decisions(calls, n, {call.name for call in self._calls})
+            return await self._people.decisions(calls, n, [(call.name, call.arguments) for call in self._calls])
         except Parked:
             self._go_on()
             raise
@@ -371,11 +372,6 @@ async def images_in(kept: Path | None, images: Sequence[FrozenImage]) -> dict[Fr
         return {}
     found = {one: await asyncio.to_thread(read_image, kept, one) for one in images}
     return {one: image for one, image in found.items() if image is not None}
-
-
-def said_in(turn: Turn) -> str:
-    """A person's words and files, as this turn and all later ones read them."""
-    return marked(turn.text, turn.envelope.payload.attachments)
 
 
 def _write(results: Path, moved: Sequence[Moved], key: UUID, quota: int) -> None:

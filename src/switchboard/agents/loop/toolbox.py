@@ -14,12 +14,14 @@ from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.mcp_tools import fitting, server_of
 from switchboard.core.owners import is_named
+from switchboard.core.passages.folding import folds
 from switchboard.core.readers import directory_of, person_of, reader_of
-from switchboard.core.turns.compaction import own_words
+from switchboard.core.turns.entries import own_words_of
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.ports.engine import Readers, Turn
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
+from switchboard.tools.original import MESSAGE_ORIGINAL
 from switchboard.tools.registry import Grants, build_tools, granted, usable, withheld
 from switchboard.tools.urls import hosts_of, urls_in, written_urls
 
@@ -27,12 +29,16 @@ __all__ = ["Granted", "build_tools", "granted_to", "granted_to_owners", "hosts_o
 
 
 class Granted(Struct, frozen=True):
-    """What the sender may have the butler use, who reads the answer, and whether an owner asks; fields of `Frozen`."""
+    """What the sender may have the butler use, who reads the answer, and whether an owner asks; fields of `Frozen`.
+
+    `private`: whether only the sender reads the answer.
+    """
 
     tools: tuple[FrozenTool, ...]
     withheld: tuple[str, ...]
     readers: str
     by_owner: bool
+    private: bool
 
 
 def _audience(*, private: bool, owns: bool) -> Audience:
@@ -50,7 +56,7 @@ def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
 async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """The grants for a message's sender. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
-    there, grants = await _offered(options, tools), _grants(options)
+    there, grants = _useful(await _offered(options, tools), turn), _grants(options)
     owns = is_named(options.owners, turn.envelope) and reader.authentic
     audience = _audience(private=reader.private, owns=owns)
     return Granted(
@@ -58,6 +64,7 @@ async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool]
         tuple(tool.spec.name for tool in withheld(there, grants, audience)),
         directory_of(reader, turn.request_id),
         owns,
+        reader.private,
     )
 
 
@@ -65,6 +72,13 @@ async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> 
     """The tools that owners may use in a private conversation with the butler. Raises `Unavailable`."""
     there = await _offered(options, tools)
     return tuple(_frozen(tool, options) for tool in granted(there, _grants(options), "owners"))
+
+
+def _useful(offered: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
+    """The tools, without the one that shows the whole message where all of it is in the prompt."""
+    if folds(turn.envelope.source.channel):
+        return offered
+    return [tool for tool in offered if tool.spec.name != MESSAGE_ORIGINAL.name]
 
 
 async def _offered(options: TurnOptions, tools: Mapping[str, Tool]) -> Sequence[Tool]:
@@ -86,5 +100,5 @@ def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:
     """The URLs that the person wrote, now or before; not those that they quoted or that others in a group wrote."""
     person = person_of(turn.envelope)
-    texts = [turn.text, *(entry.text for entry in history if entry.role == "user" and entry.author == person)]
-    return tuple(sorted({url for text in texts for url in urls_in(own_words(text))}))
+    said = (entry.own_words for entry in history if entry.role == "user" and entry.author == person)
+    return tuple(sorted({url for text in (own_words_of(turn.envelope), *said) for url in urls_in(text)}))

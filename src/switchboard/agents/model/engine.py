@@ -17,6 +17,7 @@ from switchboard.agents.loop.by_program import ProgramTalk
 from switchboard.agents.loop.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.model.options import ModelOptions
+from switchboard.core.turns.entries import OURS
 from switchboard.core.turns.frozen import read_frozen
 from switchboard.domain.routing import Member
 from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, NoReply, Turn, TurnResult
@@ -70,7 +71,8 @@ class ModelEngine:
 
         async def start(_: object) -> object:
             models, prompt = tuple(await self.models_for(turn)), await self.prompt_for(turn)
-            terms = TurnTerms(models, prompt, options.limits.limits, options.max_tokens)
+            own = (*OURS, *options.own)
+            terms = TurnTerms(models, prompt, options.limits.limits, options.max_tokens, own)
             return (await self._equipment.frozen(turn, options, terms, tools)).record()
 
         frozen = read_frozen(await journal.step("start", start))

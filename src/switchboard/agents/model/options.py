@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
@@ -37,3 +38,10 @@ class ModelOptions(TurnOptions):
     max_tokens: PositiveInt = 4096
     """The maximum for one answer."""
     limits: LimitOptions = LimitOptions()
+    own: tuple[str, ...] = ()
+    """Tools whose results contain nothing from outside, besides ours that reach nothing outside of the workspace."""
+
+    @property
+    def tools_named(self) -> Mapping[str, Sequence[str]]:
+        """As for all engines with tools."""
+        return {"own": self.own}

@@ -15,18 +15,18 @@ import msgspec
 
 from switchboard.agents.delivery import read_options
 from switchboard.agents.loop.equipment import Equipment, TurnTerms, prompt_of, wrong
-from switchboard.agents.loop.talk import said_in
 from switchboard.agents.trio.options import TrioOptions
 from switchboard.agents.trio.planner import UNKNOWN_CONTEXT, ModelPlanner
 from switchboard.agents.trio.port import Planner, PlanQuestion
 from switchboard.agents.trio.run import PlannedTurn
+from switchboard.core.passages.own import own_text, read_passages
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.places import paths_in
 from switchboard.core.planning.records import START
 from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.planning.templates import templates
 from switchboard.core.turns.asking import ASK_USER
-from switchboard.core.turns.compaction import own_words
+from switchboard.core.turns.entries import entry_of, own_words_of
 from switchboard.core.turns.images import inbox_name
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.domain.routing import Member
@@ -36,6 +36,8 @@ from switchboard.ports.tools import Tool
 
 _SLACK_S: Final = 120.0
 """Time that a turn may take beyond that of its plan, for the lead and work in progress."""
+_TYPED: Final = "cli"
+"""The channel of a text that an operator types."""
 _ANSWER: Final = 4096
 """Maximum tokens of an answer without a plan."""
 
@@ -97,7 +99,7 @@ class TrioEngine:
 
         options, roles, _ = self._options(member)
         tools = await granted_to_owners(options, await self._equipment.tools_of(member))
-        own, limits = own_words(text), options.plan.limits
+        own, limits = own_text(read_passages(text, _TYPED)), options.plan.limits
         builds = None if options.builds is None else options.builds.builds
         menu = Menu(
             tuple(tool for tool in tools if tool.name != ASK_USER),
@@ -130,14 +132,15 @@ class TrioEngine:
     async def _start(self, turn: Turn, options: TrioOptions, roles: Roles, tools: Mapping[str, Tool]) -> Start:
         from switchboard.agents.loop.toolbox import written_urls
 
-        terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER)
+        terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER, options.own)
         frozen = await self._equipment.frozen(turn, options, terms, tools)
         models, plan = self._equipment.models(turn.member, ()), options.plan
-        own, person = own_words(turn.text), [one.text for one in frozen.history if one.role == "user"]
+        said, own = frozen.said or entry_of(turn, frozen.history), own_words_of(turn.envelope)
+        before = "\n".join(one.own_words for one in frozen.history if one.role == "user")
         attached = [name for one in turn.envelope.payload.attachments if (name := inbox_name(one))]
         return Start(
             frozen=frozen,
-            text=said_in(turn),
+            text=said.text,
             roles=roles,
             windows={name: await models.context(name, UNKNOWN_CONTEXT) for name in roles.names},
             limits=plan.limits.thinking if models.habits(roles.router).thinks else plan.limits,
@@ -145,9 +148,9 @@ class TrioEngine:
             token_budget=plan.token_budget,
             deadline=self._equipment.clock() + timedelta(seconds=plan.deadline),
             urls=written_urls(own),
-            more_urls=tuple(url for url in frozen.urls if url in written_urls("\n".join(map(own_words, person)))),
+            more_urls=tuple(url for url in frozen.urls if url in written_urls(before)),
             paths=tuple(dict.fromkeys((*attached, *paths_in(own)))),
-            more_paths=(*options.paths, *paths_in("\n".join(map(own_words, person)))),
+            more_paths=(*options.paths, *paths_in(before)),
             own=options.own,
             subagents=turn.below(),
             builds=None if options.builds is None else options.builds.builds,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, ToolCaller
 from switchboard.agents.loop.requests import ModelUse, failure_of
-from switchboard.agents.loop.talk import Talk, said_in
+from switchboard.agents.loop.talk import Talk
 from switchboard.agents.loop.telling import Telling
 from switchboard.agents.trio.branch import Branch
 from switchboard.agents.trio.executor import Executor
@@ -35,8 +35,9 @@ from switchboard.core.planning.read import steps_of
 from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, notes_of, step_of, text_of
 from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Start
-from switchboard.core.planning.templates import left_out, templates
-from switchboard.core.readers import person_of
+from switchboard.core.planning.templates import left_out, templates, wants_build
+from switchboard.core.turns.asking import ASK_USER
+from switchboard.core.turns.entries import comes_from_outside, entry_of, own_words_of, told_by_others
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
@@ -78,7 +79,8 @@ class PlannedTurn:
         self._start = start
         self._planner = planner
         self._attempts = attempts
-        self._templates = templates(turn.text, start.menu, start.limits, start.builds)
+        builds = start.builds if wants_build(own_words_of(turn.envelope)) else None
+        self._templates = templates(start.text, start.menu, start.limits, builds)
         self._caller = ToolCaller(turn, journal, start.frozen, around)
 
     async def run(self) -> TurnResult:
@@ -243,8 +245,10 @@ class PlannedTurn:
         self, text: str, reason: StopReason, *, calls: Sequence[EntryCall] = (), warning: str = ""
     ) -> TurnResult:
         Telling(self._turn.on_delta).end(text)
-        said = Entry("user", said_in(self._turn), person_of(self._turn.envelope), created_at=self._turn.received_at)
-        entries = (said, Entry("assistant", text, calls=tuple(calls)))
+        frozen, ours = self._start.frozen, {*self._start.own, ASK_USER}
+        told = told_by_others(frozen) or any(comes_from_outside(one.name, one.arguments, ours) for one in calls)
+        said = frozen.said or entry_of(self._turn, frozen.history)
+        entries = (said, Entry("assistant", text, calls=tuple(calls), told=told))
         files = tuple(self._files().values())
         return Answer(
             text, stop_reason=reason, usage=self._usage(), entries=entries, warning=warning, attachments=files

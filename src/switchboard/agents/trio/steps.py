@@ -33,6 +33,7 @@ from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.prompts import FittedRequest, lead_of, lead_request, specialist_request
 from switchboard.core.planning.records import LEAD, ended_of, text_of, tokens_of
 from switchboard.core.planning.start import Start
+from switchboard.core.turns.entries import told_by_others
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.loop import PlannedCall
@@ -235,6 +236,7 @@ class Carrier(Struct, frozen=True):
             max_tokens=most,
             own=start.own,
             outside=outside or plan.guard.told,
+            told=told_by_others(start.frozen),
         )
         return frozen, asked
 

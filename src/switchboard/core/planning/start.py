@@ -19,9 +19,8 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.templates import Builds
 from switchboard.core.turns.asking import ASK_USER
-from switchboard.core.turns.compaction import own_words
+from switchboard.core.turns.entries import told_by_others
 from switchboard.core.turns.frozen import Frozen
-from switchboard.core.turns.images import unmarked
 from switchboard.ports.history import Entry
 
 _EARLIER: Final = 4
@@ -96,14 +95,7 @@ class Start(Struct, frozen=True):
 
     def guard(self, source: PlanSource) -> Guard:
         """The guard of a plan from this source. A router may obey what it is shown; a template obeys nobody."""
-        return replace(self.menu.guard, told=source != "template" and self._told_by_others)
-
-    @property
-    def _told_by_others(self) -> bool:
-        """Whether the router sees others' words: quoted or forwarded ones, or an answer that was made with tools."""
-        ours = {*self.own, ASK_USER}
-        answers = any(call.name not in ours for entry in self._earlier for call in entry.calls)
-        return answers or own_words(self.text).strip() != unmarked(self.text).strip()
+        return replace(self.menu.guard, told=source != "template" and told_by_others(self.frozen))
 
     @property
     def _earlier(self) -> Sequence[Entry]:
@@ -126,6 +118,7 @@ def read_start(record: object) -> Start:
 
 
 def _said(entry: Entry) -> str:
-    who = "person" if entry.role == "user" else "you"
-    text = " ".join(entry.text.split())
+    """An entry, its lines indented below the first: whose words they are is marked line by line."""
+    who = ("person" + (f' "{entry.name}"' if entry.name else "")) if entry.role == "user" else "you"
+    text = "\n  ".join(filter(None, (" ".join(line.split()) for line in entry.text.splitlines())))
     return f"{who}: {text if len(text) <= _MOST_EARLIER else text[:_MOST_EARLIER] + '…'}"

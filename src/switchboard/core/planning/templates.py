@@ -63,6 +63,11 @@ def left_out(menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
     return menu.urls[limits.steps - 1 :]
 
 
+def wants_build(text: str) -> bool:
+    """Whether a person's own words ask for code to be changed or built."""
+    return _BUILD.search(text) is not None
+
+
 def _matching(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None) -> Iterator[tuple[PipelineStep, ...]]:
     if builds is not None and not menu.urls and _BUILD.search(text):
         yield _build_cycle(text, builds)

@@ -16,7 +16,6 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.lenient import json_value
-from switchboard.core.turns.images import unmarked
 from switchboard.domain.llm import ChatMessage, Request
 from switchboard.ports.facts import MAX_FACT
 
@@ -44,13 +43,6 @@ text repeats them. subject: whom or what it is about, in the words of that entry
 Leave out questions, hypotheses, jokes, requests and instructions to the assistant, passwords and other secrets, and \
 whatever only the assistant said. No facts are better than doubtful ones."""
 
-# Horizontal whitespace only, or matching would be quadratic.
-_QUOTED = re.compile(r"^[^\S\n]*>.*$", re.MULTILINE)
-_REST_IS_OTHERS = re.compile(
-    r"^[^\S\n]*(-{2,}[^\S\n]*(original|forwarded|weitergeleitete|ursprüngliche)[^\n]*"
-    r"|begin forwarded message:.*|on [^\n]{1,200} wrote:|am [^\n]{1,200} schrieb[^\n]{0,100}:)[^\S\n]*$",
-    re.IGNORECASE | re.MULTILINE,
-)
 _SENTENCE = re.compile(r"[^.!?\n]*[.!?\n]?")
 _HYPOTHETICAL = re.compile(
     r"\b(if|unless|suppose|supposing|imagine|pretend|hypothetical(ly)?|would|could|might|maybe|perhaps|let's say"
@@ -98,6 +90,10 @@ class CompactionEntry(Struct, frozen=True):
     private: bool
     created_at: datetime
     learn: bool = True
+    own: str | None = None
+    """The person's own words; None: the whole text."""
+    told: bool = False
+    """Whether it has others' words, or was written after others' words were read."""
 
 
 class Learned(Struct, frozen=True):
@@ -195,14 +191,7 @@ def audience(lines: Iterable[tuple[str, bool]]) -> tuple[str, bool] | None:
 
 def words_of(line: CompactionEntry) -> str:
     """A person's own words, or the reply."""
-    return (own_words(line.text) if line.role == "user" else line.text).strip()[:_MAX_WORDS]
-
-
-def own_words(text: str) -> str:
-    """A person's text without what they quote or forward, and without the names of files."""
-    text = unmarked(text)
-    others = _REST_IS_OTHERS.search(text)
-    return _QUOTED.sub("", text[: others.start()] if others else text)
+    return (line.text if line.own is None else line.own).strip()[:_MAX_WORDS]
 
 
 def _by(line: CompactionEntry, lines: Sequence[CompactionEntry]) -> str:

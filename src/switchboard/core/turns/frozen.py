@@ -69,10 +69,16 @@ class Frozen(Struct, frozen=True):
     window: int = 8192
     max_tokens: int = 4096
     own: tuple[str, ...] | None = None
-    """Tools whose results contain nothing from outside: once a result of another tool was read, calls that change
-    something need an approval. None: they do not."""
+    """Tools whose results contain nothing from outside: once a result of another tool, or others' words, were read,
+    calls that change something need an approval. None: nobody has noted which these are."""
     outside: bool = False
     """Whether something from outside was read before this began."""
+    told: bool | None = None
+    """Whether the message, or what is shown with it, has others' words; None: a start of an older release."""
+    said: Entry | None = None
+    """The message as the history keeps it; None: a start of an older release."""
+    approvable: bool = True
+    """Whether somebody may approve calls where the turn answers, or operators are asked to; not in a group."""
 
     def record(self) -> object:
         """The form that the journal keeps."""

@@ -14,6 +14,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from switchboard.core.lenient import json_value
+from switchboard.core.passages.names import speaker
 from switchboard.core.tokens import estimate_tokens
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import ChatMessage, ToolCall, ToolResult
@@ -53,7 +54,8 @@ def system_prompt(member: Member, prompt: str) -> str:
 def said_at(text: str, author: str, at: datetime, zone: str) -> str:
     """A person's words with the time, the zone and their author: the form that they have in every later request.
 
-    Each line is quoted, so in a group nobody can write a message that looks like somebody else's, or like ours.
+    Each line is quoted, so in a group nobody can write a message that looks like somebody else's, or like ours. `text`
+    comes from `showing.py`, which marks others' words; `author` from `speaker`, the name in quotes and the handle.
     """
     local = at.astimezone(ZoneInfo(zone))
     return "\n".join((f"[{local:%Y-%m-%d %H:%M} {zone}, {author}]", *(f"> {line}" for line in text.splitlines())))
@@ -90,7 +92,7 @@ def messages(history: Sequence[Entry], turn: Sequence[ChatMessage], zone: str) -
 def _said(entry: Entry, zone: str) -> Iterator[ChatMessage]:
     if entry.role == "user":
         at, author = entry.created_at, entry.author
-        text = said_at(entry.text, author, at, zone) if at and author else entry.text
+        text = said_at(entry.text, speaker(entry.name, author), at, zone) if at and author else entry.text
         yield ChatMessage("user", text)
         return
     if entry.calls:

@@ -39,7 +39,7 @@ end $$;
 
 -- settle_turns, and what was said in these turns: both, or neither. A lane with 40 entries that no summary stands for is due to
 -- be compacted; one whose tries are used up gets new ones. _entries: a JSON array of lane, n, role, person, private,
--- text, calls, created_at; n is the order within a lane.
+-- text, calls, created_at, own, name, told; n is the order within a lane.
 create or replace function settle_turns_with_entries(_owner bigint, _given settlement[], _entries text)
 returns table (lane uuid, ok boolean, next_seq bigint)
 language plpgsql as $$
@@ -52,12 +52,12 @@ begin
     select array_agg(s.lane), array_agg(s.ok), array_agg(s.next_seq) into _lane, _ok, _next
         from settle_turns(_owner, _given) s;
     -- settle_turns has locked the lanes, so that nobody else gives positions there
-    insert into entry (lane, position, request_id, role, person, private, text, calls, created_at)
+    insert into entry (lane, position, request_id, role, person, private, text, calls, created_at, own, name, told)
         select e.lane,
                last_position(e.lane) + row_number() over (partition by e.lane order by e.n),
-               d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at
+               d.request_id, e.role, e.person, e.private, e.text, e.calls, e.created_at, e.own, coalesce(e.name, ''), e.told
         from json_to_recordset(_entries::json) as e (lane uuid, n integer, role text, person text, private boolean, text text,
-                                                     calls json, created_at timestamptz)
+                                                     calls json, created_at timestamptz, own text, name text, told boolean)
         join unnest(_lane, _ok) as s (lane, ok) on s.lane = e.lane and s.ok
         join unnest(_given) i on i.lane = e.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq;
@@ -75,7 +75,8 @@ language sql as $$
         on conflict (lane) do update set tries = 0, ready_at = clock_timestamp() where compaction.tries >= 3;
 $$;
 
--- Add to a lane, which is locked, what was said outside of its turns; there is no message of it.
+-- Add to a lane, which is locked, what was said outside of its turns; there is no message of it, and whose words it has is
+-- found when it is read.
 create or replace function save_entry(_lane uuid, _id uuid, _role text, _person text, _private boolean, _text text)
 returns void
 language plpgsql as $$

@@ -17,21 +17,27 @@ returning c.lane;
 -- name: range
 -- The oldest $2 entries of a lane that no summary has stood for, if it has $3 or more such, and the summary before them.
 select l.system_id, f.first, f.first + $2 - 1 as last, compaction_mark(l.key, f.first, f.first + $2 - 1) as mark,
-       s.person, s.private, s.text
+       s.person, s.private, s.text, s.told
 from lane l
 cross join lateral (select first_not_compacted(l.key) as first) f
 left join lateral (
-    select x.person, x.private, x.text from summary x
+    select x.person, x.private, x.text, x.told from summary x
     where x.lane = l.key and x.restored_at is null order by x.position desc limit 1
 ) s on true
 where l.key = $1 and not_compacted(l.key) >= $3;
 
 -- name: lines
-select e.position, e.role, e.text, e.person, e.private, e.created_at, e.learn
+-- A reply of an older release may have been written after others' words were read if tools were called for it.
+select e.position, e.role, e.text, e.person, e.private, e.created_at, e.learn, e.own,
+       coalesce(e.told, case e.role when 'assistant' then e.calls is not null end) as told
 from entry e where e.lane = $1 and e.position between $2 and $3 order by e.position;
 
 -- name: commit
 select commit_compaction($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
+-- name: note_told
+-- Whether a summary stands for entries that have others' words, or were written after others' words were read.
+update summary s set told = $2 where s.summary_id = $1;
 
 -- name: not_due
 delete from compaction c where c.lane = $1 and not_compacted(c.lane) < $2;

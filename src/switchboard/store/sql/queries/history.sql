@@ -10,10 +10,10 @@ select l.lane, last_position(l.lane) as position,
 from (select lane_key('turn', $1, conversation_key($2)) as lane) l;
 
 -- name: summary
-select s.text, s.position, s.created_at from visible_summary($1, $2, $3, $4) s;
+select s.text, s.position, s.created_at, s.told from visible_summary($1, $2, $3, $4) s;
 
 -- name: load
-select e.role, e.text, e.person, e.calls, e.position, e.created_at
+select e.role, e.text, e.person, e.calls, e.position, e.created_at, e.own, e.name, e.told
 from visible_entries($1, $2, $3, $4, $5) e order by e.position;
 
 -- name: erase

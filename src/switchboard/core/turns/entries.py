@@ -1,0 +1,95 @@
+"""What a turn keeps of its message, and whether others' words were read. Pure.
+
+Plans and models ask one question before anything takes effect: `told_by_others`. Called by `agents/loop` and
+`agents/trio`, and by the store for entries of older releases. In: the turn and what it is shown; out: entries, and the
+answer to that question. Next: `frozen.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from msgspec.structs import replace
+
+from switchboard.core.passages.folding import answers_something, folded
+from switchboard.core.passages.names import shown_name
+from switchboard.core.passages.own import has_others_words, own_text, passages_of, read_passages
+from switchboard.core.passages.showing import shown_text
+from switchboard.core.readers import person_of
+from switchboard.core.turns.asking import ASK_USER
+from switchboard.core.turns.frozen import Frozen
+from switchboard.core.turns.images import INBOX, marked, unmarked
+from switchboard.domain.envelope import Envelope, Passage
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.engine import Turn
+from switchboard.ports.history import Entry
+
+OURS: Final = (
+    *("read_file", "write_file", "list_files", "search_files", "execute_command", "bash", "attach_file", ASK_USER),
+)
+"""Our tools whose results contain nothing from outside the workspace, except where they name `_KEPT_FOR_READERS`."""
+_KEPT_FOR_READERS: Final = (INBOX, "tool-results")
+"""Directories with what came from outside: files of messages, and long results of tools."""
+
+
+def entry_of(turn: Turn, history: Sequence[Entry]) -> Entry:
+    """The message as this turn and all later ones are shown it; `history` is what this reader has on record."""
+    passages, attached = passages_of(turn.envelope), turn.envelope.payload.attachments
+    shown = folded(passages, answers_something(turn.envelope), [one.text for one in history])
+    text, own = marked(shown_text(shown), attached), own_text(passages)
+    return Entry(
+        "user",
+        text,
+        person_of(turn.envelope),
+        created_at=turn.received_at,
+        own=None if own == text else own,
+        name=shown_name(turn.envelope.sender.display_name),
+        told=has_others_words(passages),
+    )
+
+
+def own_words_of(envelope: Envelope) -> str:
+    """What the sender of a message wrote."""
+    return own_text(passages_of(envelope))
+
+
+def with_own_words(entry: Entry) -> Entry:
+    """An entry in which nobody noted whose words it has, such as one of an older release, read as if it came today."""
+    if entry.told is not None or entry.role != "user" or not entry.author:
+        return entry
+    passages = read_passages(unmarked(entry.text).strip(), unquote(entry.author.partition("/")[0]))
+    return replace(entry, own=own_text(passages), told=has_others_words(passages))
+
+
+# Whether others' words were read --------------------------------------------------------------------------------------
+
+
+def told_by_others(frozen: Frozen) -> bool:
+    """Whether a model of this turn may follow others' instructions. A start of an older release counts as told.
+
+    Whatever else a turn is shown of others joins in here.
+    """
+    return frozen.told is not False or frozen.outside
+
+
+def others_words(passages: Sequence[Passage], shown: Iterable[Entry], ours: Collection[str]) -> bool:
+    """Whether anything in a message, or in the entries shown with it, is by others or was written after reading them.
+
+    `ours`: tools whose results contain nothing from outside.
+    """
+    return has_others_words(passages) or any(_is_told(entry, ours) for entry in shown)
+
+
+def comes_from_outside(tool: str, arguments: JsonMapping | str, ours: Collection[str]) -> bool:
+    """Whether the result of a call may contain others' words."""
+    return tool not in ours or any(name in str(arguments) for name in _KEPT_FOR_READERS)
+
+
+def _is_told(entry: Entry, ours: Collection[str]) -> bool:
+    if entry.told is not None:
+        return entry.told
+    if entry.role == "user":
+        return entry.own is not None and entry.own.strip() != unmarked(entry.text).strip()
+    return any(comes_from_outside(call.name, call.arguments, ours) for call in entry.calls)
