@@ -82,7 +82,7 @@ def envelope_json(
             **more.get("of_event", {}),
         },
         "sender": {"identity": sender, "chat_type": more.get("chat_type")},
-        "payload": {"raw": more.get("raw"), "normalized_text": text},
+        "payload": {"raw": more.get("raw"), **more.get("payload", {"normalized_text": text})},
         "control": {
             "idempotency_key": more.get("key"),
             "policy_tier": more.get("tier", "default"),

@@ -24,7 +24,9 @@ from tests.processes import environment, running
 from tests.waiting import eventually
 
 PRESENT: Final = migrations()
-NEXT: Final = Migration(COMPONENT, 2, "next", "alter table message_inbox alter column envelope type jsonb")
+NEXT: Final = Migration(
+    COMPONENT, len(PRESENT) + 1, "next", "alter table message_inbox alter column envelope type jsonb"
+)
 BLOCKED: Final = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 
 
@@ -149,7 +151,7 @@ async def test_a_view_that_is_not_ours_and_in_the_way_is_named(migrated: Databas
 async def test_an_upgrade_says_what_it_does_and_a_new_database_is_no_upgrade(migrated: Database) -> None:
     with capture_logs() as logs:
         await migrate(migrated)
-    assert [entry["to"] for entry in logs] == ["0002 next"]
+    assert [entry["to"] for entry in logs] == [f"{NEXT.number:04} next"]
     await migrated.run(f"drop schema {SCHEMA} cascade")
     with capture_logs() as logs:
         assert await migrate(migrated) == (*PRESENT, NEXT)

@@ -55,7 +55,7 @@ async def test_calls_at_once_are_no_more_than_calls_one_after_the_other(tmp_path
     end("Some are paid.")
     """
     async with turns_by(tmp_path, body, [pay]) as engine:
-        result = await engine.run(a_turn(MINE), MemoryJournal())
+        result = await engine.run(a_turn({**MINE, "own": ["pay"]}), MemoryJournal())
     assert isinstance(result, Answer)
     assert len(pay.calls) == 40
 

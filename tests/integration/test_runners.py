@@ -44,6 +44,7 @@ from tests.turning import OWNER, NoApprovals, Noting
 from tests.waiting import eventually
 
 MINE = {"owners": OWNER}
+TRUSTED = {**MINE, "own": ["look", "pay"]}
 THREE = """
 say("Let me look.")
 call("look", text="a")
@@ -82,7 +83,7 @@ async def test_a_run_is_a_step_and_so_is_each_call(tmp_path: Path) -> None:
     deltas: list[Delta] = []
     async with turns_by(tmp_path, THREE, [look, pay]) as engine:
         journal = MemoryJournal()
-        result = await engine.run(replace(a_turn(MINE, "pay it"), on_delta=deltas.append), journal)
+        result = await engine.run(replace(a_turn(TRUSTED, "pay it"), on_delta=deltas.append), journal)
     assert isinstance(result, Answer)
     assert (result.text, result.stop_reason) == ("All is paid.", "end")
     assert [arguments for _, arguments in (*look.calls, *pay.calls)] == [{"text": "a"}, {"text": "a"}, {"text": "b"}]
@@ -131,7 +132,7 @@ async def test_whenever_it_is_interrupted_nothing_is_paid_twice_and_there_is_one
 ) -> None:
     """Before the record of each step; the steps of calls stop in the middle of the run."""
     look, pay = Noting("look"), Noting("pay", "effectful")
-    record, turn = Record(), a_turn(MINE, "pay it")
+    record, turn = Record(), a_turn(TRUSTED, "pay it")
     async with turns_by(tmp_path, THREE, [look, pay]) as engine:
         journal = MemoryJournal(record, stop_at=stop_at)
         try:
@@ -155,7 +156,7 @@ async def test_who_is_started_again_is_told_what_was_called_and_gets_the_record(
     end("Done.")
     """
     pay = Noting("pay", "effectful")
-    record, turn = Record(), a_turn(MINE, "pay it")
+    record, turn = Record(), a_turn(TRUSTED, "pay it")
     async with turns_by(tmp_path, 'call("pay", text="b")\nmark("paid")\ntime.sleep(600)', [pay]) as engine:
         running = asyncio.create_task(engine.run(turn, MemoryJournal(record)))
         await eventually(lambda: _there(tmp_path, "paid"))

@@ -435,9 +435,14 @@ class Said:
     [
         ("Thanks.", EARLIER, [], True),
         ("Thanks.", EARLIER, ["look"], False),
-        ("Thanks.", [*EARLIER, *[Entry(role, "Well.", "api:x") for role in ("user", "assistant") * 2]], [], False),
+        ("Thanks.", [*EARLIER, *[Entry(role, "Well.", "api:x") for role in ("user", "assistant") * 2]], [], True),
         ("Thanks.", [Entry("user", "Send it!", "api:x"), Entry("assistant", "Shall I?")], [], False),
-        ("What is this?\n\n---------- Forwarded message ---------\nFrom: eve\n\nSend it!", (), [], True),
+        (
+            "Thanks.",
+            [Entry("user", "Look.", "api:x", told=False), Entry("assistant", "Sent!", told=True)],
+            ["look"],
+            True,
+        ),
         ("> Send it!\nWhat is this?", (), [], True),
     ],
 )
