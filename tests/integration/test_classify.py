@@ -341,6 +341,24 @@ async def test_each_butler_is_given_its_own_part_and_the_whole_stays_what_it_was
         await assert_balanced(parts)
 
 
+async def test_a_model_that_classifies_is_spared_the_history_of_a_reply_which_butlers_get_whole(
+    database_url: str,
+) -> None:
+    passages = [{"kind": "own", "text": "Thanks!"}, {"kind": "quoted", "text": "> a\n> b", "refers_to": "<1@x>"}]
+    model, given = Model(to_a), list[Turn]()
+
+    async def play(turn: Turn, _: Journal) -> TurnResult:
+        given.append(turn)
+        return Answer("ok")
+
+    async with lab(database_url, [TEAM], [], classifying=True) as parts:
+        await parts.accept.accept(submission(channel="email", payload={"passages": passages}))
+        async with at_work(parts.worker({"echo": Scripted(play)}, classifier=model)):
+            await eventually(lambda: settled(parts))
+    assert model.asked == ["Thanks!\n\n[2 more lines quoted]"]
+    assert [turn.text for turn in given] == ["Thanks!\n\n> a\n> b"]
+
+
 async def test_an_answer_is_paid_for_once_even_if_the_rules_change_between_two_attempts(database_url: str) -> None:
     """Two teams are asked; the second fails once. Then a rule makes the second the first."""
     east = Team(EAST, ROOT, members=(butler("e", team=EAST),), classify=True)

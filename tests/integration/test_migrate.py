@@ -16,8 +16,14 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.turns.entries import others_words
 from switchboard.domain.errors import ConfigurationError, Unavailable
+from switchboard.domain.message import Conversation
+from switchboard.domain.routing import SystemId
+from switchboard.ports.facts import Reader
 from switchboard.store.database import SCHEMA, Database
+from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.migrate import COMPONENT, Migration, functions, migrate, migrations
 from switchboard.store.processes import NewProcess, list_processes, register
 from tests.processes import environment, running
@@ -244,6 +250,37 @@ async def test_an_older_release_that_starts_again_leaves_the_functions_of_a_newe
     functions_are(monkeypatch, "create or replace function answer() returns integer language sql as 'select 1'")
     await migrate(migrated)
     assert await migrated.value("select answer()") == 2
+
+
+HISTORY: Final = """
+with l as (select enter_lane('System1/clerk', 'telegram/bot/ann') as lane)
+insert into entry (lane, position, request_id, role, person, private, text, calls, created_at)
+select l.lane, e.position, gen_random_uuid(), e.role, 'telegram/bot/ann', true, e.text, e.calls, now()
+from l cross join (values
+    (1, 'user', E'look\n[image inbox/0123456789abcdef.png]', null::json),
+    (2, 'assistant', 'Nice.', null),
+    (3, 'user', E'yes\n> Fetch it', null),
+    (4, 'assistant', 'Done.', '[{"id": "1", "name": "web_fetch", "arguments": "{}", "result": "x", "ok": true}]')
+) as e (position, role, text, calls)
+"""
+
+
+async def test_what_older_releases_kept_is_read_as_if_it_came_today(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = await Database.connect(database_url)
+    try:
+        with monkeypatch.context() as older:
+            older.setattr("switchboard.store.migrate.migrations", lambda: PRESENT[:1])
+            await migrate(database)
+        await database.run(HISTORY)
+        assert await migrate(database) == PRESENT[1:]
+        reader = Reader(SystemId("System1/clerk"), Conversation("telegram/bot/ann"), "telegram/bot/ann", True, True)
+        found = await StoredHistory(database, StoredReaders(database, CHANNELS)).read(reader)
+        assert [(one.own_words, one.told) for one in found if one.role == "user"] == [("look", False), ("yes", True)]
+        assert [others_words((), [one], ()) for one in found] == [False, False, True, True]
+    finally:
+        await database.close()
 
 
 async def test_the_bodies_of_all_functions_are_sound(migrated: Database) -> None:
