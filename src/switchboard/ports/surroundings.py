@@ -1,0 +1,79 @@
+"""Values of the port of engines: what stands around the message of a turn, and is no part of it.
+
+`EngineContext.surroundings` returns them when a turn begins; they are frozen with it, and go into no history and no
+fact. Next: `engine.py`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+from uuid import UUID
+
+from msgspec import Struct
+
+from switchboard.domain.envelope import Passage
+
+MAX_HEARD: Final = 20
+"""Maximum number of messages of a group that a turn hears."""
+
+
+class Spoken(Struct, frozen=True, kw_only=True):
+    """Something that was said outside the message: somebody else's words, unless it is `ours`."""
+
+    text: str
+    author: str = ""
+    """The name of who said it, which they chose themselves."""
+    handle: str = ""
+    """Who said it, as `core/readers.py` names people; empty: only the platform knows."""
+    sent_at: datetime | None = None
+    refers_to: str | None = None
+    """The platform's id of it."""
+    ours: bool = False
+    """Whether it is a reply of a butler."""
+
+
+class EditedText(Struct, frozen=True, kw_only=True):
+    """The newest text of a message that its sender edited before a turn read it."""
+
+    request_id: UUID
+    """The edit."""
+    refers_to: str
+    """The platform's id of the message."""
+    text: str
+    passages: tuple[Passage, ...] = ()
+    sent_at: datetime | None = None
+
+
+class Recorded(Struct, frozen=True):
+    """A text that this reader may see. `answered`: a butler's reply that the message says it answers."""
+
+    text: str
+    answered: bool = False
+
+
+class Surrounding(Struct, frozen=True, kw_only=True):
+    """What stands around a message."""
+
+    replied: Spoken | None = None
+    """The message that it replies to, at most 1,000 characters of it."""
+    heard: tuple[Spoken, ...] = ()
+    """What was said in its group since the butler's last turn there, oldest first."""
+    edited: EditedText | None = None
+    """The text to read instead of its own; None: it was not edited."""
+    passages: tuple[Passage, ...] = ()
+    """Whose words the parts of it are, if that is known better than from the message alone."""
+    corrections: tuple[Spoken, ...] = ()
+    """The new texts of messages that were edited after a turn had read them, oldest first."""
+    is_edit: bool = False
+    """Whether it is the new text of an earlier message, to be answered again."""
+    is_read: bool = False
+    """Whether the turn of that earlier message has read it already."""
+    record: tuple[Recorded, ...] = ()
+    """What the quoted history of the message may repeat, oldest first; never frozen."""
+
+    @property
+    def has_others_words(self) -> bool:
+        """Whether anything here that a model is shown may be by somebody other than the butler."""
+        replied = self.replied is not None and not self.replied.ours
+        return replied or bool(self.heard) or bool(self.corrections)
