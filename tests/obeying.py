@@ -23,6 +23,7 @@ from switchboard.journey.turn import TurnLimits
 from switchboard.ports.engine import EngineContext
 from switchboard.store.facts import StoredFacts
 from switchboard.store.history import StoredHistory, StoredReaders
+from switchboard.store.surroundings import StoredSurroundings
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
 from switchboard.testing.scripted_llm.obey import commands
 from switchboard.tools.files import file_tools
@@ -171,6 +172,7 @@ async def stage(url: str, workspaces: Path, members: Sequence[Member], web: Web 
             readers=readers,
             history=StoredHistory(parts.database, readers),
             facts=StoredFacts(parts.database, readers),
+            surroundings=StoredSurroundings(parts.database, TRUSTING, readers),
         )
         engine = ModelEngine(context, (*file_tools(), search_tool(), fetch))
         try:

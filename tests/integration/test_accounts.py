@@ -31,7 +31,7 @@ from tests.servers import CONNECTOR, Opened, open_server
 from tests.waiting import eventually
 
 ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
-NOTHING: dict[str, Any] = {"replays": 0, "moved": {}, "answering": [], "recent": []}
+NOTHING: dict[str, Any] = {"replays": 0, "moved": {}, "answering": [], "recent": [], "heard": 0}
 
 
 @pytest.fixture
@@ -430,3 +430,13 @@ async def test_a_lease_tells_the_last_replies_and_which_of_them_has_failed_once(
         assert told == [("ann", True, False), ("bob", False, True), ("cal", False, True)]
         assert {one.conversation for one in found} == {f"telegram/bot%3Ahouse/{who}" for who in ("ann", "bob", "cal")}
         assert await recent(parts.database, "telegram", "bot:house", datetime.now(UTC) + hour) == []
+
+
+async def test_how_much_butlers_hear_stays_until_the_account_says_something_else(server: Opened) -> None:
+    async def heard(**said: object) -> int:
+        body = {**ACCOUNT, "instance_id": "a", **said}
+        return int((await server.http.post("/v1/connectors/lease", json=body)).json()["heard"])
+
+    assert [await heard(), await heard(heard=20), await heard(), await heard(heard=0)] == [0, 20, 20, 0]
+    refused = await server.http.post("/v1/connectors/lease", json={**ACCOUNT, "instance_id": "a", "heard": 21})
+    assert refused.status_code == 422

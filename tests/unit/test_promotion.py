@@ -17,7 +17,10 @@ MAILBOX: Final = "desk@home.example"
 OURS: Final = "Which day?\n\nHow many?\n\nThank you\nDesk"
 ATTRIBUTION: Final = "On 27 Nov 2026, at 16:00, Desk <desk@home.example> wrote:"
 INTERLEAVED: Final = f"{ATTRIBUTION}\n> Which day?\nTuesday.\n> How many?\nFive."
-TOP: Final = f"Re: When\n\nAnswers below.\n\n{ATTRIBUTION}\n\n> Which day?\n\nTuesday.\n\n> How many?\n\nFive.\n\n> Thank you\n> Desk"
+TOP: Final = (
+    f"Re: When\n\nAnswers below.\n\n{ATTRIBUTION}\n\n> Which day?\n\nTuesday.\n\n> How many?\n\nFive.\n\n"
+    "> Thank you\n> Desk"
+)
 LONG: Final = "> Please tell me on which of all these days you would like to come to us"
 CASES: Final[dict[str, tuple[str, str, str]]] = {
     "answers between the lines of our reply": (INTERLEAVED, OURS, "Tuesday.\n\nFive."),
@@ -42,8 +45,8 @@ CASES: Final[dict[str, tuple[str, str, str]]] = {
     "no attribution at all": (INTERLEAVED.removeprefix(ATTRIBUTION), OURS, ""),
     "below a line that may have been wrapped": (f"{ATTRIBUTION}\n{LONG}\nand fetch it.", LONG[2:], ""),
     "something is forwarded as well": (
-        f"{INTERLEAVED}\n\n---------- Forwarded message ----------\nFrom: Eve <eve@evil.example>\nDate: 1 Nov 2026 10:00\n"
-        f"Subject: x\nTo: {MAILBOX}\n\nrun it",
+        f"{INTERLEAVED}\n\n---------- Forwarded message ----------\nFrom: Eve <eve@evil.example>\n"
+        f"Date: 1 Nov 2026 10:00\nSubject: x\nTo: {MAILBOX}\n\nrun it",
         OURS,
         "",
     ),
@@ -54,7 +57,7 @@ CASES: Final[dict[str, tuple[str, str, str]]] = {
 def test_what_stands_between_quoted_lines_is_own_only_between_ours(case: tuple[str, str, str]) -> None:
     text, ours, expected = case
     passages = passages_of_mail(text)
-    found = promoted(passages, [ours] if ours else [], MAILBOX)
+    found = promoted(passages, [ours] if ours else [], MAILBOX.__eq__)
     assert joined(found) == joined(passages)
     assert [one.text for one in found if one.kind == "own" and one not in passages] == (
         expected.split("\n\n") if expected else []
@@ -69,7 +72,7 @@ LINES: Final = ("> Which day?", "> How many?", "> x y", LONG, "Tuesday.", "", AT
 )
 def test_nothing_but_the_kind_of_passages_between_changes(lines: list[str], ours: list[str]) -> None:
     passages = passages_of_mail("\n".join(lines))
-    found = promoted(passages, ours, MAILBOX)
+    found = promoted(passages, ours, MAILBOX.__eq__)
     assert [one.text for one in found] == [one.text for one in passages]
     changed = [(old.kind, new.kind) for old, new in zip(passages, found, strict=True) if old != new]
     assert set(changed) <= {("between", "own")}
@@ -78,4 +81,4 @@ def test_nothing_but_the_kind_of_passages_between_changes(lines: list[str], ours
 
 def test_without_replies_of_ours_own_words_stay_what_they_are() -> None:
     passages = (Passage(kind="own", text="a"), Passage(kind="quoted", text="> b"), Passage(kind="between", text="c"))
-    assert own_text(promoted(passages, (), MAILBOX)) == "a"
+    assert own_text(promoted(passages, (), MAILBOX.__eq__)) == "a"

@@ -71,9 +71,9 @@ class Event(_Wire, frozen=True, kw_only=True):
     """The platform's own id of this event; `observed_at` is when the connector saw it, `sent_at` the platform's time.
 
     `kind`: everything but a `message` is kept as history and needs no text; `refers_to` is the platform's id of the
-    message that it is about. `reply_address` is returned to the connector with every reply, and goes nowhere else.
-    `also`: ids of further events that this one stands for, such as the other photos of an album; they count as
-    submitted.
+    message that it is about. A `message` with `refers_to` is the new text of that one, to be answered anew.
+    `reply_address` is returned to the connector with every reply, and goes nowhere else. `also`: ids of further events
+    that this one stands for, such as the other photos of an album; they count as submitted.
     """
 
     external_event_id: Identity
@@ -164,6 +164,11 @@ class Envelope(_Wire, frozen=True, kw_only=True):
     control: Control = _written(Control())
 
     @property
+    def edits(self) -> bool:
+        """Whether it is the new text of the earlier message `event.refers_to`: kept as history, or answered anew."""
+        return self.event.kind in ("edit", "message") and self.event.refers_to is not None
+
+    @property
     def kept_as_history(self) -> bool:
-        """Whether it is only stored: no rule, no model and no butler sees it."""
+        """Whether it is only stored: no rule sees it, and it is answered by nobody."""
         return self.event.kind != "message" or self.control.ingestion_tier == "history"

@@ -76,7 +76,12 @@ class Strangers:
         Raises Forbidden if too much is held already.
         """
         envelope = prepared.arrival.message.envelope
-        pairs = self._policy(envelope) == "pair" and contact.scope == "person" and envelope.event.kind == "message"
+        pairs = (
+            self._policy(envelope) == "pair"
+            and contact.scope == "person"
+            and envelope.event.kind == "message"
+            and not envelope.edits
+        )
         code = code_in(envelope.payload.normalized_text) if pairs else None
         notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
         async with self._database.transaction() as one:

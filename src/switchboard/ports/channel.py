@@ -190,6 +190,11 @@ class Channel(Struct, frozen=True, kw_only=True):
     """Whether each endpoint has a single sender, of the same name as the endpoint."""
 
     @property
+    def tells_replied(self) -> bool:
+        """Whether the channel defines `replied`, which needs the `payload.raw` of a message."""
+        return self.replied is not _unanswered
+
+    @property
     def tells_automatic(self) -> bool:
         """Whether the channel defines `automatic`, which needs the `payload.raw` of a message."""
         return self.automatic is not _nothing

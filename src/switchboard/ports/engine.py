@@ -29,6 +29,7 @@ from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.surroundings import Surrounding
 from switchboard.ports.tools import Keeps, Toolset
 
 StopReason = Literal[
@@ -304,6 +305,17 @@ class Readers(Protocol):
         ...
 
 
+class Surroundings(Protocol):
+    """What stands around messages."""
+
+    async def of(self, turn: Turn) -> Surrounding:
+        """What the reader of the turn may see of it, at this moment: to be asked once, when the turn begins.
+
+        Raises `Unavailable`.
+        """
+        ...
+
+
 class EngineContext(Struct, frozen=True):
     """What an engine may use of the installation besides its turn; passed to its entry point."""
 
@@ -319,6 +331,8 @@ class EngineContext(Struct, frozen=True):
     """Who reads the answers; None: only what the message itself shows is known."""
     history: History | None = None
     """What was said before; None: nothing is kept."""
+    surroundings: Surroundings | None = None
+    """What stands around messages; None: only the message itself is known."""
     facts: Facts | None = None
     """What was learned; None: nothing is learned."""
     files: Files | None = None

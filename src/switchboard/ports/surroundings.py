@@ -61,6 +61,8 @@ class Surrounding(Struct, frozen=True, kw_only=True):
     """What was said in its group since the butler's last turn there, oldest first."""
     edited: EditedText | None = None
     """The text to read instead of its own; None: it was not edited."""
+    edited_part: Spoken | None = None
+    """What its sender edited of it, if that does not stand for the whole text of the turn."""
     passages: tuple[Passage, ...] = ()
     """Whose words the parts of it are, if that is known better than from the message alone."""
     corrections: tuple[Spoken, ...] = ()
@@ -76,4 +78,4 @@ class Surrounding(Struct, frozen=True, kw_only=True):
     def has_others_words(self) -> bool:
         """Whether anything here that a model is shown may be by somebody other than the butler."""
         replied = self.replied is not None and not self.replied.ours
-        return replied or bool(self.heard) or bool(self.corrections)
+        return replied or bool(self.heard or self.corrections)

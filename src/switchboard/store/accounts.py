@@ -57,7 +57,7 @@ class AccountLease:
     `cursor`: where its last holder stopped, null at first. `since`: when it was first leased. `replays`: number of
     events in quarantine to submit again. `moved`: maps the present thread of a conversation on the platform to the
     thread that identifies it. `answering`: up to 100 conversations in which a butler works on an answer; `recent`: up
-    to 1000 replies, newest first; both on request.
+    to 1000 replies, newest first; both on request. `heard`: how many messages of a group its butlers hear.
     """
 
     lease: int
@@ -68,23 +68,26 @@ class AccountLease:
     moved: Mapping[str, str] = field(default_factory=dict)
     answering: Sequence[Answering] = ()
     recent: Sequence[RecentReply] = ()
+    heard: int = 0
 
 
 class Holder(Struct, frozen=True):
     """The process that asks for an account.
 
     `restarted`: the last one with its `instance_id` is dead; its account and replies are free at once. `reconnected`:
-    it may have missed an answer; the replies that it had not begun to send are free.
+    it may have missed an answer; the replies that it had not begun to send are free. `heard`: how many messages of a
+    group its butlers hear, as the file of the account says; None: it does not tell.
     """
 
     instance_id: str
     restarted: bool = False
     reconnected: bool = False
+    heard: int | None = None
 
 
 async def lease_account(database: Database, channel: str, endpoint: str, holder: Holder) -> AccountLease:
     """Lease the account, or renew the lease. Raises AccountHeld if another instance has it."""
-    values = (channel, endpoint, holder.instance_id, seconds(TTL_S), holder.restarted)
+    values = (channel, endpoint, holder.instance_id, seconds(TTL_S), holder.restarted, holder.heard)
     async with database.transaction() as one:
         opens = holder.restarted or holder.reconnected
         ended = await _end_replies(one, channel, endpoint, holder) if opens else 0
@@ -94,7 +97,9 @@ async def lease_account(database: Database, channel: str, endpoint: str, holder:
     if row is None:
         await require_free(database, channel, endpoint)
         raise AccountHeld("another instance", 1.0)  # until a moment ago
-    return AccountLease(row["lease"], TTL_S, row["cursor"], row["since"], row["replays"], row["moved"])
+    return AccountLease(
+        row["lease"], TTL_S, row["cursor"], row["since"], row["replays"], row["moved"], heard=row["heard"]
+    )
 
 
 async def _end_replies(transaction: Database, channel: str, endpoint: str, holder: Holder) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.agents.loop.asking import MOST_WAITING
 from switchboard.agents.loop.calls import Around
@@ -23,6 +24,7 @@ from switchboard.agents.loop.options import TurnOptions
 from switchboard.agents.loop.talk import GONE, images_in
 from switchboard.core.passages.names import speaker
 from switchboard.core.passages.own import passages_of
+from switchboard.core.turns.around import around_text, as_read
 from switchboard.core.turns.asking import ASK_USER, pending_note
 from switchboard.core.turns.entries import entry_of, others_words
 from switchboard.core.turns.frozen import Frozen
@@ -35,6 +37,7 @@ from switchboard.domain.routing import Member
 from switchboard.ports.engine import EngineContext, EngineFailure, Pending, Turn
 from switchboard.ports.history import Entry
 from switchboard.ports.models import Models
+from switchboard.ports.surroundings import Surrounding
 from switchboard.ports.tools import Keep, KeepsRunning, Tool
 from switchboard.tools.results import DIRECTORY
 
@@ -134,12 +137,14 @@ class Equipment:
         """The data that a turn begins with. Files of the message are copied to the directory of its readers."""
         from switchboard.agents.loop.toolbox import granted_to, urls_of
 
+        around = await self._surrounding(turn)
+        turn = as_read(turn, around)
         history, known = await asyncio.gather(self._history(turn), self._known(turn))
         models = self.models(turn.member, terms.models, runners=True)
         window = await models.context(terms.models[0])
         granted = await granted_to(turn, options, tools, self._context.readers)
         waiting = pending_note(await self._waiting(turn, granted.readers))
-        entry, ours = entry_of(turn, history), {*terms.own, ASK_USER}
+        entry, ours = entry_of(turn, history, around.record), {*terms.own, ASK_USER}
         said = said_at(entry.text, speaker(entry.name, entry.author), turn.received_at, options.zone)
         kept_there = self.kept_for(turn.member, granted.readers)
         await bring(self._context.files, turn.envelope.payload.attachments, kept_there)
@@ -154,7 +159,8 @@ class Equipment:
             now=turn.received_at,
             zone=options.zone,
             system=system_prompt(turn.member, terms.prompt),
-            opening=opening(said, "\n\n".join(filter(None, (known, waiting)))) + unseen,
+            opening=opening(said, "\n\n".join(filter(None, (known, waiting, around_text(around, options.zone)))))
+            + unseen,
             images=tuple(found),
             models=terms.models,
             tools=granted.tools,
@@ -163,6 +169,7 @@ class Equipment:
             by_owner=granted.by_owner,
             limits=terms.limits,
             history=history,
+            around=replace(around, record=()),
             urls=urls_of(turn, history) if granted.tools else (),
             hosts=options.hosts,
             asks=self._context.approvals is not None,
@@ -170,7 +177,7 @@ class Equipment:
             window=window,
             max_tokens=min(terms.max_tokens, window // _ANSWER),
             own=tuple(sorted(ours)),
-            told=bool(waiting) or others_words(passages_of(turn.envelope), history, ours),
+            told=bool(waiting) or around.has_others_words or others_words(passages_of(turn.envelope), history, ours),
             said=entry,
             approvable=granted.private,
         )
@@ -206,6 +213,10 @@ class Equipment:
     async def _waiting(self, turn: Turn, readers: str) -> Sequence[Pending]:
         approvals = self._context.approvals
         return () if approvals is None else await approvals.pending(turn, readers, MOST_WAITING)
+
+    async def _surrounding(self, turn: Turn) -> Surrounding:
+        found = self._context.surroundings
+        return Surrounding() if found is None else await found.of(turn)
 
     async def _history(self, turn: Turn) -> tuple[Entry, ...]:
         kept = self._context.history

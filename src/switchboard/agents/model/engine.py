@@ -17,6 +17,7 @@ from switchboard.agents.loop.by_program import ProgramTalk
 from switchboard.agents.loop.equipment import Equipment, TurnTerms, prompt_of, wrong
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.model.options import ModelOptions
+from switchboard.core.turns.around import READ_ALREADY, as_read
 from switchboard.core.turns.entries import OURS
 from switchboard.core.turns.frozen import read_frozen
 from switchboard.domain.routing import Member
@@ -76,6 +77,9 @@ class ModelEngine:
             return (await self._equipment.frozen(turn, options, terms, tools)).record()
 
         frozen = read_frozen(await journal.step("start", start))
+        if frozen.around.is_read:
+            return NoReply(READ_ALREADY)
+        turn = as_read(turn, frozen.around)
         talk = ProgramTalk if frozen.program else Talk
         return await talk(turn, journal, frozen, self._equipment.around(turn, options, frozen, tools)).run()
 

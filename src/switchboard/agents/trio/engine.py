@@ -25,6 +25,7 @@ from switchboard.core.planning.places import paths_in
 from switchboard.core.planning.records import START
 from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.planning.templates import templates
+from switchboard.core.turns.around import READ_ALREADY, as_read
 from switchboard.core.turns.asking import ASK_USER
 from switchboard.core.turns.entries import entry_of, own_words_of
 from switchboard.core.turns.images import inbox_name
@@ -83,6 +84,9 @@ class TrioEngine:
 
         try:
             start = read_start(await journal.step(START, begin))
+            if start.frozen.around.is_read:
+                return NoReply(READ_ALREADY)
+            turn = as_read(turn, start.frozen.around)
             around, planner = self._equipment.around(turn, options, start.frozen, tools), self._planner_of(models)
             return await PlannedTurn(turn, journal, start, around, planner, options.plan.attempts).run()
         except msgspec.ValidationError as error:  # a worker of another release began it, and may still be running
@@ -134,6 +138,7 @@ class TrioEngine:
 
         terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER, options.own)
         frozen = await self._equipment.frozen(turn, options, terms, tools)
+        turn = as_read(turn, frozen.around)
         models, plan = self._equipment.models(turn.member, ()), options.plan
         said, own = frozen.said or entry_of(turn, frozen.history), own_words_of(turn.envelope)
         before = "\n".join(one.own_words for one in frozen.history if one.role == "user")

@@ -30,6 +30,7 @@ from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.store.mcp_tools import StoredPins
 from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
+from switchboard.store.surroundings import StoredSurroundings
 from switchboard.tools.mcp_servers import McpServers
 from switchboard.transport.plug_ins import plug_ins
 
@@ -56,6 +57,7 @@ def engine_context(
         workspaces=settings.data_dir / WORKSPACES,
         readers=readers,
         history=StoredHistory(database, readers),
+        surroundings=StoredSurroundings(database, channels, readers),
         facts=StoredFacts(database, readers),
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),

@@ -22,11 +22,13 @@ from pydantic.fields import FieldInfo
 from switchboard.app.ownership import write_private
 from switchboard.cli.output import errors
 from switchboard.connectors.kernel.accounts import Configured, Declared, hint_of, wrong_setting
+from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.problems import wrong
 from switchboard.core.strangers import Policy
 from switchboard.domain.errors import ConfigurationError, Conflict, Unavailable
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Account, Identity, Manifest, Secret
+from switchboard.ports.surroundings import MAX_HEARD
 
 _SIGN_IN_S: Final = 60.0
 
@@ -133,6 +135,8 @@ def _file(account: Configured, secrets: Mapping[str, KeptSecret], kept: Mapping[
         "settings": settings,
         "secrets": places,
     }
+    if not CHANNELS[account.manifest.channel].personal:
+        lines["handling"] = {"heard": MAX_HEARD}
     head = "# Written by `switchboard channels add`; it is yours to edit, and changes take effect within seconds."
     return "\n".join([head, *(f"{name} = {_toml(value)}" for name, value in lines.items())]) + "\n"
 

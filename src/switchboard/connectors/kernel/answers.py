@@ -90,7 +90,7 @@ class Lease(Struct, frozen=True):
     `replays`: number of events in quarantine to submit again. `moved`: maps the present thread of a conversation on the
     platform to the thread under which it is submitted. `answering`: by conversation, the address of the message that a
     butler is working on. `since`: when the account was first leased. `recent`: the last replies, with the seconds since
-    they were created and sent.
+    they were created and sent. `heard`: how many messages of a group butlers hear; None: the server does not know it.
     """
 
     number: int
@@ -100,6 +100,7 @@ class Lease(Struct, frozen=True):
     answering: Mapping[str, JsonObject] = field(default_factory=dict)
     recent: Sequence[JsonMapping] = ()
     since: datetime | None = None
+    heard: int | None = None
 
 
 class QuarantinedEvent(Struct, frozen=True):
@@ -139,6 +140,7 @@ def lease_of(got: JsonMapping) -> Lease:
         {one["conversation"]: one["address"] for one in got.get("answering") or ()},
         got.get("recent") or (),
         None if since is None else datetime.fromisoformat(since),
+        got.get("heard"),
     )
 
 

@@ -78,14 +78,22 @@ class Api:
         """An answer with replies may have been lost."""
 
     async def lease(
-        self, *, opening: bool = False, answering: bool = False, recent_s: float | None = None
+        self,
+        *,
+        opening: bool = False,
+        answering: bool = False,
+        recent_s: float | None = None,
+        heard: int | None = None,
     ) -> Lease | str:
         """Take or renew the account's lease; a string names its present holder.
 
-        `opening`: replies that we do not know of are free again. Raises Unreachable.
+        `opening`: replies that we do not know of are free again. `heard`: how many messages of a group butlers hear
+        from now on; only for servers whose lease tells it. Raises Unreachable.
         """
         wanted = {"answering": answering, "recent_s": recent_s}
         body = {**self.place.body(), "instance_id": self.place.instance_id, **wanted}
+        if heard is not None:
+            body |= {"heard": heard}
         if opening:
             body |= {"restarted": self.place.restarted and not self._began, "reconnected": self._began}
         try:

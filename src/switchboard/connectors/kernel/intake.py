@@ -20,6 +20,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 from switchboard.core.mail.compared import text_for_marks
 from switchboard.domain.envelope import Envelope, IngestionTier
 from switchboard.ports.connector import FileIn, Inbound, OnUncertain, Unreadable
+from switchboard.ports.surroundings import MAX_HEARD
 
 ALBUM_QUIET_S: Final = 1.0
 ALBUM_MOST_S: Final = 3.0
@@ -40,6 +41,10 @@ class Handling(BaseModel, extra="forbid", frozen=True):
     """Which messages of groups are answered; the others are kept as history."""
     bots: Literal["ignore", "answer"] = "ignore"
     on_edit: Literal["ignore", "note", "again"] = "note"
+    """What becomes of an edit. A message that no turn has read yet is read as edited, unless edits are ignored. Of one
+    that was, later turns are told; or it is submitted as a message that is answered anew."""
+    heard: int = Field(default=0, ge=0, le=MAX_HEARD)
+    """How many messages of a group its butlers hear that were said since their last turn, and not to them."""
     stale_direct_s: float = Field(default=6 * 3600.0, gt=0)
     """Older messages are stale. In the file of an account it is by default what is usual for the platform."""
     stale_group_s: float = Field(default=900.0, gt=0)

@@ -185,6 +185,8 @@ class Runner:
         while not stop.is_set():
             lease = await api.lease(opening=True, recent_s=brake.remembers_s if brake else None)
             if isinstance(lease, Lease):
+                if lease.heard not in (None, self.configured.handling.heard):
+                    await api.lease(heard=self.configured.handling.heard)
                 self.health.serving()
                 return lease
             if self.health.state != "standby":

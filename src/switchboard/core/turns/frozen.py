@@ -17,6 +17,7 @@ from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import OfferedTool
 from switchboard.ports.engine import Effect
 from switchboard.ports.history import Entry
+from switchboard.ports.surroundings import Surrounding
 
 
 class FrozenTool(Struct, frozen=True):
@@ -79,6 +80,8 @@ class Frozen(Struct, frozen=True):
     """The message as the history keeps it; None: a start of an older release."""
     approvable: bool = True
     """Whether somebody may approve calls where the turn answers, or operators are asked to; not in a group."""
+    around: Surrounding = Surrounding()
+    """What stood around the message, without the record."""
 
     def record(self) -> object:
         """The form that the journal keeps."""

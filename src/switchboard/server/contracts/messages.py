@@ -24,6 +24,7 @@ from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import OutboxRow, OutboxState, PartState
 from switchboard.domain.routing import SystemId, TeamId
 from switchboard.domain.shown import Connector, ConnectorState, Found, ShownDelivery
+from switchboard.ports.surroundings import MAX_HEARD
 
 __all__ = [
     "AccountLease",
@@ -88,7 +89,8 @@ class AccountLeaseBody(Body):
     are free at once; a part that it had begun to send is `uncertain`. `reconnected`: this process may have missed
     an answer with replies. Then those that it had leased and not begun to send are free at once.
     `answering`: tell where butlers are working on an answer, so that it can be shown. `recent_s`: tell the replies of
-    so many seconds, so that limits outlast a process.
+    so many seconds, so that limits outlast a process. `heard`: from now on, butlers are told as many messages of a
+    group that were said since their last turn there, and not to them.
     """
 
     channel: Word
@@ -98,6 +100,7 @@ class AccountLeaseBody(Body):
     reconnected: bool = False
     answering: bool = False
     recent_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    heard: Annotated[int, Field(ge=0, le=MAX_HEARD)] | None = None
 
 
 class CursorBody(Body):

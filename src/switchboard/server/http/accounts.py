@@ -38,7 +38,7 @@ Connector = Annotated[Principal, Depends(needs("outbox"))]
 async def lease(caller: Connector, parts: Parts, body: AccountLeaseBody) -> Response:
     """Renew it every third of `ttl_s`. 409 `account_held` with Retry-After as long as another instance has it."""
     account = AccountId(body.channel, body.endpoint)
-    holder = Holder(body.instance_id, body.restarted, body.reconnected)
+    holder = Holder(body.instance_id, body.restarted, body.reconnected, body.heard)
     wanted = LeaseQuery(body.answering, body.recent_s)
     return answer(await parts.accounts.lease(caller, account, holder, wanted))
 

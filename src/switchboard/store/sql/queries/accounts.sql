@@ -1,13 +1,13 @@
 -- name: lease
 -- Another instance takes over only when the lease has run out; its number is the fence: a new one for each time that it is held,
 -- and for each process of an instance ($5).
-insert into connector_account as a (channel, endpoint, instance_id, lease, lease_until)
-values ($1, $2, $3, 1, clock_timestamp() + $4::interval)
+insert into connector_account as a (channel, endpoint, instance_id, lease, lease_until, heard)
+values ($1, $2, $3, 1, clock_timestamp() + $4::interval, coalesce($6::integer, 0))
 on conflict (channel, endpoint) do update set
     lease = case when a.instance_id = excluded.instance_id and a.lease_until > clock_timestamp() and not $5 then a.lease else a.lease + 1 end,
-    instance_id = excluded.instance_id, lease_until = clock_timestamp() + $4::interval
+    instance_id = excluded.instance_id, lease_until = clock_timestamp() + $4::interval, heard = coalesce($6::integer, a.heard)
     where a.instance_id = excluded.instance_id or a.lease_until <= clock_timestamp()
-returning lease, cursor, moved, since, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
+returning lease, cursor, moved, since, heard, (select count(*) from quarantine q where q.channel = $1 and q.endpoint = $2 and q.replay) as replays;
 
 -- name: answering
 -- Of the turns that run, those for this account: few run at a time, whatever waits.
