@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from switchboard.agents.loop.asking import MOST_WAITING
-from switchboard.core.channels.registry import CHANNELS
+from switchboard.core.channels.registry import CHANNELS, Channels
+from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Conflict
 from switchboard.domain.message import RequestId
 from switchboard.domain.routing import Team
 from switchboard.domain.shown import ShownApproval
+from switchboard.journey.accept import Submission
 from switchboard.journey.approving import ApprovalDecision, decide
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
@@ -33,7 +35,8 @@ from switchboard.tools.ask import AskUser
 from switchboard.tools.web_fetch import WebFetch, WebOptions
 from tests.hands import assert_balanced, at_work, settled
 from tests.integration.test_tool_web_fetch import Names, answer, redirect, serving
-from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.lab import ROOT, TRUSTING, Lab, butler, lab, rule, submission, to
+from tests.strategies import NOW
 from tests.turning import OWNER, Noting, a_model_engine
 from tests.waiting import eventually
 
@@ -105,11 +108,21 @@ def a_team(**options: Any) -> Team:
 
 
 @asynccontextmanager
-async def a_site(url: str, tmp_path: Path, *more: Tool, **options: Any) -> AsyncIterator[Site]:
+async def a_site(
+    url: str, tmp_path: Path, *more: Tool, channels: Channels = CHANNELS, **options: Any
+) -> AsyncIterator[Site]:
     pay, look = Noting("pay", "effectful"), Noting("look")
-    async with lab(url, [a_team(**options)], RULES) as parts, ScriptedLlm(brain, strict=True) as llm:
-        history = StoredHistory(parts.database, StoredReaders(parts.database, CHANNELS))
-        context: dict[str, Any] = {"approvals": StoredApprovals(parts.database), "workspaces": tmp_path}
+    async with (
+        lab(url, [a_team(**options)], RULES, channels=channels) as parts,
+        ScriptedLlm(brain, strict=True) as llm,
+    ):
+        readers = StoredReaders(parts.database, channels)
+        history = StoredHistory(parts.database, readers)
+        context: dict[str, Any] = {
+            "readers": readers,
+            "approvals": StoredApprovals(parts.database),
+            "workspaces": tmp_path,
+        }
         async with (
             a_model_engine(llm, [pay, look, AskUser(), *more], history=history, **context) as (engine, _),
             at_work(parts.worker({"model": engine})),
@@ -398,6 +411,56 @@ async def test_a_reply_to_the_question_answers_it_and_other_messages_do_not(data
         assert (now.state, now.decided_by, now.answer) == ("answered", "telegram:7", "red")
         assert await say("too late", _update(5, 7, replied_to=500)) == "System1/clerk", "it waits for nothing any more"
         assert await _sent(site.parts, "504") == "Noted: too late"
+
+
+# By mail -----------------------------------------------------------------------------------------------------------
+
+
+HEAD = """From: Ann <ann@acme.example>
+To: house@home.example
+Authentication-Results: mx.example; dmarc=pass header.from=acme.example
+"""
+FROM_A_PHONE = """In-Reply-To: <asked@home.example>
+References: <first@acme.example> <asked@home.example>
+Subject: Re: {subject}
+
+{said}
+
+Sent from my iPhone
+
+On 12 Nov 2026, at 10:00, House <house@home.example> wrote:
+
+> This needs an approval first: pay
+> To decide: /approve {start} or /refuse {start}
+"""
+
+
+def _from_ann(number: int, text: str) -> Submission:
+    raw = f"{HEAD}Message-ID: <{number}@acme.example>\n{text}".encode()
+    read = envelope_from_mail(raw, endpoint="house@home.example", provider="imap", now=NOW)
+    return Submission(read.envelope, read.raw, "message/rfc822")
+
+
+async def test_a_phone_decides_by_mail_and_neither_a_subject_nor_a_quotation_does(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with a_site(database_url, tmp_path, channels=TRUSTING, owners=["email:ann@acme.example"]) as site:
+
+        async def say(number: int, text: str) -> RequestId:
+            return (await site.parts.accept.accept(_from_ann(number, text))).request_id
+
+        first = await say(1, "Subject: A bill\n\npay 7")
+        [asked] = await site.asked()
+        start = asked.approval_id.hex[:8]
+        for number, (subject, said) in enumerate(
+            ((f"/approve {start}", "Is that one?"), ("A bill", f"> /approve {start}\n\nWhat is that?")), 2
+        ):
+            await site.ended(await say(number, FROM_A_PHONE.format(subject=subject, said=said, start=start)))
+        assert site.pay.calls == []
+        replied = await say(9, FROM_A_PHONE.format(subject="A bill", said=f"/approve {start}", start=start))
+        assert await site.ended(replied) == [f"Approved: pay ({start})."]
+        assert (await site.ended(first))[1] == "pay: {'text': '7'}"
+        assert len(site.pay.calls) == 1
 
 
 # Addresses ------------------------------------------------------------------------------------------------------------

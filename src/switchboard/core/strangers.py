@@ -62,7 +62,7 @@ def contact_of(envelope: Envelope, channel: Channel) -> Contact:
 
 
 def code_in(text: str) -> str | None:
-    """A possible code, in its one permitted form: the whole text, or everything after `/start`."""
+    """A possible code, in its one permitted form: all of a `command_text`, or everything after `/start`."""
     if len(text) > 40:
         return None
     word = text.strip()

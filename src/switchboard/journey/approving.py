@@ -16,6 +16,8 @@ from msgspec import Struct
 from switchboard.core.owners import decides_in_chat
 from switchboard.core.readers import directory_of
 from switchboard.core.turns.asking import ChatCommand, chosen, command_in, fits_chat, notice, short
+from switchboard.core.turns.command import answer_text, command_text
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict, NotFound
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import Member, SystemId
@@ -49,7 +51,9 @@ class Conversations(Protocol):
 
     async def reader(self, turn: Turn) -> Reader: ...
 
-    async def replied_to(self, turn: Turn) -> str | None: ...
+    async def whole(self, turn: Turn) -> Envelope: ...
+
+    def replied_to(self, whole: Envelope) -> str | None: ...
 
 
 async def decide(database: Database, notifier: Notifier, asked: ShownApproval, wanted: ApprovalDecision) -> None:
@@ -98,21 +102,24 @@ class ChatDecisions:
         self._members = members
         self._conversations = conversations
 
-    async def __call__(self, turn: Turn) -> TurnResult:
-        """Carry out a command, or pass on the answer to a question; returns the response to its sender."""
-        command = command_in(turn.text)
+    async def __call__(self, turn: Turn, whole: Envelope) -> TurnResult:
+        """Carry out a command, or pass on the answer to a question; returns the response to its sender.
+
+        `whole`: the message with its `payload.raw`.
+        """
+        command = command_in(command_text(whole))
         if command is not None:
             return Answer(await self._commanded(turn, command))
-        return await self._answered(turn)
+        return await self._answered(turn, whole)
 
-    async def _answered(self, turn: Turn) -> TurnResult:
+    async def _answered(self, turn: Turn, whole: Envelope) -> TurnResult:
         """A reply to a message with one question answers it; Switchboard itself does not respond."""
-        replied_to = await self._conversations.replied_to(turn)
+        replied_to, said = self._conversations.replied_to(whole), answer_text(whole)
         asked = [] if replied_to is None else await store.asked_in(self._database, turn.conversation, replied_to)
-        if len(asked) != 1:
+        if len(asked) != 1 or not said:
             hints = " or ".join(f"/answer {short(one)} and your answer" for one in asked)
             return Answer(f"I do not know what this answers. Please write {hints or 'it again'}.")
-        command = ChatCommand("answer", asked[0].approval_id.hex, turn.text.strip())
+        command = ChatCommand("answer", asked[0].approval_id.hex, said)
         told = await self._carried_out(turn, asked[0], command)
         return NoReply(reason=f"handed on: it answers {short(asked[0])}") if told is None else Answer(told)
 

@@ -22,6 +22,7 @@ from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.policy.retry import backoff
 from switchboard.core.storable import storable_text
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Conflict
 from switchboard.domain.ledger import Item, LeasedRow, OutboxPart, OutboxRow, OutboxState, PartState
 from switchboard.lanes.faults import point
@@ -92,11 +93,17 @@ class ReplyWays:
             return sign
         return None if allowed or await allow_automatic(self._database, work.request_id) else sign
 
-    async def replied_to(self, turn: Turn) -> str | None:
-        """The platform's id of the message that it replies to; None if it is not a reply."""
+    async def whole(self, turn: Turn) -> Envelope:
+        """The message of the turn as it was accepted, with its `payload.raw` if that is still kept."""
         kept = await get_raw(self._database, turn.request_id)
         envelope = whole_envelope(Original(*kept, turn.envelope)) if kept else None
-        return self._channels[turn.envelope.source.channel].replied_to(envelope or turn.envelope)
+        if envelope is None:
+            return turn.envelope
+        return replace(turn.envelope, payload=replace(turn.envelope.payload, raw=envelope.payload.raw))
+
+    def replied_to(self, whole: Envelope) -> str | None:
+        """The platform's id of the message that a `whole` message replies to; None if it is not a reply."""
+        return self._channels[whole.source.channel].replied_to(whole)
 
     async def reader(self, turn: Turn) -> Reader:
         """The readers of the turn and of its reply."""

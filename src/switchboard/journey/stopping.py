@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+from switchboard.core.turns.command import command_text
 from switchboard.core.turns.stop import COMMAND, answer
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
 from switchboard.domain.routing import SWITCHBOARD, Member, SystemId, TeamId
@@ -43,19 +45,26 @@ def built_in(system_id: SystemId, team_id: TeamId) -> Member | None:
 class StopEngine:
     """The engine that answers commands.
 
-    `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat.
+    `ends` says which butlers can stop in the middle of a turn; `decide` carries out what is decided in chat, and is
+    given the message as `whole` returns it: with its `payload.raw`, by which commands were told when it was accepted.
     """
 
     def __init__(
-        self, database: Database, ends: Callable[[SystemId], bool], decide: Callable[[Turn], Awaitable[TurnResult]]
+        self,
+        database: Database,
+        ends: Callable[[SystemId], bool],
+        decide: Callable[[Turn, Envelope], Awaitable[TurnResult]],
+        whole: Callable[[Turn], Awaitable[Envelope]],
     ) -> None:
         self._database = database
         self._ends = ends
         self._decide = decide
+        self._whole = whole
 
     async def run(self, turn: Turn, journal: Journal) -> TurnResult:  # noqa: ARG002
-        if turn.text.strip().lower().partition("@")[0] != COMMAND:
-            return await self._decide(turn)
+        whole = await self._whole(turn)
+        if command_text(whole).lower().partition("@")[0] != COMMAND:
+            return await self._decide(turn, whole)
         return Answer(answer([self._ends(one) for one in await store.stopped_by(self._database, turn.request_id)]))
 
 

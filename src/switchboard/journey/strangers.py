@@ -13,6 +13,7 @@ import structlog
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.strangers import Contact, Policy, code_in, contact_of
+from switchboard.core.turns.command import command_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import Forbidden
 from switchboard.domain.message import Message
@@ -82,7 +83,7 @@ class Strangers:
             and envelope.event.kind == "message"
             and not envelope.edits
         )
-        code = code_in(envelope.payload.normalized_text) if pairs else None
+        code = code_in(command_text(envelope)) if pairs else None
         notice = self._notice(envelope, contact) if pairs or contact.scope == "late" else None
         async with self._database.transaction() as one:
             held = await store.hold(one, prepared, contact, code=code, notice=notice)

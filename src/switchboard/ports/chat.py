@@ -37,9 +37,23 @@ def chat_facts(envelope: Envelope, *, direct: bool, named: bool = False) -> Foun
     return {"addressed": "yes" if addressed else "no", "command": _command(envelope)}
 
 
+def words_of_sender(envelope: Envelope) -> str:
+    """What the sender of a message in a chat says, without what is quoted or forwarded in it.
+
+    Where the connector does not mark that, lines that begin with `>` are somebody else's.
+    """
+    payload = envelope.payload
+    if payload.passages:
+        return "\n\n".join(one.text for one in payload.passages if one.kind == "own")
+    text = payload.normalized_text
+    if ">" not in text:
+        return text
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(">")).strip()
+
+
 def _command(envelope: Envelope) -> str | None:
     """`/start` for `/Start@house_bot now`, if this is `bot:house_bot`."""
-    text = envelope.payload.normalized_text
+    text = words_of_sender(envelope)
     found = _COMMAND.match(text) if text.startswith("/") else None
     if found is None or (found[2] and not is_own(envelope, found[2])):
         return None
@@ -60,8 +74,8 @@ def is_own(envelope: Envelope, name: object) -> bool:
 
 
 def is_called(envelope: Envelope) -> bool:
-    """Whether the text names the account after an `@` that is not part of an address or of another name."""
-    text = envelope.payload.normalized_text.lower()
+    """Whether the sender names the account after an `@` that is not part of an address or of another name."""
+    text = words_of_sender(envelope).lower()
     name = envelope.source.endpoint_identity.rpartition(":")[2].lstrip("@").lower()
     mention = rf"(?:^/[\w-]+|(?<![\w.+-]))@{re.escape(name)}(?![.-]?\w)"
     return bool(name) and f"@{name}" in text and re.search(mention, text) is not None

@@ -15,6 +15,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from switchboard.core.channels.registry import CHANNELS
+from switchboard.domain.envelope import Envelope
 from switchboard.domain.ledger import ReplyFile
 from switchboard.domain.routing import SystemId
 from switchboard.journey.accept import AcceptLeg
@@ -144,5 +145,8 @@ class _Returned:
     async def reader(self, turn: Turn) -> Reader:
         return await self._readers.of(turn)
 
-    async def replied_to(self, turn: Turn) -> str | None:  # noqa: ARG002
+    async def whole(self, turn: Turn) -> Envelope:
+        return turn.envelope
+
+    def replied_to(self, whole: Envelope) -> str | None:  # noqa: ARG002
         return None

@@ -7,7 +7,7 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Form, Found
-from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private
+from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, words_of_sender
 from switchboard.ports.raw import first_word
 
 _MAX_NICK: Final = 64
@@ -33,7 +33,7 @@ def _facts(envelope: Envelope) -> Found:
 
 def _named(envelope: Envelope) -> bool:
     """Whether we are addressed as in `house: hello`, which is usual on IRC."""
-    first = envelope.payload.normalized_text[:_MAX_NICK].partition(" ")[0]
+    first = words_of_sender(envelope)[:_MAX_NICK].partition(" ")[0]
     return is_own(envelope, first.rstrip(":,")) or is_called(envelope)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel, Found
-from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of
+from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, is_private, kind_of, media_of, words_of_sender
 from switchboard.ports.raw import Raw, at, child, first_word, matching, raw_of, word
 
 _ID = re.compile(r"[A-Z0-9]{1,40}", re.ASCII)
@@ -63,7 +63,7 @@ def _direct(envelope: Envelope) -> bool:
 
 
 def _named(envelope: Envelope) -> bool:
-    raw, text = raw_of(envelope), envelope.payload.normalized_text
+    raw, text = raw_of(envelope), words_of_sender(envelope)
     own = word(at(raw, "authorizations", 0, "user_id"))
     mentioned = any(one == own or is_own(envelope, one) for one in _MENTION.findall(text)) if "<@" in text else False
     return _event(raw).get("type") == "app_mention" or mentioned or is_called(envelope)

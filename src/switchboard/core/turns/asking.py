@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from switchboard.core.outside import outside_json
 from switchboard.core.routing.facts import facts
+from switchboard.core.turns.command import command_text, has_command
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import ShownApproval
@@ -183,8 +184,8 @@ def command_in(text: str) -> ChatCommand | None:
 
 def is_command(envelope: Envelope, channel: Channel) -> bool:
     """Whether a message is such a command, written by a person, and certainly by its sender."""
-    text = envelope.payload.normalized_text.strip()
-    if not text.startswith("/") or command_in(text) is None:
+    text = command_text(envelope) if has_command(envelope) else ""
+    if not text or command_in(text) is None:
         return False
     found = _COMMAND.fullmatch(text)
     if found is not None and found[2] and not is_own(envelope, found[2]):
@@ -199,8 +200,8 @@ def is_answer(envelope: Envelope, channel: Channel) -> bool:
 
 
 def chosen(asked: ShownApproval, said: str) -> str:
-    """The answer; a number selects the option with that number."""
-    options = options_of(asked)
-    if _NUMBER.fullmatch(said) and int(said) <= len(options):
-        return options[int(said) - 1]
+    """The answer; a number selects the option with that number, whatever signature stands below it."""
+    options, number = options_of(asked), said.partition("\n\n")[0].strip()
+    if _NUMBER.fullmatch(number) and int(number) <= len(options):
+        return options[int(number) - 1]
     return said

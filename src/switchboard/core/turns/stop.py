@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from switchboard.core.turns.asking import is_answer
+from switchboard.core.turns.command import command_text, has_command
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import Channel
 from switchboard.ports.chat import is_own
@@ -22,14 +23,14 @@ STOPPED: Final = "I was stopped before I had an answer."
 
 
 def is_stop(envelope: Envelope, channel: Channel) -> bool:
-    """Whether a message consists of the command, written by a person, and certainly by its sender.
+    """Whether a message is the command, written by a person, and certainly by its sender.
 
     Groups add the name of the account (`/stop@house_bot`): with another's name, the command is not for us.
     """
-    text = envelope.payload.normalized_text
+    text = command_text(envelope) if has_command(envelope) else ""
     if len(text) > _LONGEST:
         return False
-    command, at, name = text.strip().lower().partition("@")
+    command, at, name = text.lower().partition("@")
     if command != COMMAND or (at and not is_own(envelope, name)):
         return False
     return is_answer(envelope, channel)
