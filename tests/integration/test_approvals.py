@@ -247,7 +247,7 @@ async def test_a_turn_that_waits_ends_when_its_sender_stops_it(database_url: str
 async def test_an_owner_decides_in_their_own_conversation_and_nobody_else_in_chat(
     database_url: str, tmp_path: Path
 ) -> None:
-    options = {"owners": ["api:x", "api:alice"], "grants": {"others": ["pay"]}}
+    options: dict[str, Any] = {"owners": ["api:x", "api:alice"], "grants": {"others": ["pay"]}}
     async with a_site(database_url, tmp_path, **options) as site:
         first = await site.said("pay 7")
         [asked] = await site.asked()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from switchboard.core.channels.email import trusting
 from switchboard.core.mail.bounce import bounced
-from switchboard.core.mail.headers import header
+from switchboard.core.mail.headers import header, mailbox_of
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.reply import (
@@ -97,11 +97,17 @@ def test_a_reply_is_the_same_bytes_each_time() -> None:
         ({"from": "ada@b\u00fccher.example"}, "ada@xn--bcher-kva.example"),
         ({"from": "\u00e4da@x.example"}, None),
         ({"from": "a@b@c\r\nBcc: all@x.example"}, None),
+        ({"from": "ada@x.example", "reply-to": "desk@home.example"}, "ada@x.example"),
+        ({"from": "ada@x.example", "reply-to": '"Ada, at x" <DESK+shop@Home.Example>'}, "ada@x.example"),
+        ({"from": "ada@x.example", "reply-to": "desk@home.example, a@y.example"}, "a@y.example"),
+        ({"from": "ada@x.example", "reply-to": "desk@other.example"}, "desk@other.example"),
+        ({"from": "desk@home.example", "reply-to": "Noor <noor@y.example>"}, "noor@y.example"),
         ({}, None),
     ],
 )
-def test_an_answer_goes_to_reply_to_else_from_alone(headers: dict[str, str], to: str | None) -> None:
-    assert reply_address(headers)["to"] == to
+@pytest.mark.parametrize("account", ["desk@home.example", "gmail:Desk@home.example"])
+def test_an_answer_goes_to_reply_to_else_from_alone(headers: dict[str, str], to: str | None, account: str) -> None:
+    assert reply_address(headers, mailbox_of(account))["to"] == to
 
 
 def test_a_mail_from_nobody_cannot_be_answered() -> None:

@@ -71,6 +71,12 @@ def without_tag(mail_address: str) -> str:
     return f"{local.partition('+')[0]}{at}{domain}"
 
 
+def mailbox_of(endpoint: str) -> str:
+    """`me@example.org` for the account `gmail:me@example.org`."""
+    own = endpoint.rpartition(":")[2]
+    return address(own) or own.strip("<> ").lower()
+
+
 def is_mailbox(mail_address: str, own: str) -> bool:
     """Whether mail for this address arrives in the mailbox `own`, with or without a tag; both in lower case."""
     return own in {mail_address, without_tag(mail_address)}

@@ -15,6 +15,7 @@ from datetime import datetime
 from email.header import Header
 from email.utils import format_datetime
 from hashlib import sha256
+from itertools import chain
 from typing import Final
 from unicodedata import category
 from urllib.parse import quote
@@ -22,7 +23,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from switchboard.core.mail.head import decoded
-from switchboard.core.mail.headers import address, domain_of, mailboxes
+from switchboard.core.mail.headers import address, domain_of, is_mailbox, mailboxes
 from switchboard.domain.json_values import JsonObject
 
 _MAX_REFERENCES: Final = 7
@@ -67,21 +68,27 @@ class MailReply(Struct, frozen=True, kw_only=True):
     files: tuple[File, ...] = ()
 
 
-def reply_address(headers: Mapping[str, str]) -> JsonObject:
+def reply_address(headers: Mapping[str, str], own: str = "") -> JsonObject:
     """The address for an answer to a mail with these fields: its Reply-To, otherwise its From, and nobody else.
 
+    A Reply-To that is the mailbox `own`, which received the mail, does not count: we would answer ourselves.
     `{"to", "subject", "message_id", "references"}`, at most 4 KB; without `to` the mail cannot be answered. `hops`, for
     a mail from a switchboard: how many answers by switchboards led to it.
     """
-    said = (headers.get("reply-to", ""), headers.get("from", ""))
-    to = next((found for line in said for one in mailboxes(line)[:10] if (found := _ascii(address(one) or ""))), None)
-    own = _ids(headers.get("message-id", ""))[:1]
+    named = (one for one in _addresses_in(headers.get("reply-to", "")) if not (own and is_mailbox(one.lower(), own)))
+    to = next(chain(named, _addresses_in(headers.get("from", ""))), None)
+    answered = _ids(headers.get("message-id", ""))[:1]
     ids = _ids(headers.get("references", "")) or _ids(headers.get("in-reply-to", ""))[:1]
-    chain = list(dict.fromkeys((*ids[:1], *ids[1:][-_MAX_REFERENCES:], *own)))
+    references = list(dict.fromkeys((*ids[:1], *ids[1:][-_MAX_REFERENCES:], *answered)))
     subject = _line(decoded(headers.get("subject", "")), _MAX_SUBJECT)
-    made: JsonObject = {"to": to, "subject": subject, "message_id": own[0] if own else None, "references": list(chain)}
+    known = answered[0] if answered else None
+    made: JsonObject = {"to": to, "subject": subject, "message_id": known, "references": references}
     count = hops(headers.get(HOPS, ""))
     return {**made, "hops": count} if count else made
+
+
+def _addresses_in(line: str) -> Iterator[str]:
+    return (found for one in mailboxes(line)[:10] if (found := _ascii(address(one) or "")))
 
 
 def hops(said: str) -> int:
