@@ -373,6 +373,8 @@ def test_who_adds_a_mailbox_hears_which_server_must_be_trusted(capsys: pytest.Ca
     said = capsys.readouterr().out
     assert f'[email.trusted_servers]\n  "{OWN}" = ["mx.example.org"]' in said
     assert "every mail is held" in said
+    assert f"pairing allow email/{OWN} no-reply@YOUR-SITE" in said
+    assert "--filter email_sender=no-reply@YOUR-SITE --to BUTLER --reply-to-automatic" in said
 
 
 @pytest.mark.parametrize(

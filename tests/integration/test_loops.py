@@ -9,8 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.journey.reply import PullRequest
 from tests.hands import assert_balanced
-from tests.integration.test_mail_threads import explained, mail, posted
+from tests.integration.test_mail_threads import HOUSE, explained, mail, posted
 from tests.lab import ROOT, rule, to
 from tests.servers import open_server
 from tests.waiting import eventually
@@ -60,6 +61,17 @@ async def test_a_person_gets_a_reply_and_so_does_a_machine_where_butler_or_rule_
         shop = await posted(server, mail("bot@z.example", "hello", "m3", Auto_Submitted="auto-generated"))
         for message in (person, machine, shop):
             await eventually(partial(server.lab.replies_to, message))
+
+
+async def test_the_person_behind_a_form_is_answered_where_a_rule_allows_it(database_url: str, tmp_path: Path) -> None:
+    async with open_server(database_url, tmp_path, tree=TREE, worker=True) as server:
+        form = {"Reply_To": "Noor <noor@people.example>"}
+        unanswered = await posted(server, mail("no-reply@x.example", "open?", "m1", **form))
+        await posted(server, mail("no-reply@z.example", "open?", "m2", **form))
+        [reply] = await server.lab.replies.pull(PullRequest("email", HOUSE, wait_s=20))
+        assert (reply.text, (reply.address or {}).get("to")) == ("open?", "noor@people.example")
+        await eventually(lambda: server.lab.count("select count(*) from delivery where state = 'declined'"))
+        assert await server.lab.replies_to(unanswered) == []
 
 
 @pytest.mark.parametrize("sender", ["bot@y.example", "bot@z.example"], ids=["butler", "rule"])

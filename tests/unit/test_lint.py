@@ -357,6 +357,18 @@ def test_a_rule_that_needs_a_fact_of_which_nothing_is_known_is_warned_about() ->
     assert lint((TEAM,), [needing], channels=trusting) == []
 
 
+def test_a_rule_for_mail_of_a_form_is_told_how_its_people_are_answered() -> None:
+    form = replace(RULE, channel="email", filters={"email_sender": ("ann@x.example", "no-reply@x.example")})
+    [finding] = lint((TEAM,), [form])
+    assert (finding.code, finding.severity, finding.field) == ("unanswered", "note", "filters.email_sender")
+    assert "set reply_to_automatic" in finding.message
+    assert lint_change((TEAM,), [form], written([form])) == [finding]
+    talking = replace(TEAM, members=(replace(TEAM.members[0], options={"reply_to_automatic": True}), *TEAM.members[1:]))
+    fine = replace(form, filters={"email_sender": "ann@x.example"})
+    for tree, rule in ((TEAM, replace(form, reply_to_automatic=True)), (TEAM, fine), (talking, form)):
+        assert "unanswered" not in {one.code for one in lint((tree,), [rule])}
+
+
 def test_inactive_rules_neither_fire_nor_are_in_the_way() -> None:
     assert lint((TEAM,), [RULE, replace(WIDE, active=False)]) == []
     assert never(lint((TEAM,), [replace(RULE, active=False), WIDE])) == set()

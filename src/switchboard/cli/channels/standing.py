@@ -159,6 +159,8 @@ def print_next(added: Json) -> None:
             _print_trust(added)
     else:
         console.print("Everyone may write, and is answered.")
+    if added["channel"] == "email":
+        _print_forms(added, account)
     console.print(f"See how it is: {program()} channels", style="dim")
 
 
@@ -170,6 +172,16 @@ def _print_trust(added: Json) -> None:
     console.print("  [email.trusted_servers]", style="bold", markup=False)
     console.print(f'  {endpoint} = ["mx.example.org"]', style="bold", markup=False, soft_wrap=True)
     console.print("Then restart `switchboard up`. Until you do, every mail is held.")
+
+
+def _print_forms(added: Json, account: str) -> None:
+    """Mail from a form is automatic, whoever is named in it; a rule must say that this one has a person behind it."""
+    console, sender = out(), "no-reply@YOUR-SITE"
+    console.print("A form on a website, which sends as no-reply@… with the person in Reply-To, is answered by a rule:")
+    if added["strangers"] == "listed":
+        console.print(f"  {program()} pairing allow {account} {sender}", style="bold", soft_wrap=True)
+    rule = f"--team TEAM --name form --channel email --filter email_sender={sender} --to BUTLER --reply-to-automatic"
+    console.print(f'  {program()} rules create {rule} --reason "a form"', style="bold", soft_wrap=True)
 
 
 def _print_address(added: Json) -> None:

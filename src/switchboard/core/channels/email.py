@@ -217,11 +217,16 @@ def _looped(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
     return f"{HOPS}: {count}" if count >= most else None
 
 
+def is_nobody(sender: str) -> bool:
+    """Whether nobody reads at this address, as at no-reply@shop.example, so that mail from it is automatic."""
+    return _NOBODY.match(_bare(sender)) is not None
+
+
 def _automatic(envelope: Envelope, most: int = MAX_HOPS) -> str | None:
     """By RFC 3834, by signs of mailing lists and bounces, and by the sender being the mailbox that received it."""
     identity, own = envelope.sender.identity, mailbox_of(envelope.source.endpoint_identity)
     sender = _bare(identity)
-    if _NOBODY.match(sender):
+    if is_nobody(identity):
         return f"from {identity}"
     if is_mailbox(sender, own):
         return f"from {identity}, which is this mailbox"

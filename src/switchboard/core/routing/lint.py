@@ -19,6 +19,7 @@ from itertools import chain, combinations, product
 from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
+from switchboard.core.channels.email import is_nobody
 from switchboard.core.channels.registry import CHANNELS, Channels
 from switchboard.core.routing.check import Problem, ProblemCode, check_match, check_targets
 from switchboard.core.routing.explain import in_order, why_first
@@ -46,6 +47,7 @@ LintCode = (
         "no_handler",
         "silent_handler",
         "moved",
+        "unanswered",
     ]
 )
 
@@ -63,6 +65,7 @@ _NEVER: Final = frozenset(
 _PATTERN: Final = re.compile(r"[*?]|^\^|\$$|\\[a-zA-Z.]|^/.*/$")
 _FILES_ONLY: Final = "memo"
 """The engine that only stores notices."""
+_ANSWERS: Final = "reply_to_automatic"
 _NO_WAY: Final = "no rule of it leads here"
 _WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 
@@ -273,6 +276,20 @@ class _Problems:
             yield replace(finding, meant=problem.meant, field=problem.field)
 
         yield from (_pattern_like(rule, name, value) for name, value in _pairs(rule) if _PATTERN.search(value))
+        nobody = next((value for key, value in _pairs(rule) if key == "email_sender" and is_nobody(value)), None)
+        if nobody is not None and not self._answers_machines(rule):
+            yield _unanswered(rule, nobody)
+
+    def _answers_machines(self, rule: Rule) -> bool:
+        """Whether automatic mail gets an answer, as far as this rule alone tells; copies get none anyway."""
+        if rule.reply_to_automatic or rule.copy:
+            return True
+        team = self._tree.get(rule.team_id)
+        members = {one.system_id: one for one in (team.members if team is not None else ())}
+        return not all(
+            one.system_id in members and members[one.system_id].options.get(_ANSWERS) is not True
+            for one in rule.targets
+        )
 
     def _skips(self, rule: Rule) -> bool:
         team = self._tree.get(rule.team_id)
@@ -282,6 +299,14 @@ class _Problems:
 def _pattern_like(rule: Rule, key: str, value: str) -> Finding:
     message = f"{key} {value!r} looks like a pattern, but values are compared as they are"
     return replace(_about(rule, "pattern_like", "warning", message), field=f"filters.{key}")
+
+
+def _unanswered(rule: Rule, sender: str) -> Finding:
+    message = (
+        f"mail from {sender} is automatic and gets no answer; if a form sends it and names a person in Reply-To, "
+        f"set {_ANSWERS}, and the person is answered"
+    )
+    return replace(_about(rule, "unanswered", "note", message), field="filters.email_sender")
 
 
 def _firing(every: Mapping[TeamId, Sequence[Rule]], findings: Iterable[Finding]) -> dict[TeamId, list[Rule]]:
