@@ -12,6 +12,7 @@ from uuid import UUID
 
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.mail.parse import envelope_from_mail
+from switchboard.domain.ledger import OutboxPart
 from switchboard.journey.accept import Submission
 from switchboard.journey.reply import PullRequest
 from switchboard.ports.channel import Receipt
@@ -183,6 +184,58 @@ async def test_of_two_who_name_a_thread_at_once_one_is_the_first(database_url: s
                 conversations(others, [reply("eve@y.example", f"e{n}", f"r{n}")]),
             )
             assert one != other
+
+
+async def test_a_reply_that_names_only_our_mail_joins_its_thread_if_it_is_by_someone_there(
+    database_url: str,
+) -> None:
+    """Eve was forwarded our mail to Ann, and later got one of ours herself, in a conversation of her own."""
+    async with lab(database_url) as parts:
+
+        async def sent(own: str) -> None:
+            [one] = await parts.replies.pull(PullRequest("email", HOUSE, wait_s=20))
+            await parts.replies.receipt(one.outbox_id, one.lease, Receipt("sent", f"<{own}@x.example>"))
+
+        async with at_work(parts.worker()):
+            asked = taken(mail("Ann <ann@x.example>", "hello", "m1", Cc="ben@x.example"))
+            [home] = await conversations(parts, [asked])
+            await sent("ours")
+            eve = await conversations(parts, [reply("eve@y.example", "e1", "ours"), reply("eve@y.example", "e2", "m1")])
+            await sent("hers")
+            await sent("hers too")
+        ann, ben, answered, other, again, both, later, fay = await conversations(
+            parts,
+            [
+                reply("ann+tag@x.example", "m2", "ours"),
+                reply("ben@x.example", "m3", "unknown", "ours"),
+                taken(mail("ann@x.example", "well", "m4", In_Reply_To="<ours@x.example>")),
+                as_json("well", "ann@x.example", "m5@x.example", raw={"headers": {"references": "<other@x.example>"}}),
+                reply("eve@y.example", "e3", "hers"),
+                reply("eve@y.example", "e4", "ours", "hers too"),
+                reply("ben@x.example", "m6", "m2"),
+                reply("fay@y.example", "f1", "hers"),
+            ],
+        )
+        assert {ann, ben, answered} == {home}
+        assert home not in {*eve, other, again, both, fay}
+        assert {again, both} <= set(eve)
+        assert later != home, "he was not addressed in Ann's reply"
+        assert fay not in eve
+
+
+async def test_a_part_of_a_reply_is_ours_too_and_only_in_the_account_that_sent_it(database_url: str) -> None:
+    async with lab(database_url) as parts, at_work(parts.worker()):
+        [home] = await conversations(parts, [taken(mail("ann@x.example", "hello", "m1"))])
+        [one] = await parts.replies.pull(PullRequest("email", HOUSE, wait_s=20))
+        sent = OutboxPart(0, 1, "sent", platform_message_id="<ours@x.example>")
+        await parts.replies.part(one, one.lease, sent, None)
+        raw = mail("ann@x.example", "well", "m2", In_Reply_To="<ours@x.example>")
+        elsewhere = envelope_from_mail(raw, endpoint="other@home.example", provider="imap", now=NOW)
+        there = Submission(elsewhere.envelope, elsewhere.raw, "message/rfc822")
+        assert await conversations(parts, [there, taken(raw)]) == [
+            f"email/{quote('other@home.example')}/%3Cours%40x.example%3E",
+            home,
+        ]
 
 
 async def test_mails_that_name_no_thread_are_threads_of_their_own_in_every_form(database_url: str) -> None:

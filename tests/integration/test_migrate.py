@@ -31,7 +31,7 @@ from tests.waiting import eventually
 
 PRESENT: Final = migrations()
 NEXT: Final = Migration(
-    COMPONENT, len(PRESENT) + 1, "next", "alter table message_inbox alter column envelope type jsonb"
+    COMPONENT, PRESENT[-1].number + 1, "next", "alter table message_inbox alter column envelope type jsonb"
 )
 BLOCKED: Final = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 

@@ -23,7 +23,7 @@ from switchboard.core.policy.budget import Amount, SenderCaps
 from switchboard.core.policy.liveness import LivenessPolicy
 from switchboard.core.turns.asking import ChatCommand
 from switchboard.domain.ledger import Item, OutboxRow, OutboxState
-from switchboard.domain.message import Conversation, Message, RequestId
+from switchboard.domain.message import Conversation, Message, Named, RequestId
 from switchboard.domain.routing import (
     Chosen,
     Decision,
@@ -469,6 +469,20 @@ async def test_retry_rescue_release_and_maintenance_read_by_index(watched: Watch
     ]
     for n, task in enumerate(tasks * 8):
         assert (n, await watched.scanned(task)) == (n, set())
+
+
+async def test_a_reply_that_names_only_a_mail_of_ours_is_placed_by_index(watched: Watched) -> None:
+    await watched.database.run("update outbox set platform_message_id = outbox_id || '@home'")
+    await watched.database.run("analyze outbox")
+    home = Conversation("telegram/bot/unknown")
+    ours = await watched.database.value(
+        "select platform_message_id from outbox where request_id = $1", await watched.a_request()
+    )
+    named = Named(home, home, "ann@x.example", (), (home,), (ours, "none@x.example"), "telegram", "bot")
+    place = partial(inbox.find_places, watched.database, [named], keep=False)
+    await place()
+    assert await watched.scanned(place) == set()
+    assert await watched.much_read_by_index(place) == {}
 
 
 async def test_the_outbox_is_read_by_index(watched: Watched) -> None:

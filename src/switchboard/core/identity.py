@@ -69,7 +69,8 @@ def named_in(envelope: Envelope, channel: Channel) -> Named | None:
         return None
     threads = tuple(_conversation(envelope, thread) for thread in correspondence.threads)
     apart = _conversation(envelope, f"{correspondence.threads[-1]} {correspondence.author}")
-    return Named(threads[0], apart, correspondence.author, correspondence.addressed, threads)
+    source, known = envelope.source, (correspondence.author, correspondence.addressed)
+    return Named(threads[0], apart, *known, threads, correspondence.answered, source.channel, source.endpoint_identity)
 
 
 def thread_of(envelope: Envelope, channel: Channel) -> str | None:

@@ -40,7 +40,9 @@ class Message(Struct, frozen=True, gc=False):
 class Named(Struct, frozen=True):
     """The conversation of a message whose thread anyone can name: `home`, or `apart` if its author is a stranger.
 
-    `threads`: the conversations in which its author may be known, `home` first and the message's own last.
+    `threads`: the conversations in which its author may be known, `home` first and the message's own last. `answered`:
+    the platform's ids of messages that it refers to, the nearest first, of which some may be replies that this account
+    (`channel`, `endpoint`) has sent.
     """
 
     home: Conversation
@@ -48,3 +50,6 @@ class Named(Struct, frozen=True):
     author: str
     addressed: tuple[str, ...]
     threads: tuple[Conversation, ...]
+    answered: tuple[str, ...]
+    channel: str
+    endpoint: str

@@ -73,11 +73,15 @@ Strategy = Literal["realtime", "email", "none"]
 
 
 class Correspondence(Struct, frozen=True):
-    """Who wrote a message, to whom, and in which threads: first the one it claims to belong to, last its own."""
+    """Who wrote a message, to whom, and in which threads: first the one it claims to belong to, last its own.
+
+    `answered`: the platform's ids of messages that it refers to, without brackets, the nearest first.
+    """
 
     author: str
     addressed: tuple[str, ...]
     threads: tuple[str, ...]
+    answered: tuple[str, ...] = ()
 
 
 MAX_REPLIED: Final = 1000

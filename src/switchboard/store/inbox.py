@@ -285,7 +285,9 @@ async def find_places(database: Database, named: Sequence[Named], *, keep: bool 
         query("inbox.place"),
         *arrays(map(tuple, hashed), 3),
         [_person(keys, one.author) for one in named],
+        *arrays(((storable_text(one.channel), storable_text(one.endpoint)) for one in named), 2),
         *arrays(((n, keys.conversation(t)) for n, one in enumerate(named, 1) for t in one.threads), 2),
+        *arrays(((n, storable_text(said)) for n, one in enumerate(named, 1) for said in one.answered), 2),
         *arrays(((n, _person(keys, a)) for n, one in enumerate(named, 1) for a in one.addressed), 2),
         keep,
     )

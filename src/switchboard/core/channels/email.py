@@ -98,7 +98,7 @@ def _chat(envelope: Envelope) -> str:
 def _correspondence(envelope: Envelope) -> Correspondence:
     """Anybody can refer to any mail, so only those who wrote or were addressed in a thread belong to it."""
     named = envelope.event.external_thread_id
-    older = reversed(_references(envelope)[-_MAX_REFERENCES:])
+    older = tuple(reversed(_references(envelope)[-_MAX_REFERENCES:]))
     said = (named, _bracketed(named)) if named else (_chat(envelope),)
     others = (_bare(identity) for identity in envelope.sender.participants or ())
     author, own = without_tag(_bare(envelope.sender.identity)), mailbox_of(envelope.source.endpoint_identity)
@@ -108,6 +108,8 @@ def _correspondence(envelope: Envelope) -> Correspondence:
         author,
         tuple(one for one in known if one not in {author, own}),
         (*(thread for thread in threads if thread != _own(envelope) or thread == said[0]), _own(envelope)),
+        # Of other platforms, many messages have an id like 5; those of mails are like these.
+        tuple(one.strip("<>") for one in dict.fromkeys((*_answered(envelope), *older)) if "@" in one),
     )
 
 

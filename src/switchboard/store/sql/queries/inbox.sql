@@ -58,7 +58,8 @@ where exists (
 
 -- name: place
 select ord, conversation, name
-from place_in_threads($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::integer[], $6::uuid[], $7::integer[], $8::uuid[], $9);
+from place_in_correspondence($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::text[], $6::text[], $7::integer[], $8::uuid[],
+                             $9::integer[], $10::text[], $11::integer[], $12::uuid[], $13);
 
 -- name: first_of_event
 select request_id from dedupe where key = $1::uuid;
