@@ -31,7 +31,10 @@ from tests.servers import CONNECTOR, Opened, open_server
 from tests.waiting import eventually
 
 ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
-NOTHING: dict[str, Any] = {"replays": 0, "moved": {}, "answering": [], "recent": [], "heard": 0}
+NOTHING: dict[str, Any] = {
+    **{"replays": 0, "moved": {}, "answering": [], "recent": []},
+    **{"heard": 0, "accepts": ["passages"]},
+}
 
 
 @pytest.fixture

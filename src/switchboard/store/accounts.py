@@ -57,7 +57,8 @@ class AccountLease:
     `cursor`: where its last holder stopped, null at first. `since`: when it was first leased. `replays`: number of
     events in quarantine to submit again. `moved`: maps the present thread of a conversation on the platform to the
     thread that identifies it. `answering`: up to 100 conversations in which a butler works on an answer; `recent`: up
-    to 1000 replies, newest first; both on request. `heard`: how many messages of a group its butlers hear.
+    to 1000 replies, newest first; both on request. `heard`: how many messages of a group its butlers hear. `accepts`:
+    fields of envelopes that servers of earlier releases refuse, and that this one reads.
     """
 
     lease: int
@@ -69,6 +70,7 @@ class AccountLease:
     answering: Sequence[Answering] = ()
     recent: Sequence[RecentReply] = ()
     heard: int = 0
+    accepts: Sequence[str] = ("passages",)
 
 
 class Holder(Struct, frozen=True):

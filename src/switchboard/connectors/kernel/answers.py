@@ -91,6 +91,7 @@ class Lease(Struct, frozen=True):
     platform to the thread under which it is submitted. `answering`: by conversation, the address of the message that a
     butler is working on. `since`: when the account was first leased. `recent`: the last replies, with the seconds since
     they were created and sent. `heard`: how many messages of a group butlers hear; None: the server does not know it.
+    `accepts`: the fields of messages that servers of earlier releases refuse.
     """
 
     number: int
@@ -101,6 +102,7 @@ class Lease(Struct, frozen=True):
     recent: Sequence[JsonMapping] = ()
     since: datetime | None = None
     heard: int | None = None
+    accepts: Sequence[str] = ()
 
 
 class QuarantinedEvent(Struct, frozen=True):
@@ -141,6 +143,7 @@ def lease_of(got: JsonMapping) -> Lease:
         got.get("recent") or (),
         None if since is None else datetime.fromisoformat(since),
         got.get("heard"),
+        tuple(got.get("accepts") or ()),
     )
 
 

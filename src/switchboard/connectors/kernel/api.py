@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import httpx2
@@ -31,6 +31,7 @@ from switchboard.connectors.kernel.answers import (
     reply_of,
     verdict_of,
 )
+from switchboard.connectors.kernel.wire import submitted_form
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import ConfigurationError, SwitchboardError
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -73,6 +74,7 @@ class Api:
         self._http = http
         self.place = place
         self.lease_number: int | None = None
+        self._accepts: Collection[str] = ()
         self._began = False
         self._missed = False
         """An answer with replies may have been lost."""
@@ -103,6 +105,7 @@ class Api:
             return error.message
         lease = lease_of(got)
         self.lease_number, self._began, self._missed = lease.number, True, self._missed and not opening
+        self._accepts = lease.accepts
         return lease
 
     async def release(self) -> None:
@@ -135,7 +138,7 @@ class Api:
         """Submit as many messages as fit into one request; returns the result of each. Raises Unreachable."""
         taken, size = list[bytes](), 0
         for envelope in envelopes[:_BATCH]:
-            encoded = _encoder.encode(envelope)
+            encoded = submitted_form(envelope, self._accepts)
             size += len(encoded)
             if taken and size > _BATCH_BYTES:
                 break
@@ -163,7 +166,7 @@ class Api:
         Raises Unreachable.
         """
         try:
-            got = await self._ask("POST", "/v1/ingest/files", _encoder.encode(envelope))
+            got = await self._ask("POST", "/v1/ingest/files", submitted_form(envelope, self._accepts))
         except ConfigurationError:
             raise
         except SwitchboardError as error:

@@ -21,6 +21,7 @@ import httpx2
 
 from switchboard.core.blobs import HEAD_BYTES, PREFIX, sniff
 from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.passages.own import JOINT
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
 from switchboard.tasks import wait_at_most
@@ -48,6 +49,9 @@ class _Outgoing:
 
 class ScriptedSwitchboard:
     """A switchboard as a connector sees it. `ttl_s` applies to leases of accounts, which expire by `clock`."""
+
+    accepts: Sequence[str] = ("passages",)
+    """The fields of messages that only newer releases know. Those that are not named are refused, as unknown fields."""
 
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
@@ -281,6 +285,7 @@ class ScriptedSwitchboard:
         account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
         account["since"] = self.since.isoformat()
         account |= {"answering": busy, "recent": list(map(self._recent, self._outbox.values()))}
+        account |= {"accepts": list(self.accepts)} if self.accepts else {}
         return 200, {"lease": self._lease, "ttl_s": self._ttl_s, **account}
 
     def _recent(self, outgoing: _Outgoing) -> JsonObject:
@@ -326,9 +331,13 @@ class ScriptedSwitchboard:
         return 200, {"status": "settled"}
 
     def _ingested(self, envelope: JsonObject) -> JsonObject:
-        event = envelope["event"]
+        event, passages = envelope["event"], envelope["payload"].get("passages")
+        if passages is not None and "passages" not in self.accepts:
+            return _error("unknown_field")
         if (code := self.refusal(envelope) or _wrong(envelope)) is not None:
             return _error(code)
+        if passages:
+            envelope["payload"]["normalized_text"] = JOINT.join(one["text"] for one in passages)
         named = [one.get("storage_ref") for one in envelope["payload"]["attachments"]]
         if any(ref is not None and ref.removeprefix(PREFIX) not in self.blobs for ref in named):
             return _error("unknown_blob")
