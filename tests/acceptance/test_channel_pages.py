@@ -119,7 +119,8 @@ async def test_from_nothing_to_the_first_answer_by_mail(database_url: str, tmp_p
             env = environment(tmp_path / "data", URL=server.url, CHANNELS_DIR=str(channels))
             env |= {"SSL_CERT_FILE": str(dovecot.certificate), "TERM": "xterm"}
             await asyncio.to_thread(add_by_wizard, env, dovecot, postfix)
-            for beginning in ("switchboard pairing allow", "switchboard rules create"):
+            form = "switchboard rules create --team root --name form"
+            for beginning in ("switchboard pairing allow", "switchboard rules create", form):
                 await said(env, command(MAIL, beginning))
             connecting = [EXECUTABLE, *command(MAIL, "switchboard connect desk")]
             with ForkedCommand(connecting, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as connector:
