@@ -119,6 +119,7 @@ def test_a_command_is_one_whatever_a_program_puts_below_it(program: Program, com
         text_mail(command + program.below),
         text_mail(command + program.below, "=?utf-8?q?Decided?="),
         text_mail(command.upper() + program.below),
+        text_mail(command.replace(" ", "\N{NO-BREAK SPACE}", 1) + program.below),
     ]
     if program.history.startswith((">", "On", "Am")):
         forms.append(text_mail(f"{command}{program.below}\n\n{_quoted(ASKED)}"))

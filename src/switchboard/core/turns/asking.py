@@ -35,7 +35,7 @@ _SHORT: Final = 8
 _LEAST: Final = 4
 """Minimum digits of an id in a command: with fewer, everything that waits would have to be searched for it."""
 _COMMAND: Final = re.compile(
-    r"/(approve|refuse|answer)(?:@(\S+))?[ \t]+([0-9a-f-]{4,36})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL
+    r"/(approve|refuse|answer)(?:@(\S+))?[^\S\n]+([0-9a-f-]{4,36})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL
 )
 _NUMBER: Final = re.compile(r"[1-9][0-9]?")
 

@@ -18,7 +18,8 @@ from switchboard.core.passages.own import JOINT, own_text, passages_of
 from switchboard.domain.envelope import Envelope, Passage
 
 _MAIL: Final = "email"
-_COMMANDS = re.compile(r"^[^\S\n]*/(?:approve|refuse|answer|stop)\b", re.IGNORECASE | re.MULTILINE)
+_NAMES: Final = ("/approve", "/refuse", "/answer", "/stop")
+_COMMANDS = re.compile(rf"^[^\S\n]*(?:{'|'.join(_NAMES)})\b", re.IGNORECASE | re.MULTILINE)
 _WITH_WORDS = re.compile(r"/(?:answer|refuse)(?:@\S+)?[^\S\n]+\S+[^\S\n]+\S", re.IGNORECASE)
 """The beginning of a command that goes on with what a person says, which may be several lines."""
 _BLANK = re.compile(r"\n\s*\n")
@@ -29,9 +30,14 @@ _MAX_SUBJECT: Final = 12_000
 
 
 def has_command(envelope: Envelope) -> bool:
-    """Whether a line of the text begins like a command; cheap, for all the messages where none does."""
+    """Whether a line where a command may stand begins like one; cheap, for all the messages where none does."""
     text = envelope.payload.normalized_text
-    return "/" in text and _COMMANDS.search(text) is not None
+    if "/" not in text:
+        return False
+    if envelope.source.channel != _MAIL and not envelope.payload.passages:
+        return text.lstrip().startswith("/")
+    lowered = text.lower()
+    return any(name in lowered for name in _NAMES) and _COMMANDS.search(text) is not None
 
 
 def command_text(envelope: Envelope) -> str:
