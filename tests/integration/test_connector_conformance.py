@@ -277,6 +277,13 @@ class HidesEdits(Changing):
         return changed(event, kind="message", refers_to=None) if event.envelope.event.kind == "edit" else event
 
 
+class Scatters(Changing):
+    """Says of no event that it is a piece of a message."""
+
+    def change(self, event: Inbound) -> Inbound:
+        return replace(event, piece=None)
+
+
 class Undeletes(Changing):
     """A deletion refers to nothing."""
 
@@ -436,6 +443,8 @@ FILE_ROOM = "a_file_for_which_there_is_no_room_keeps_no_message_back"
 FILE_GONE = "a_file_that_cannot_be_had_keeps_no_message_back"
 SENT_FILES = "a_kill_in_a_reply_with_files_loses_and_doubles_none"
 EDIT = "an_edit_is_no_second_message"
+SPLIT = "a_text_that_was_split_is_one_message"
+SPLIT_KILL = "a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing"
 DELETE = "a_deletion_is_no_second_message"
 PATIENCE = "patience_is_shown_and_costs_nothing"
 AWAY = "an_outage_of_the_platform_loses_nothing"
@@ -446,8 +455,8 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
     for name, made, *laws in (
         ("none", lambda: Planted(defect=Around)),
         ("reorders", lambda: Planted(defect=Reorders), ORDER),
-        ("renumbers", lambda: Planted(defect=Renumbers), AGAIN, RECEIVING, REFUSED, OUTAGE, OVER, FILE),
-        ("forgets", lambda: Planted(defect=Forgets), RECEIVING, OUTAGE, FILE_KILL),
+        ("renumbers", lambda: Planted(defect=Renumbers), AGAIN, RECEIVING, REFUSED, OUTAGE, OVER, FILE, SPLIT_KILL),
+        ("forgets", lambda: Planted(defect=Forgets), RECEIVING, OUTAGE, FILE_KILL, SPLIT_KILL),
         ("cannot read its own events", lambda: Planted(defect=Illiterate), REFUSED),
         ("makes one conversation of all", lambda: Planted(defect=Groups), ALONE),
         ("garbles", lambda: Planted(defect=Garbles), ODD),
@@ -472,6 +481,7 @@ PLANTED: Final[Mapping[str, tuple[Callable[[], Planted], frozenset[str]]]] = {
         ("sends half a file", lambda: Planted(defect=Shortens), SENT_FILES),
         ("sends files twice", lambda: Planted(defect=Doubles), SENT_FILES),
         ("swaps the names of files", lambda: Planted(defect=Swaps), SENT_FILES),
+        ("leaves pieces apart", lambda: Planted(defect=Scatters), SPLIT),
         ("hides edits", lambda: Planted(defect=HidesEdits), EDIT),
         ("deletes nothing in particular", lambda: Planted(defect=Undeletes), DELETE),
         ("refuses for now", lambda: Planted(defect=Hasty), PATIENCE),

@@ -1,4 +1,4 @@
-"""What becomes of an event before the switchboard sees it: left out, history, a message; albums as one message."""
+"""What becomes of an event before the switchboard sees it: left out, history, or a message."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from switchboard.connectors.kernel.accounts import configured
-from switchboard.connectors.kernel.intake import AlbumClock, Handling, LeftOut, conversation_of, merged, prepared
+from switchboard.connectors.kernel.intake import Handling, LeftOut, conversation_of, prepared
 from switchboard.domain.envelope import Envelope
 from switchboard.testing.connectors import ScriptedPlatform
 
@@ -80,27 +80,6 @@ def test_an_edit_that_is_left_out_is_told_from_one_that_is_noted() -> None:
     edit = ScriptedPlatform().add("t", "x", event={"kind": "edit"})
     assert prepared(edit, Handling(on_edit="ignore"), NOW) == LeftOut("edit")
     assert isinstance(prepared(edit, Handling(), NOW), Envelope)
-
-
-def test_an_album_is_one_message_with_all_its_files() -> None:
-    platform = ScriptedPlatform()
-    events = [platform.add("t", text, album="a") for text in ("", "look", "")]
-    whole = merged(events)
-    assert whole.envelope.payload.normalized_text == "look"
-    assert (whole.envelope.event.external_event_id, whole.envelope.event.also) == ("1", ("2", "3"))
-    assert len(whole.envelope.payload.attachments) == 3
-    assert [(file.attachment, file.handle) for file in whole.files] == [
-        (n, event.files[0].handle) for n, event in enumerate(events)
-    ]
-    assert merged(events[:1]) is events[0]
-
-
-def test_an_album_is_whole_after_a_second_of_quiet_and_three_at_most() -> None:
-    clock = AlbumClock(10.0, 10.0)
-    assert clock.whole_at == 11.0
-    for now in (10.8, 11.6, 12.4, 13.0):
-        clock.added(now)
-    assert (clock.whole_at, clock.full) == (13.0, False)
 
 
 def test_without_a_thread_a_conversation_is_that_of_its_sender() -> None:

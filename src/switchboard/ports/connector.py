@@ -109,6 +109,22 @@ class FileIn:
     """The event, if it contains the file."""
 
 
+class Piece(Struct, frozen=True, kw_only=True):
+    """Where an event stands, on platforms that may deliver one message of a person as several events.
+
+    The kernel joins an event with the next one of the same sender and conversation, if that has the next number and was
+    sent at most 2 s later by the platform's clock, and if the first is `cut` or either is `forwarded`. It waits for the
+    next one only after an event that is `cut` or `forwarded`: until 1.5 s pass without one, and at most 5 s.
+    """
+
+    number: int
+    """The platform's id of the message, which is one more for the next message of the conversation."""
+    cut: Literal["", "\n"] | None = None
+    """If the text is so long that the sender's app has probably split it: what belongs between it and the rest."""
+    forwarded: bool = False
+    """Whether it is somebody else's message that the sender passed on; the comment comes before it."""
+
+
 class Inbound(Struct, frozen=True, kw_only=True):
     """One event of the platform, in its order. What the kernel needs to know is kept beside the envelope."""
 
@@ -123,6 +139,8 @@ class Inbound(Struct, frozen=True, kw_only=True):
     files: tuple[FileIn, ...] = ()
     album: str | None = None
     """Events of one album are one message with several files."""
+    piece: Piece | None = None
+    """None: it is a message by itself, as a command is, unless it belongs to an album."""
     moved: tuple[str, str] | None = None
     """If the conversation has moved: its old thread and its new one."""
 

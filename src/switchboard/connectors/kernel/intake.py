@@ -1,16 +1,14 @@
-"""How an event is treated before the server sees it: skipped, kept as history, or submitted; albums as one message.
+"""How an event is treated before the server sees it: skipped, kept as history, or submitted.
 
 Pure; `receiving.py` calls it with the time. Next: `receiving.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
-from itertools import chain
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -19,12 +17,8 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from switchboard.core.mail.compared import text_for_marks
 from switchboard.domain.envelope import Envelope, IngestionTier
-from switchboard.ports.connector import FileIn, Inbound, OnUncertain, Unreadable
+from switchboard.ports.connector import Inbound, OnUncertain, Unreadable
 from switchboard.ports.surroundings import MAX_HEARD
-
-ALBUM_QUIET_S: Final = 1.0
-ALBUM_MOST_S: Final = 3.0
-_ALBUM_EVENTS: Final = 20
 
 SkipReason = Literal["own", "bot", "edit"]
 
@@ -101,58 +95,6 @@ def at_home(event: Inbound, moved: Mapping[str, str]) -> Inbound:
     return structs.replace(
         event, envelope=with_fields(envelope, event=with_fields(envelope.event, external_thread_id=home))
     )
-
-
-def merged(events: Sequence[Inbound]) -> Inbound:
-    """Merge the events of an album into one message with all files; its id is that of the first event."""
-    first, *others = events
-    if not others:
-        return first
-    envelope = first.envelope
-    texts = (event.envelope.payload.normalized_text for event in events)
-    payload = with_fields(
-        envelope.payload,
-        normalized_text="\n\n".join(dict.fromkeys(text for text in texts if text)),
-        attachments=tuple(chain.from_iterable(event.envelope.payload.attachments for event in events)),
-    )
-    also = tuple(other.envelope.event.external_event_id for other in others)
-    control = with_fields(envelope.control, addressed=any(event.envelope.control.addressed for event in events))
-    return structs.replace(
-        first,
-        envelope=with_fields(envelope, payload=payload, control=control, event=with_fields(envelope.event, also=also)),
-        files=tuple(_renumbered(events)),
-    )
-
-
-@dataclass(slots=True)
-class AlbumClock:
-    """Decides when an album is complete: 1 s after its last part, and at most 3 s after the first."""
-
-    first: float
-    last: float
-    parts: int = 1
-
-    def added(self, now: float) -> None:
-        """Register another part."""
-        self.last, self.parts = now, self.parts + 1
-
-    @property
-    def whole_at(self) -> float:
-        """The time at which the album is complete."""
-        return min(self.last + ALBUM_QUIET_S, self.first + ALBUM_MOST_S)
-
-    @property
-    def full(self) -> bool:
-        """Whether the message cannot hold more events."""
-        return self.parts > _ALBUM_EVENTS
-
-
-def _renumbered(events: Sequence[Inbound]) -> list[FileIn]:
-    files, before = list[FileIn](), 0
-    for event in events:
-        files += [replace(file, attachment=file.attachment + before) for file in event.files]
-        before += len(event.envelope.payload.attachments)
-    return files
 
 
 def _as_message(envelope: Envelope) -> Envelope:

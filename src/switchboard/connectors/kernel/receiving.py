@@ -22,18 +22,17 @@ from switchboard.connectors.kernel.api import Api
 from switchboard.connectors.kernel.files import Filer
 from switchboard.connectors.kernel.health import Health
 from switchboard.connectors.kernel.intake import (
-    AlbumClock,
     Handling,
     LeftOut,
     at_home,
     conversation_of,
     mark_of,
-    merged,
     prepared,
 )
 from switchboard.connectors.kernel.patience import Patience
 from switchboard.connectors.kernel.posted import PostedQueue
 from switchboard.connectors.kernel.progress import UnsettledBatches
+from switchboard.connectors.kernel.series import belongs_to, due_after, merged
 from switchboard.domain.envelope import Envelope
 from switchboard.lanes.faults import point
 from switchboard.ports.connector import Batch, Inbound, Session, TakesPosted, Unreadable
@@ -54,13 +53,14 @@ _PAUSE_S: Final = 0.5
 
 @dataclass(slots=True)
 class _Waiting:
-    """An event, or the events of an album, to be submitted; `due` is when to try next."""
+    """An event, or several that are one message, to be submitted; `due` is when to try next."""
 
     events: list[Inbound]
     batches: list[int]
     conversation: str
-    due: float = 0.0
-    album: AlbumClock | None = None
+    first: float
+    """When the first event came."""
+    due: float
     failures: int = 0
     failing_since: float = 0.0
     envelope: Envelope | None = None
@@ -188,27 +188,23 @@ class Receiver:
 
     def _queue(self, event: Inbound, batch: int) -> None:
         now = self.clock()
-        album = self._album_of(event)
-        if album is not None and album.album is not None:
-            album.events.append(event)
-            album.batches.append(batch)
-            album.album.added(now)
-            album.due = album.album.whole_at
+        waiting = self._begun(event)
+        if waiting is None:
+            alone = _Waiting([event], [batch], conversation_of(event.envelope), now, due_after(event, now, now))
+            self._waiting.append(alone)
             return
-        waiting = _Waiting([event], [batch], conversation_of(event.envelope))
-        if event.album is not None:
-            waiting.album = AlbumClock(now, now)
-            waiting.due = waiting.album.whole_at
-        self._waiting.append(waiting)
+        waiting.events.append(event)
+        waiting.batches.append(batch)
+        waiting.due = due_after(event, waiting.first, now)
 
-    def _album_of(self, event: Inbound) -> _Waiting | None:
-        if event.album is None:
+    def _begun(self, event: Inbound) -> _Waiting | None:
+        """The message that the event is a part of, if it is not on its way yet."""
+        if event.album is None and event.piece is None:
             return None
         conversation = conversation_of(event.envelope)
         for waiting in reversed(self._waiting):
-            if waiting.conversation == conversation and waiting.events[0].album == event.album:
-                is_open = waiting.album is not None and not waiting.album.full and waiting.envelope is None
-                return waiting if is_open else None
+            if waiting.conversation == conversation and belongs_to(waiting.events, event):
+                return None if waiting.envelope is not None or waiting.refusal else waiting
         return None
 
     async def _submit_for_ever(self) -> None:
@@ -242,7 +238,8 @@ class Receiver:
             self._broken.remove(broken)
             self._done(broken.event, broken.batch, "quarantined")
         await self._move(due)
-        if ready := [waiting for waiting in due if self._prepare(waiting)]:
+        # Meanwhile another event may have joined one of them, and more may follow.
+        if ready := [waiting for waiting in due if waiting.is_due(self.clock()) and self._prepare(waiting)]:
             await self._submit(ready)
         for waiting in [waiting for waiting in due if waiting.refusal]:
             await self._to_quarantine(waiting)
@@ -280,7 +277,7 @@ class Receiver:
     def _heard(self, waiting: _Waiting, verdict: IntakeAnswer) -> None:
         match verdict:
             case Taken(duplicate=True) if len(waiting.events) > 1:
-                self._rest_of_album(waiting)
+                self._without_first(waiting)
             case Taken(duplicate):
                 self.accepted_at = self.clock()
                 self._end(waiting, "duplicates" if duplicate else "accepted")
@@ -293,11 +290,11 @@ class Receiver:
             case NotNow():
                 self._later(waiting, verdict)
 
-    def _rest_of_album(self, waiting: _Waiting) -> None:
+    def _without_first(self, waiting: _Waiting) -> None:
         """The first event may have been stored on its own before a crash; try the others without it."""
         first, batch = waiting.events.pop(0), waiting.batches.pop(0)
         self._done(first, batch, "duplicates")
-        waiting.envelope, waiting.album, waiting.due = None, None, 0.0
+        waiting.envelope, waiting.due = None, 0.0
 
     def _later(self, waiting: _Waiting, verdict: NotNow) -> None:
         now = self.clock()

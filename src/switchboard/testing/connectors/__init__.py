@@ -27,6 +27,7 @@ from switchboard.testing.connectors.driver import (
     SentFileDriver,
     SharedDriver,
     Shown,
+    SplittingDriver,
 )
 from switchboard.testing.connectors.killing import (
     RECEIVING_DEATHS,
@@ -61,6 +62,7 @@ __all__ = [
     "SentFileDriver",
     "SharedDriver",
     "Shown",
+    "SplittingDriver",
     "checks_for",
     "in_its_time",
     "in_no_time",

@@ -8,9 +8,16 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.envelope.read import parse_envelope
 from switchboard.domain.envelope import MAX_TEXT
 from switchboard.domain.json_values import JsonObject
-from switchboard.testing.connectors.driver import DeletingDriver, Driver, EditingDriver, RenewingDriver, SharedDriver
+from switchboard.testing.connectors.driver import (
+    DeletingDriver,
+    Driver,
+    EditingDriver,
+    RenewingDriver,
+    SharedDriver,
+    SplittingDriver,
+)
 from switchboard.testing.connectors.expecting import MUCH, ODD_TEXTS, in_order, none_lost_or_doubled, same, says
-from switchboard.testing.connectors.killing import RECEIVING_DEATHS, killed_while_receiving
+from switchboard.testing.connectors.killing import RECEIVING_DEATHS, dies, killed_while_receiving
 from switchboard.testing.connectors.running import connected, connector, scripted, texts, until
 from switchboard.testing.connectors.switchboard import ScriptedSwitchboard
 
@@ -108,10 +115,11 @@ async def check_a_message_of_nothing_disturbs_nobody(driver: Driver) -> None:
 
 async def _disturbs_nobody(driver: Driver, text: str) -> None:
     await driver.says("t", text)
+    await driver.says("t2", "beside it")  # else what follows a long text at once may be the rest of it
     await driver.says("t", "after it")
     async with connected(driver.configured) as switchboard:
         await until(lambda: "after it" in texts(switchboard.accepted), "the next one is accepted")
-        await until(lambda: _settled(switchboard) == 2, f"the one of {len(text)} characters is settled")
+        await until(lambda: _settled(switchboard) == 3, f"the one of {len(text)} characters is settled")
 
 
 async def check_a_platform_that_starts_over_brings_no_second_message(driver: RenewingDriver) -> None:
@@ -159,6 +167,38 @@ async def check_a_deletion_is_no_second_message(driver: DeletingDriver) -> None:
         await driver.deletes("t")
         await until(lambda: len(switchboard.accepted) == 2, "the deletion is accepted")
     _refers(switchboard, "delete")
+
+
+async def check_a_text_that_was_split_is_one_message(driver: SplittingDriver) -> None:
+    """So are two such texts in two chats, and what people say before and after them stays apart."""
+    await driver.says("t1", "before")
+    for thread in ("t1", "t2"):
+        await driver.splits(thread, _long(thread))
+    await driver.says("t1", "after")
+    async with connected(driver.configured) as switchboard:
+        await until(lambda: "after" in texts(switchboard.accepted), "what was said last is accepted")
+        await until(lambda: len(switchboard.accepted) >= 4, "so are both texts")
+    same(sorted(texts(switchboard.accepted)), sorted(["before", _long("t1"), _long("t2"), "after"]))
+    in_t1 = [text for text in texts(switchboard.accepted) if text != _long("t2")]
+    same(in_t1, ["before", _long("t1"), "after"])
+
+
+async def check_a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing(driver: SplittingDriver) -> None:
+    """Killed at each named point and around each request: each piece arrives once, and all are in order."""
+    switchboard, written = scripted(), list[str]()
+    for death in RECEIVING_DEATHS:
+        written.append(_long(str(death)))
+        await driver.splits("t", written[-1])
+        await dies(driver, switchboard, death)
+    await driver.says("t", "the last")
+    async with connector(driver.configured, switchboard):
+        await until(lambda: "the last" in texts(switchboard.accepted), "what was said last is accepted")
+    same(["".join(texts(switchboard.accepted))], ["".join((*written, "the last"))])
+
+
+def _long(name: str) -> str:
+    """A text of 10,000 characters without blanks."""
+    return "".join(f"{name.replace(' ', '-')}.{number:04}," for number in range(10_000 // 5))[:10_000]
 
 
 def _refers(switchboard: ScriptedSwitchboard, kind: str) -> None:

@@ -34,6 +34,8 @@ MORE_CHECKS: Final[tuple[tuple[ConnectorCheck, tuple[str, ...]], ...]] = (
     (arriving.check_what_we_or_programs_say_is_answered_by_nobody, ("own_says", "bot_says")),
     (arriving.check_an_edit_is_no_second_message, ("edits",)),
     (arriving.check_a_deletion_is_no_second_message, ("deletes",)),
+    (arriving.check_a_text_that_was_split_is_one_message, ("splits",)),
+    (arriving.check_a_kill_while_pieces_of_a_text_arrive_loses_and_doubles_nothing, ("splits",)),
     (files.check_a_file_is_fetched_once_and_arrives_as_it_was, ("brings",)),
     (files.check_a_kill_while_a_file_is_fetched_loses_and_doubles_nothing, ("brings",)),
     (files.check_a_file_for_which_there_is_no_room_keeps_no_message_back, ("brings",)),

@@ -101,6 +101,13 @@ class EditingDriver(Driver, Protocol):
         """The person of this thread changes the last message there."""
 
 
+class SplittingDriver(Driver, Protocol):
+    """The other side of a platform whose apps send a long text in several messages."""
+
+    async def splits(self, thread: str, text: str) -> None:
+        """A person writes a text of 10,000 characters without blanks, which arrives in pieces."""
+
+
 class DeletingDriver(Driver, Protocol):
     """The other side of a platform that reports deletions."""
 

@@ -33,6 +33,7 @@ from switchboard.ports.connector import (
     Manifest,
     Outcome,
     Part,
+    Piece,
     Sent,
     Session,
     SignInRefused,
@@ -51,6 +52,7 @@ CAPABILITIES: Final = Capabilities(
 )
 HANDLING: Final = Handling(start="all")
 _PIECE: Final = 1000
+_TEXT: Final = 4096
 _TOLD: Final = {"token": "scripted-value"}
 
 
@@ -119,6 +121,14 @@ class ScriptedPlatform:
     async def says(self, thread: str, text: str) -> None:
         """A person writes in a chat with the account."""
         self.add(thread, text)
+
+    async def splits(self, thread: str, text: str) -> None:
+        """A person writes a long text."""
+        now, first = datetime.now(UTC), len(self.events) + 1
+        starts = range(0, len(text), _TEXT)
+        for number, start in enumerate(starts, first):
+            piece = Piece(number=number, cut="" if start + _TEXT < len(text) else None)
+            self.add(thread, text[start : start + _TEXT], event={"sent_at": now}, piece=piece)
 
     async def brings(self, thread: str, text: str, data: bytes) -> None:
         """A person sends a file."""
