@@ -63,6 +63,10 @@ class TelegramDriver:
         self.last[thread] = self.api.people.say(text, user=self._person(thread))
         self.heard += self.api.world.updates[-1:]
 
+    async def splits(self, thread: str, text: str) -> None:
+        for start in range(0, len(text), self.longest):
+            await self.says(thread, text[start : start + self.longest])
+
     async def brings(self, thread: str, text: str, data: bytes) -> None:
         self.api.people.document(data, "a.bin", "application/octet-stream", user=self._person(thread), caption=text)
 

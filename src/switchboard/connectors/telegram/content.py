@@ -1,8 +1,7 @@
-"""The content of a Telegram message: its text in words, and its files. Pure; called by `updates.py`."""
+"""The content of a Telegram message in words, and its files. Pure; called by `updates.py` and `passages.py`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -57,17 +56,6 @@ def service_of(message: Raw) -> str | None:
     return next((kind for kind in SERVICE if kind in message), None)
 
 
-def text_of(message: Raw, username: str | None) -> str:
-    """The text that a person would read: the text or caption, otherwise the content in a few words.
-
-    A command addressed to our bot loses the name, which may change.
-    """
-    written = at(message, "text") or at(message, "caption")
-    if isinstance(written, str) and written:
-        return "\n\n".join(filter(None, (_without_name(written, username), _spoken(message))))
-    return _spoken(message) or _described(message)
-
-
 def files_of(message: Raw) -> Iterator[tuple[Attachment, FileIn]]:
     """The file of a message; Telegram sends at most one, and repeats an animation as a document."""
     found = next((kind for kind in (*_FILES, "sticker", "photo") if message.get(kind)), None)
@@ -100,13 +88,7 @@ def _largest(message: Raw) -> Raw:
     return child(sizes[-1]) if isinstance(sizes, list) and sizes else {}
 
 
-def _without_name(text: str, username: str | None) -> str:
-    if username is None or not text.startswith("/"):
-        return text
-    return re.sub(rf"^(/[\w-]+)@{re.escape(username)}(?!\w)", r"\1", text, count=1, flags=re.IGNORECASE)
-
-
-def _spoken(message: Raw) -> str:
+def spoken(message: Raw) -> str:
     """The note that speech is not transcribed, also below a caption."""
     for kind, called in _SPOKEN.items():
         if kind in message:
@@ -115,7 +97,7 @@ def _spoken(message: Raw) -> str:
     return ""
 
 
-def _described(message: Raw) -> str:
+def described(message: Raw) -> str:
     """A description of content that is not text."""
     contact = child(message, "contact")
     others = {

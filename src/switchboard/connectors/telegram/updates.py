@@ -1,23 +1,25 @@
 """Converts a Bot API Update into an event. Pure; called by `channel.py`.
 
 In: anything getUpdates returned, however odd; out: an `Inbound`, or an `Unreadable` that says what is wrong. Never
-raises. Next: `content.py`.
+raises. Next: `passages.py` and `content.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from datetime import UTC, datetime
-from typing import Final
+from datetime import datetime
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from switchboard.connectors.telegram.content import SERVICE, files_of, service_of, text_of
-from switchboard.core.channels.telegram import update_key
+from switchboard.connectors.telegram.content import SERVICE, files_of, service_of
+from switchboard.connectors.telegram.passages import own_entities, passages_in
+from switchboard.core.channels.telegram import answered_by, is_forwarded, name_of, time_of, update_key
 from switchboard.core.lenient import clean
+from switchboard.core.passages.own import has_others_words, joined
 from switchboard.domain.envelope import (
     Attachment,
     ChatType,
@@ -25,13 +27,14 @@ from switchboard.domain.envelope import (
     Envelope,
     Event,
     EventKind,
+    Passage,
     Payload,
     Sender,
     Source,
 )
 from switchboard.domain.json_values import JsonObject
-from switchboard.ports.connector import FileIn, Inbound, Unreadable
-from switchboard.ports.raw import Raw, at, child, first_word, integer, number, word
+from switchboard.ports.connector import FileIn, Inbound, Piece, Unreadable
+from switchboard.ports.raw import Raw, at, child, integer, number, word
 
 KINDS: Final[dict[str, EventKind]] = {
     "message": "message",
@@ -49,7 +52,10 @@ _CHAT_TYPES: Final[dict[str, ChatType]] = {
     "supergroup": "supergroup",
     "channel": "channel",
 }
-_MAX_NAME: Final = 512
+_SPLIT: Final = 4096
+"""The maximum length of a text in UTF-16 units: what is longer, apps send in several messages."""
+_NEARLY_SPLIT: Final = 4000
+"""Most apps split at a blank before that, so the pieces are shorter."""
 
 
 class Me(Struct, frozen=True):
@@ -115,6 +121,7 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
     service, kind = _kind(message, name)
     direct = chat.get("type") == "private"
     files = _files(message, kind)
+    passages = _passages(name, about, service, me)
     envelope = Envelope(
         schema_version="ingest.v1",
         source=Source(channel="telegram", provider="telegram", endpoint_identity=me.endpoint),
@@ -122,15 +129,16 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
             external_event_id=update_key(update) or "",
             external_thread_id=_thread(chat_id, message),
             observed_at=now,
-            sent_at=_time(about.get("edit_date") or about.get("date")),
+            sent_at=time_of(about.get("edit_date") or about.get("date")),
             kind=kind,
             refers_to=_refers_to(message, kind),
             reply_address=_address(chat_id, message, direct=direct),
         ),
-        sender=Sender(identity=who, display_name=_name(sender), chat_type=_chat_type(chat)),
+        sender=Sender(identity=who, display_name=name_of(sender), chat_type=_chat_type(chat)),
         payload=Payload(
             raw=update,
-            normalized_text=_text(name, about, service, me),
+            normalized_text=joined(passages),
+            passages=passages if has_others_words(passages) else (),
             attachments=tuple(attachment for attachment, _ in files),
         ),
         control=Control(addressed=direct or _is_addressed(message, me) or kind == "button"),
@@ -143,6 +151,7 @@ def _event(update: JsonObject, name: str, me: Me, now: datetime) -> Inbound | st
         direct=direct,
         files=tuple(file for _, file in files),
         album=_album(message, kind),
+        piece=_piece(message, kind),
         moved=_moved(chat_id, message),
     )
 
@@ -153,11 +162,6 @@ def _sender(about: Raw) -> Raw:
         (who for at_ in ("sender_chat", "from", "user", "actor_chat") if (who := child(about, at_))),
         child(about, "chat"),
     )
-
-
-def _name(sender: Raw) -> str | None:
-    names = (word(sender.get(part)) for part in ("first_name", "last_name"))
-    return " ".join(name for name in names if name)[:_MAX_NAME] or first_word(sender, ("title",), ("username",))
 
 
 def _topic(message: Raw) -> str | None:
@@ -181,41 +185,66 @@ def _address(chat_id: str, message: Raw, *, direct: bool) -> JsonObject:
     return address
 
 
-def _text(name: str, about: Raw, service: str | None, me: Me) -> str:
-    if service is not None:
-        return f"({SERVICE[service]})"
+def _passages(name: str, about: Raw, service: str | None, me: Me) -> tuple[Passage, ...]:
+    if service is None and KINDS[name] in ("message", "edit"):
+        return passages_in(about, me.username)
+    said = f"({SERVICE[service]})" if service is not None else _done(name, about)
+    return (Passage(kind="own", text=said),) if said else ()
+
+
+def _done(name: str, about: Raw) -> str:
+    """What somebody did without writing."""
     match name:
         case "callback_query":
             return word(about.get("data")) or ""
         case "message_reaction":
             new = about.get("new_reaction")
             return " ".join(word(at(one, "emoji")) or "(other)" for one in new) if isinstance(new, list) else ""
-        case "my_chat_member":
-            before, after = (word(at(about, f"{age}_chat_member", "status")) for age in ("old", "new"))
-            return f"(The bot was {before}, and is {after})"
-    return text_of(about, me.username)
+    before, after = (word(at(about, f"{age}_chat_member", "status")) for age in ("old", "new"))
+    return f"(The bot was {before}, and is {after})"
+
+
+def _piece(message: Raw, kind: EventKind) -> Piece | None:
+    """Where a message stands among those that are sent together; a command is always a message by itself."""
+    number_, text = message.get("message_id"), message.get("text")
+    words = text if isinstance(text, str) else ""
+    if kind != "message" or number(number_) is None or not isinstance(number_, int):
+        return None
+    forwarded = is_forwarded(message)
+    return (
+        None if words.startswith("/") and not forwarded else Piece(number=number_, cut=_cut(words), forwarded=forwarded)
+    )
+
+
+def _cut(text: str) -> Literal["", "\n"] | None:
+    """What belongs between a text and its rest, if the app has probably split it.
+
+    Apps split where there is a blank or the end of a line, which Telegram then removes. Only where they find neither,
+    they split a word, and the text is as long as can be.
+    """
+    if len(text) < _NEARLY_SPLIT // 2:
+        return None
+    units = len(text.encode("utf-16-le")) // 2
+    if units < _NEARLY_SPLIT:
+        return None
+    return "" if units >= _SPLIT else "\n"
 
 
 def _is_addressed(message: Raw, me: Me) -> bool:
-    """Whether it answers the bot, names it, or is a command not meant for another bot."""
-    answered = child(message, "reply_to_message")
-    if integer(at(answered, "from", "id")) == str(me.id) and "forum_topic_created" not in answered:
+    """Whether it answers the bot, names it, or is a command not meant for another bot, in words of its sender."""
+    answered = answered_by(message)
+    if answered is not None and integer(at(message, "reply_to_message", "from", "id")) == str(me.id):
         return True
-    found = message.get("entities") or message.get("caption_entities")
-    text = at(message, "text") or at(message, "caption")
-    units = text.encode("utf-16-le") if isinstance(text, str) else b""
-    return any(_is_call(child(one), units, me) for one in found) if isinstance(found, list) else False
+    return any(_is_call(words, about, me) for words, about in own_entities(message))
 
 
-def _is_call(entity: Raw, units: bytes, me: Me) -> bool:
-    """Whether an entity names the bot; `units` is the text in UTF-16, which Telegram's offsets refer to."""
+def _is_call(words: str, entity: Raw, me: Me) -> bool:
+    """Whether an entity with these words names the bot."""
     kind = entity.get("type")
     if kind == "text_mention":
         return integer(at(entity, "user", "id")) == str(me.id)
-    start, size = entity.get("offset"), entity.get("length")
-    if kind not in ("mention", "bot_command") or not isinstance(start, int) or not isinstance(size, int):
+    if kind not in ("mention", "bot_command"):
         return False
-    words = units[2 * start : 2 * (start + size)].decode("utf-16-le", "replace")
     before, sign, named = words.partition("@")
     if kind == "bot_command" and before and not sign:
         return True
@@ -229,13 +258,6 @@ def _moved(chat_id: str, message: Raw) -> tuple[str, str] | None:
     if old := integer(message.get("migrate_from_chat_id")):
         return old, chat_id
     return None
-
-
-def _time(seconds: object) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, int) and seconds > 0 else None
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _check(envelope: Envelope) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from msgspec import Struct
+
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import CHAT_TYPES, MAX_REPLIED, NUMBER, Channel, Found, Replied
 from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, media_of
@@ -18,6 +20,9 @@ _MEDIA: Final = {
 }
 
 
+_FORWARDED: Final = frozenset(
+    {"forward_origin", "forward_date", "forward_from", "forward_from_chat", "forward_sender_name"}
+)
 _ORIGINS: Final = ("sender_user", "sender_chat", "chat")
 """Where the origin of a message has its author, but for one who hides the account and has only a name."""
 _UNTITLED: Final = (*_MEDIA, "sticker", "contact", "location", "venue", "dice", "game", "invoice", "story", "checklist")
@@ -77,38 +82,63 @@ def time_of(seconds: object) -> datetime | None:
         return None
 
 
+def is_forwarded(message: Raw) -> bool:
+    """Whether somebody else wrote the whole message, and its sender passed it on."""
+    return not _FORWARDED.isdisjoint(message)
+
+
+def origin_of(message: Raw) -> Raw:
+    """Who wrote a forwarded message, and when, as a MessageOrigin; also from the fields of the time before there was
+    one."""
+    fields = {"sender_user": "forward_from", "sender_chat": "forward_from_chat"}
+    fields |= {"sender_user_name": "forward_sender_name", "date": "forward_date"}
+    return child(message, "forward_origin") or {ours: message.get(old) for ours, old in fields.items()}
+
+
 def author_in(origin: Raw) -> tuple[str | None, Raw]:
     """The name of who wrote a message, by its `origin`, and their account if it is not hidden."""
     who = next((found for kind in _ORIGINS if (found := child(origin, kind))), {})
     return name_of(who) or word(origin.get("sender_user_name")), who
 
 
+class Answered(Struct, frozen=True):
+    """The message that another one answers: its content, and who wrote it when. `number`: its id in the same chat."""
+
+    content: Raw
+    who: Raw
+    author: str | None
+    sent_at: datetime | None
+    number: str | None = None
+
+
+def answered_by(message: Raw) -> Answered | None:
+    """The message that this one answers. In a topic every message answers the one that created it, which says nothing.
+
+    One that is forwarded is by its first author.
+    """
+    here, elsewhere = child(message, "reply_to_message"), child(message, "external_reply")
+    if "forum_topic_created" in here or not (here or elsewhere):
+        return None
+    if here and not is_forwarded(here):
+        who = next((found for kind in ("sender_chat", "from") if (found := child(here, kind))), {})
+        return Answered(here, who, name_of(who), time_of(here.get("date")), number(here.get("message_id")))
+    origin = origin_of(here) if here else child(elsewhere, "origin")
+    author, who = author_in(origin)
+    sent_at = time_of(origin.get("date"))
+    return Answered(here or elsewhere, {} if here else who, author, sent_at, number(here.get("message_id")))
+
+
 def _replied(envelope: Envelope) -> Replied | None:
     message = _message(envelope)
-    if answered := child(message, "reply_to_message"):
-        return _answered_here(envelope, answered)
-    answered = child(message, "external_reply")
-    if not answered:
+    answered = answered_by(message)
+    if answered is None:
         return None
-    origin = child(answered, "origin")
-    author, who = author_in(origin)
     return Replied(
-        text=_said(answered), author=author, sent_at=time_of(origin.get("date")), ours=_is_ours(envelope, who)
-    )
-
-
-def _answered_here(envelope: Envelope, answered: Raw) -> Replied | None:
-    """A message of the same chat. In a topic every message answers the one that created it, which says nothing."""
-    if "forum_topic_created" in answered:
-        return None
-    origin = child(answered, "forward_origin")
-    who = next((found for kind in ("sender_chat", "from") if (found := child(answered, kind))), {})
-    return Replied(
-        text=_said(answered),
-        author=author_in(origin)[0] if origin else name_of(who),
-        sent_at=time_of(origin.get("date") or answered.get("date")),
-        refers_to=number(answered.get("message_id")),
-        ours=not origin and _is_ours(envelope, who),
+        text=_said(answered.content, child(message, "quote")),
+        author=answered.author,
+        sent_at=answered.sent_at,
+        refers_to=answered.number,
+        ours=_is_ours(envelope, answered.who),
     )
 
 
@@ -116,9 +146,15 @@ def _is_ours(envelope: Envelope, who: Raw) -> bool:
     return is_own(envelope, integer(who.get("id"))) or is_own(envelope, who.get("username"))
 
 
-def _said(message: Raw) -> str:
-    """The text of a message, otherwise what it is, such as `(photo)`."""
+def _said(message: Raw, quote: Raw) -> str:
+    """The text of a message, otherwise what it is, such as `(photo)`.
+
+    Of a message in another chat, Telegram gives the text only as a quotation. One that the sender chose is part of the
+    answer itself.
+    """
     written = at(message, "text") or at(message, "caption") or at(message, "poll", "question")
+    if not written and quote.get("is_manual") is not True:
+        written = quote.get("text")
     if isinstance(written, str) and written.strip():
         return _shortened(written.strip())
     return next((f"({kind.replace('_', ' ')})" for kind in _UNTITLED if kind in message), "")

@@ -1,0 +1,200 @@
+"""Whose words a Telegram message has: its own, those it quotes, and those it forwards. Pure; called by `updates.py`.
+
+In: a message of the Bot API, however odd; out: passages in reading order, with links and names in words. Takes linear
+time and raises nothing. Next: `content.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from switchboard.connectors.telegram.content import described, spoken
+from switchboard.core.channels.telegram import answered_by, author_in, is_forwarded, name_of, origin_of, time_of
+from switchboard.core.passages.own import JOINT, joined, read_passages
+from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage, PassageKind
+from switchboard.ports.raw import Raw, at, child, one_line
+
+Span = tuple[int, int]
+"""From one character to before another."""
+_QUOTES: Final = frozenset({"blockquote", "expandable_blockquote"})
+_LINK: Final = re.compile(r"(?:https?://|tg:|mailto:)\S+", re.IGNORECASE)
+_MAX_LINK: Final = 2048
+_MAX_NAME: Final = 40
+_NO_NAME: Final = re.compile(r"[^\w '\u2019-]+")
+"""What is left out of the names of mentioned people: they choose them, and the sender must not seem to write a link."""
+_SCHEME: Final = re.compile(r"https?://|mailto:", re.IGNORECASE)
+
+
+class Entity(NamedTuple):
+    """A marked part of a text, as positions of characters."""
+
+    start: int
+    end: int
+    about: Raw
+
+
+def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
+    """The words that a person would read, or those that describe the content.
+
+    A command addressed to our bot, whose name is `username`, loses the name, which may change.
+    """
+    text, quotes = _in_words(*entities_of(message))
+    note = spoken(message)
+    if not text.strip():
+        note = note or described(message)
+    if is_forwarded(message):
+        return _forwarded(message, f"{text.strip()}{JOINT if note else ''}{note}")
+    written = _written(_without_name(text, username) if not quotes else text, quotes)
+    return _limited([*_picked(message), *written, *_passage("own", note)])
+
+
+def entities_of(message: Raw) -> tuple[str, tuple[Entity, ...]]:
+    """The text or caption, and its entities in order; those that are odd are left out."""
+    text = at(message, "text") or at(message, "caption")
+    found = message.get("entities") or message.get("caption_entities")
+    if not isinstance(text, str) or not isinstance(found, list):
+        return text if isinstance(text, str) else "", ()
+    places = _places(text)
+    return text, tuple(sorted(chain.from_iterable(_entities(child(one), places) for one in found), key=_span))
+
+
+def own_entities(message: Raw) -> Iterator[tuple[str, Raw]]:
+    """The words of each entity that stands in the sender's own words, and the entity."""
+    if is_forwarded(message):
+        return
+    text, entities = entities_of(message)
+    quoted = _merged(sorted([*_quotes(entities), *_quoted_lines(text)]))
+    starts = [start for start, _ in quoted]
+    for start, end, about in entities:
+        before = bisect_right(starts, start) - 1
+        if before < 0 or quoted[before][1] <= start:
+            yield text[start:end], about
+
+
+def _quoted_lines(text: str) -> Iterator[Span]:
+    at_ = 0
+    for line in text.split("\n") if ">" in text else ():
+        if line.lstrip().startswith(">"):
+            yield at_, at_ + len(line)
+        at_ += len(line) + 1
+
+
+def _places(text: str) -> Sequence[int]:
+    """For each UTF-16 unit, which Telegram counts in, the position of its character."""
+    if text.isascii():
+        return range(len(text) + 1)
+    places = [n for n, one in enumerate(text) for _ in range(2 if one > "\uffff" else 1)]
+    return [*places, len(text)]
+
+
+def _entities(about: Raw, places: Sequence[int]) -> Iterator[Entity]:
+    start, size = about.get("offset"), about.get("length")
+    if isinstance(start, int) and isinstance(size, int) and 0 <= start < len(places) and size > 0:
+        end = places[min(start + size, len(places) - 1)]
+        if places[start] < end:
+            yield Entity(places[start], end, about)
+
+
+def _span(entity: Entity) -> tuple[int, int]:
+    return entity.start, -entity.end
+
+
+def _written(text: str, quotes: Sequence[Span]) -> Iterator[Passage]:
+    """What the sender marked as a quotation is quoted, and so are lines that begin with `>`."""
+    at_ = 0
+    for start, end in [*quotes, (len(text), len(text))]:
+        yield from read_passages(text[at_:start], "telegram")
+        yield from _passage("quoted", text[start:end])
+        at_ = end
+
+
+def _in_words(text: str, entities: Sequence[Entity]) -> tuple[str, list[Span]]:
+    """The text with notes behind its links and mentions, and the quotations in it."""
+    quotes = _merged(_quotes(entities))
+    notes = sorted((one.end, note) for one in entities if (note := _note(text[one.start : one.end], one.about)))
+    shifts = [0, *accumulate(len(note) for _, note in notes)]
+    if not notes or len(text) + shifts[-1] > MAX_TEXT:
+        return text, quotes
+    ends = [end for end, _ in notes]
+    pieces = (text[start:end] + note for start, (end, note) in zip([0, *ends], notes, strict=False))
+    return "".join((*pieces, text[ends[-1] :])), [
+        (start + shifts[bisect_right(ends, start)], end + shifts[bisect_right(ends, end)]) for start, end in quotes
+    ]
+
+
+def _quotes(entities: Iterable[Entity]) -> list[Span]:
+    return [(one.start, one.end) for one in entities if one.about.get("type") in _QUOTES]
+
+
+def _merged(spans: Iterable[Span]) -> list[Span]:
+    """Sorted spans without overlaps."""
+    found = list[Span]()
+    for start, end in spans:
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _note(words: str, about: Raw) -> str:
+    """What stands behind words: where they lead, or whom they mention."""
+    match about.get("type"):
+        case "text_link":
+            return _link(words.strip(), about.get("url"))
+        case "text_mention":
+            name = " ".join(_NO_NAME.sub(" ", name_of(child(about, "user")) or "").split())[:_MAX_NAME].strip()
+            return f" ({name})" if name and name.casefold() != words.strip(" @").casefold() else ""
+    return ""
+
+
+def _link(words: str, url: object) -> str:
+    if not isinstance(url, str) or len(url) > _MAX_LINK or not one_line(url) or not _LINK.fullmatch(url):
+        return ""
+    return "" if _bare(words) == _bare(url) else f" ({url})"
+
+
+def _bare(url: str) -> str:
+    return _SCHEME.sub("", url, count=1).rstrip("/").casefold()
+
+
+def _without_name(text: str, username: str | None) -> str:
+    if username is None or not text.startswith("/"):
+        return text
+    return re.sub(rf"^(/[\w-]+)@{re.escape(username)}(?!\w)", r"\1", text, count=1, flags=re.IGNORECASE)
+
+
+def _picked(message: Raw) -> tuple[Passage, ...]:
+    """The words of another message that the sender chose to answer."""
+    quote, answered = child(message, "quote"), answered_by(message)
+    if quote.get("is_manual") is not True or answered is None:
+        return ()
+    found = _passage("quoted", quote.get("text"))
+    return tuple(
+        replace(one, author=answered.author, sent_at=answered.sent_at, refers_to=answered.number) for one in found
+    )
+
+
+def _forwarded(message: Raw, text: str) -> tuple[Passage, ...]:
+    origin = origin_of(message)
+    author, sent_at = author_in(origin)[0], time_of(origin.get("date"))
+    return tuple(replace(one, author=author, sent_at=sent_at) for one in _passage("forwarded", text))
+
+
+def _passage(kind: PassageKind, text: object) -> tuple[Passage, ...]:
+    words = text.strip() if isinstance(text, str) else ""
+    return (Passage(kind=kind, text=words),) if words else ()
+
+
+def _limited(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """At most as many as a message may have: what is beyond is one that is quoted."""
+    if len(passages) <= MAX_PASSAGES:
+        return tuple(passages)
+    rest = joined(passages[MAX_PASSAGES - 1 :])
+    return (*passages[: MAX_PASSAGES - 1], *_passage("quoted", rest))
