@@ -32,8 +32,12 @@ from tests.waiting import eventually
 
 ACCOUNT = {"channel": "telegram", "endpoint": "bot:house"}
 NOTHING: dict[str, Any] = {
-    **{"replays": 0, "moved": {}, "answering": [], "recent": []},
-    **{"heard": 0, "accepts": ["passages"]},
+    "replays": 0,
+    "moved": {},
+    "answering": [],
+    "recent": [],
+    "heard": 0,
+    "accepts": ["passages"],
 }
 
 

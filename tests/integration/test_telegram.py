@@ -275,6 +275,26 @@ async def test_a_poll_that_is_open_and_silent_is_given_up_and_the_account_receiv
             await until(lambda: switchboard.heartbeats[-1]["state"] == "healthy", "and is well")
 
 
+async def test_a_comment_and_its_forward_are_one_message_whose_edits_find_it() -> None:
+    switchboard = scripted()
+    origin = {"type": "hidden_user", "sender_user_name": "Bob", "date": 1748849400}
+    async with BotApi() as api:
+        made = MANIFEST.settings.model_validate({"api_url": api.url, "poll_s": 1})
+        house = Configured(MANIFEST, Account("house", made, {"token": TOKEN}), Handling(start="all"))
+        api.people.say("what is this?")
+        news = api.people.say("news", forward_origin=origin)
+        async with connector(house, switchboard):
+            await until(lambda: bool(switchboard.accepted), "both are accepted")
+            api.people.edit(news, "other news")
+            await until(lambda: len(switchboard.accepted) == 2, "and so is the edit")
+    message, edit = switchboard.accepted
+    passages = [(one["kind"], one["text"], one.get("author")) for one in message["payload"]["passages"]]
+    assert passages == [("own", "what is this?", None), ("forwarded", "news", "Bob")]
+    address = message["event"]["reply_address"]
+    assert (address["message"], address["also"]) == (1, [2])
+    assert edit["event"]["refers_to"] in map(str, (address["message"], *address["also"]))
+
+
 # Sending --------------------------------------------------------------------------------------------------------------
 
 

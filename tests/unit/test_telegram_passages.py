@@ -149,8 +149,8 @@ CASES: Final[dict[str, tuple[Mapping[str, Any], tuple[Passage, ...]]]] = {
         (own("ask boss (Bob Ray) and Bob Ray and Eve (Eve https evil example stop)"),),
     ),
     "a command, whose own name is no part of it": (
-        {"text": "/start@house_bot\n> a"},
-        (own("/start"), quoted("> a")),
+        {"text": "/start@house_bot\n> a\nb", "entities": [entity("blockquote", 21, 1)]},
+        (own("/start"), quoted("> a"), quoted("b")),
     ),
     "odd entities": (
         {
@@ -249,9 +249,11 @@ def test_nothing_that_arrives_raises(odd: JsonObject, sound: bool) -> None:
         {"text": "> a\nb\n" * 700},
         {"text": "a" * 200_000, "entities": [link(n, 1, "https://a.example") for n in range(3000)]},
         {"text": "> " * 100_000, "entities": [entity("mention", n, 1) for n in range(3000)]},
+        {"text": "a" * 200_000, "entities": [entity("mention", n, 200_000) for n in range(8000)]},
+        {"text": "a" * 200_000, "entities": [link(n, 200_000, "https://a.example") for n in range(8000)]},
         {"text": "😀\n" * 50_000, "entities": [entity("blockquote", 3 * n, 2) for n in range(3000)]},
     ],
-    ids=["lines", "links", "mentions", "quotations"],
+    ids=["lines", "links", "mentions", "long mentions", "long links", "quotations"],
 )
 def test_very_many_passages_take_little_time_and_are_no_more_than_a_message_may_have(fields: Mapping[str, Any]) -> None:
     begin = process_time()

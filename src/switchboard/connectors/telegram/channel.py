@@ -56,10 +56,10 @@ from switchboard.ports.raw import at, child, integer, number, word
 from switchboard.tasks import wait_at_most
 
 _TOKEN: Final = re.compile(r"[\w:-]{1,256}", re.ASCII)
-_AGAIN_S: Final = (0.25, 5.0)
+_AGAIN_S: Final = (0.2, 5.0)
 """Seconds to the next look for more while something is not confirmed, since a poll would return at once.
 
-Soon at first, for the other photos of an album.
+Soon at first, and a third time within 1.5 s, for the other photos of an album or the rest of a text.
 """
 _BUSY_S: Final = 2.0
 _POSTED_S: Final = 20.0

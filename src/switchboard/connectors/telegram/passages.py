@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Final, NamedTuple
+from unicodedata import category
 
 from msgspec.structs import replace
 
@@ -26,8 +27,9 @@ _QUOTES: Final = frozenset({"blockquote", "expandable_blockquote"})
 _LINK: Final = re.compile(r"(?:https?://|tg:|mailto:)\S+", re.IGNORECASE)
 _MAX_LINK: Final = 2048
 _MAX_NAME: Final = 40
-_NO_NAME: Final = re.compile(r"[^\w '\u2019-]+")
-"""What is left out of the names of mentioned people: they choose them, and the sender must not seem to write a link."""
+_IN_NAMES: Final = frozenset(" '\u2019-")
+"""What is left of the names of mentioned people besides letters and digits: they choose them, and the sender must not
+seem to write a link."""
 _SCHEME: Final = re.compile(r"https?://|mailto:", re.IGNORECASE)
 
 
@@ -37,6 +39,10 @@ class Entity(NamedTuple):
     start: int
     end: int
     about: Raw
+
+    def words(self, text: str) -> str:
+        """The part, or the beginning of it if it is longer than any link or name."""
+        return text[self.start : min(self.end, self.start + _MAX_LINK + 1)]
 
 
 def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
@@ -50,8 +56,7 @@ def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
         note = note or described(message)
     if is_forwarded(message):
         return _forwarded(message, f"{text.strip()}{JOINT if note else ''}{note}")
-    written = _written(_without_name(text, username) if not quotes else text, quotes)
-    return _limited([*_picked(message), *written, *_passage("own", note)])
+    return _limited([*_picked(message), *_written(text, quotes, username), *_passage("own", note)])
 
 
 def entities_of(message: Raw) -> tuple[str, tuple[Entity, ...]]:
@@ -71,18 +76,18 @@ def own_entities(message: Raw) -> Iterator[tuple[str, Raw]]:
     text, entities = entities_of(message)
     quoted = _merged(sorted([*_quotes(entities), *_quoted_lines(text)]))
     starts = [start for start, _ in quoted]
-    for start, end, about in entities:
-        before = bisect_right(starts, start) - 1
-        if before < 0 or quoted[before][1] <= start:
-            yield text[start:end], about
+    for entity in entities:
+        before = bisect_right(starts, entity.start) - 1
+        if before < 0 or quoted[before][1] <= entity.start:
+            yield entity.words(text), entity.about
 
 
 def _quoted_lines(text: str) -> Iterator[Span]:
-    at_ = 0
+    start = 0
     for line in text.split("\n") if ">" in text else ():
         if line.lstrip().startswith(">"):
-            yield at_, at_ + len(line)
-        at_ += len(line) + 1
+            yield start, start + len(line)
+        start += len(line) + 1
 
 
 def _places(text: str) -> Sequence[int]:
@@ -105,19 +110,20 @@ def _span(entity: Entity) -> tuple[int, int]:
     return entity.start, -entity.end
 
 
-def _written(text: str, quotes: Sequence[Span]) -> Iterator[Passage]:
+def _written(text: str, quotes: Sequence[Span], username: str | None) -> Iterator[Passage]:
     """What the sender marked as a quotation is quoted, and so are lines that begin with `>`."""
-    at_ = 0
+    done = 0
     for start, end in [*quotes, (len(text), len(text))]:
-        yield from read_passages(text[at_:start], "telegram")
+        words = text[done:start]
+        yield from read_passages(words if done else _without_name(words, username), "telegram")
         yield from _passage("quoted", text[start:end])
-        at_ = end
+        done = end
 
 
 def _in_words(text: str, entities: Sequence[Entity]) -> tuple[str, list[Span]]:
     """The text with notes behind its links and mentions, and the quotations in it."""
     quotes = _merged(_quotes(entities))
-    notes = sorted((one.end, note) for one in entities if (note := _note(text[one.start : one.end], one.about)))
+    notes = sorted((one.end, note) for one in entities if (note := _note(one.words(text), one.about)))
     shifts = [0, *accumulate(len(note) for _, note in notes)]
     if not notes or len(text) + shifts[-1] > MAX_TEXT:
         return text, quotes
@@ -149,9 +155,14 @@ def _note(words: str, about: Raw) -> str:
         case "text_link":
             return _link(words.strip(), about.get("url"))
         case "text_mention":
-            name = " ".join(_NO_NAME.sub(" ", name_of(child(about, "user")) or "").split())[:_MAX_NAME].strip()
+            name = _plain(name_of(child(about, "user")) or "")
             return f" ({name})" if name and name.casefold() != words.strip(" @").casefold() else ""
     return ""
+
+
+def _plain(name: str) -> str:
+    letters = (one if one.isalnum() or one in _IN_NAMES or category(one)[0] == "M" else " " for one in name)
+    return " ".join("".join(letters).split())[:_MAX_NAME].strip()
 
 
 def _link(words: str, url: object) -> str:
