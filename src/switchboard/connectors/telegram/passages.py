@@ -183,8 +183,9 @@ def _without_name(text: str, username: str | None) -> str:
 
 def _picked(message: Raw) -> tuple[Passage, ...]:
     """The words of another message that the sender chose to answer."""
-    quote, answered = child(message, "quote"), answered_by(message)
-    if quote.get("is_manual") is not True or answered is None:
+    quote = child(message, "quote")
+    answered = answered_by(message) if quote.get("is_manual") is True else None
+    if answered is None:
         return ()
     found = _passage("quoted", quote.get("text"))
     return tuple(
