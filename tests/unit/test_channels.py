@@ -189,6 +189,18 @@ REPLIED: dict[str, tuple[dict[str, object], Replied | None]] = {
         },
         Replied(text="Tea?", author="News", sent_at=LATER),
     ),
+    "of which Telegram gives the text as a quotation": (
+        {"external_reply": {"origin": {"sender_user": ANN}, "photo": []}, "quote": {"text": "the rain"}},
+        Replied(text="the rain", author="Ann Lee"),
+    ),
+    "of which the sender chose a part, which is in the answer": (
+        {"external_reply": {"origin": {"sender_user": ANN}, "photo": []}, "quote": {"text": "the", "is_manual": True}},
+        Replied(text="(photo)", author="Ann Lee"),
+    ),
+    "a forward, as they were before": (
+        {"reply_to_message": {"message_id": 5, "from": ANN, "text": "Pay", "forward_sender_name": "Bob"}},
+        Replied(text="Pay", author="Bob", refers_to="5"),
+    ),
     "ours, in another chat": (
         {"external_reply": {"origin": {"type": "user", "sender_user": OUR_BOT}, "video_note": {}}},
         Replied(text="(video note)", author="House", ours=True),
