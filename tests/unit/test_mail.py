@@ -194,13 +194,12 @@ def test_a_reply_goes_to_its_sender() -> None:
     assert one.event.sent_at == datetime(2026, 6, 1, 9, tzinfo=UTC)
 
 
-def test_attachments_are_described_and_not_read() -> None:
+def test_attachments_are_described() -> None:
     one = read(multipart("mixed", PLAIN, PICTURE, b"Content-Type: message/rfc822\r\n\r\nFrom: x@y\r\n\r\ninner"))
     picture, forwarded = one.payload.attachments
     assert (picture.media_type, picture.filename, picture.size_bytes) == ("image/png", "cat.png", 100)
     assert picture.source_attachment_id == "<pic@x>"
     assert forwarded.media_type == "message/rfc822"
-    assert "inner" not in one.payload.normalized_text
     alone = read(HEAD + b"Content-Type: application/pdf\n\n%PDF")
     assert (alone.payload.normalized_text, len(alone.payload.attachments)) == ("", 1)
 

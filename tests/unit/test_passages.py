@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.stored import stored_envelope, stored_json, with_texts
-from switchboard.core.mail.bodies import Body
 from switchboard.core.mail.parse import envelope_from_mail
-from switchboard.core.mail.passages import fitting, passages_of_bodies, passages_of_body
+from switchboard.core.mail.passages import fitting, passages_of_texts
+from switchboard.core.mail.passages import passages_of_text as passages_of_text_of_mail
 from switchboard.core.mail.reading import Reading
+from switchboard.core.mail.texts import MailText
 from switchboard.core.passages.own import JOINT, joined, own_text, part_of, passages_of
 from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Passage
@@ -97,8 +98,8 @@ def test_a_line_is_own_only_if_neither_form_calls_it_others(
     shown = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[0])
     quoted = "".join(f"<p>{line.replace('<', '&lt;')}</p>" for line in html[2])
     source = f"{shown}<blockquote>{quoted or '.'}</blockquote>"
-    both = passages_of_body(Body(text, source), MailFacts("<m1@x>"), Reading())
-    alone = passages_of_body(Body(text), MailFacts("<m1@x>"), Reading())
+    both = passages_of_text_of_mail(MailText(text, source), MailFacts("<m1@x>"), Reading())
+    alone = passages_of_text_of_mail(MailText(text), MailFacts("<m1@x>"), Reading())
     assert words(joined(both)) == words(text)
     assert set(words(own_text(both))) <= set(words(own_text(alone)))
     others = set(words(" ".join(html[2]))) - set(words(" ".join(html[0])))
@@ -121,17 +122,23 @@ def test_a_line_is_own_only_if_neither_form_calls_it_others(
     ],
 )
 def test_elements_that_hold_words_of_others(html: str, kinds: list[str]) -> None:
-    assert [one.kind for one in passages_of_body(Body(html=html), MailFacts("<m1@x>"), Reading())] == kinds
+    assert [
+        one.kind
+        for one in passages_of_text_of_mail(MailText(html, html, rendered=True), MailFacts("<m1@x>"), Reading())
+    ] == kinds
+
+
+SHARED = "<blockquote type='cite'>Please do this.</blockquote>"
 
 
 def test_a_mail_that_is_all_one_quotation_may_be_the_senders() -> None:
-    [one] = passages_of_body(Body(html="<blockquote type='cite'>Please do this.</blockquote>"), MailFacts(), Reading())
+    [one] = passages_of_text_of_mail(MailText(SHARED, SHARED, rendered=True), MailFacts(), Reading())
     assert one.kind == "between"
 
 
 def test_a_text_behind_others_words_is_not_own() -> None:
-    bodies = [Body("Look:"), Body("> a"), Body("Do it.")]
-    kinds = [one.kind for one in passages_of_bodies(bodies, MailFacts("<m@x>"), Reading())]
+    texts = [MailText("Look:"), MailText("> a"), MailText("Do it.")]
+    kinds = [one.kind for one in passages_of_texts(texts, MailFacts("<m@x>"), Reading())]
     assert kinds == ["own", "quoted", "between"]
 
 

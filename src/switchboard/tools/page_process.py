@@ -11,7 +11,7 @@ import resource
 import sys
 from typing import Final
 
-from switchboard.core.mail.head import as_text
+from switchboard.core.mail.charsets import as_text
 from switchboard.transport.child import limit
 
 MEMORY_BYTES: Final = 512 * 1024**2

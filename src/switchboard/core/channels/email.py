@@ -14,6 +14,7 @@ from typing import Final, get_args
 
 from msgspec.structs import replace
 
+from switchboard.core.mail.attachments import SHOWN
 from switchboard.core.mail.auth import MailAuth, mail_auth
 from switchboard.core.mail.compared import compared_words
 from switchboard.core.mail.headers import (
@@ -28,8 +29,9 @@ from switchboard.core.mail.headers import (
     without_tag,
 )
 from switchboard.core.mail.reply import HOPS, hops
-from switchboard.domain.envelope import Envelope
+from switchboard.domain.envelope import Attachment, Envelope
 from switchboard.ports.channel import SEVERAL, YES_OR_NO, Channel, Correspondence, Form, Found
+from switchboard.ports.chat import kind_of, media_of
 from switchboard.ports.raw import matching, word
 
 NAME: Final = "email"
@@ -46,6 +48,14 @@ _MAX_PEOPLE: Final = 100
 _MAX_PARENTS: Final = 8
 _MAX_TAGS: Final = 8
 _MAX_SUBJECT: Final = 12_000
+_BY_PROGRAMS: Final = frozenset(
+    {
+        *("application/pkcs7-signature", "application/x-pkcs7-signature", "application/pgp-signature"),
+        *("text/x-amp-html", "message/delivery-status", "message/disposition-notification"),
+    }
+)
+"""Parts that no person attaches."""
+_WRAPPERS: Final = frozenset({"smime.p7m", "smime.p7s"})
 _ADDRESS: Final = Form(re.compile(r"[^A-Z\s<>]+@[^A-Z\s<>@*]+"), "an address in lower case, such as ann@example.org")
 _DOMAIN: Final = Form(
     re.compile(r"[^A-Z\s<>@*.][^A-Z\s<>@*]*"),
@@ -146,11 +156,25 @@ def _facts(envelope: Envelope, servers: Servers = MappingProxyType({}), most_hop
         "email_parent_domain": _parents(domain),
         "email_to": (recipients := _recipients(envelope)),
         "email_tag": _tags(envelope, recipients),
+        "has_attachment": "yes" if (media := _media(envelope)) else "no",
+        "media": media,
         "email_automatic": "no" if _automatic(envelope, most_hops) is None else "yes",
         "email_list_id": _LIST_ID.fitting(word(list_id(header(raw, "list-id")))),
         # If our own server wrote one of these headers, it is the topmost; strangers may have written the others.
         "email_auth": mail_auth(header(raw, "authentication-results"), trusted, domain or ""),
     }
+
+
+def _media(envelope: Envelope) -> str | None:
+    return media_of(kind_of(one.media_type) for one in envelope.payload.attachments if _is_file(one))
+
+
+def _is_file(one: Attachment) -> bool:
+    """Whether a person attached it: no signature, no image that the text shows, no other form of the text."""
+    if one.media_type in _BY_PROGRAMS or one.filename in _WRAPPERS:
+        return False
+    shown = (one.source_attachment_id or "").startswith(SHOWN)
+    return not shown and (one.filename is not None or not one.media_type.startswith("text/"))
 
 
 def _implied(facts: Mapping[str, str]) -> Found:

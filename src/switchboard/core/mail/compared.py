@@ -13,6 +13,7 @@ import codecs
 import re
 from collections.abc import Mapping, Sequence
 from email.header import decode_header
+from email.message import Message
 from typing import Final
 
 from msgspec.structs import replace
@@ -66,13 +67,17 @@ _FORWARDED = re.compile(r"\s*(fwd?|wg|tr|rv|enc|i|vs|doorst)\s*:", re.IGNORECASE
 
 def compared_text(root: MailPart, reading: Reading) -> str:
     """The text of a mail, subject first, as the first release read it."""
-    subject = _subject(root)
-    kept = _without_history(_text_of(root, reading), subject)
-    text = "\n\n".join(piece for piece in (subject.strip(), kept) if piece)
+    subject = _subject(root.head)
+    text = _below(subject, _without_history(_text_of(root, reading), subject))
     if len(text) > MAX_TEXT:
         text = text[: MAX_TEXT - len(CUT_MARK)] + CUT_MARK
     attached = any(_is_attachment(part) for part in leaves(root))
     return text or ("" if attached else _EMPTY)
+
+
+def compared_head(head: Message, body: str) -> str:
+    """The same for a mail of which only the header fields are read; `body` stands for the rest."""
+    return _below(_subject(head), body)
 
 
 def compared_words(payload: Payload, subject: str) -> str:
@@ -108,8 +113,12 @@ def _words(text: str) -> str:
     return _NO_WORD.sub("", text.lower())
 
 
-def _subject(root: MailPart) -> str:
-    found = next((value for key, value in root.head.raw_items() if key.lower() == "subject"), "")
+def _below(subject: str, text: str) -> str:
+    return "\n\n".join(piece for piece in (subject.strip(), text) if piece)
+
+
+def _subject(head: Message) -> str:
+    found = next((value for key, value in head.raw_items() if key.lower() == "subject"), "")
     data = str(found).encode("utf-8", "surrogateescape")
     return _decoded(_FOLD.sub(" ", _as_text(data)).strip())
 

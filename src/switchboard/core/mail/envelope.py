@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.envelope.fast import fast_envelope
+from switchboard.core.mail.compared import compared_head, with_compared
 from switchboard.core.mail.head import decoded, field, or_none, read_head
 from switchboard.core.mail.headers import mailbox_of
 from switchboard.core.mail.marks import CUT_MARK, UNREAD_MARK
@@ -69,7 +70,8 @@ def envelope_of_head(raw: bytes, *, endpoint: str, provider: str = "file", now: 
 
     Its attachments are not listed.
     """
-    return mail_of(raw, read_head(not_empty(raw)), source_of(endpoint, provider), now, _payload_of_head)
+    head = read_head(not_empty(raw))
+    return mail_of(raw, head, source_of(endpoint, provider), now, lambda headers: _payload_of_head(head, headers))
 
 
 def raw_of_mail(raw: bytes) -> JsonObject:
@@ -190,8 +192,14 @@ def _first_id(value: str) -> str | None:
 
 def _date(value: str, now: datetime) -> datetime | None:
     """None if it is missing, broken or ahead of `now`."""
+    date = date_of(value)
+    return date if date and date <= now + _TOLERANCE else None
+
+
+def date_of(value: str) -> datetime | None:
+    """The date in a header field; None if it is missing or broken."""
     date = or_none(lambda: _aware(parsedate_to_datetime(value[:200])))
-    return date if date and _EARLIEST <= date <= now + _TOLERANCE else None
+    return date if date and date >= _EARLIEST else None
 
 
 def _aware(date: datetime) -> datetime:
@@ -199,8 +207,9 @@ def _aware(date: datetime) -> datetime:
     return (date if date.tzinfo else date.replace(tzinfo=UTC)).astimezone(UTC)
 
 
-def _payload_of_head(headers: Mapping[str, str]) -> Payload:
-    return Payload(raw=kept_raw(headers), normalized_text=below_subject(headers, UNREAD_MARK))
+def _payload_of_head(head: Message, headers: Mapping[str, str]) -> Payload:
+    payload = Payload(raw=kept_raw(headers), normalized_text=below_subject(headers, UNREAD_MARK))
+    return with_compared(payload, headers.get("subject", ""), compared_head(head, UNREAD_MARK))
 
 
 def below_subject(headers: Mapping[str, str], text: str) -> str:

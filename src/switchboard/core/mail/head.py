@@ -1,19 +1,20 @@
-"""The header fields of a mail or of a part of one, and how bytes become text.
+"""The header fields of a mail or of a part of one.
 
 Called by `core/mail/mime.py` and `core/mail/envelope.py`. In: bytes that a stranger wrote; out: fields and text, as far
 as they are readable; nothing here raises. The standard library reads the fields, but not long ones: its parsers of them
-are quadratic.
+are quadratic. Next: `core/mail/charsets.py`, which turns their bytes into text.
 """
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Callable
 from email.header import decode_header
 from email.message import Message
 from email.parser import BytesHeaderParser
 from typing import Final, TypeVar
+
+from switchboard.core.mail.charsets import as_text, read_text, storable, utf8
 
 MAX_HEAD: Final = 256 * 1024
 """Maximum bytes of a header block that are read."""
@@ -22,8 +23,9 @@ MAX_HEADER: Final = 12_000
 _MAX_CONTENT_HEADER: Final = 2_000
 _MAX_FIELDS: Final = 1_000
 
-# These are not character sets: slow, or a way to smuggle in characters.
-_NOT_CHARSETS: Final = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
+_IDS: Final = frozenset({"message-id", "in-reply-to", "references"})
+"""Fields that name mails. A guess must not change a name, so they are as they have always been read."""
+_NAMES: Final = (("content-disposition", "filename"), ("content-type", "name"))
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _FOLD = re.compile(r"[\r\n]+[ \t]*")
 _ENCODED_OR_BACKSLASH = re.compile(r"(=\?[^?]*\?[bq]\?.*?\?=)|\\", re.IGNORECASE)
@@ -50,9 +52,25 @@ def field(head: Message, name: str) -> str:
     The first is the one added last, by trusted servers. Encoded words must stay encoded in structured fields: decoded,
     they could look like syntax.
     """
-    found = next((value for key, value in head.raw_items() if key.lower() == name), "")
-    data = str(found).encode("utf-8", "surrogateescape")
-    return _FOLD.sub(" ", as_text(data)).strip()
+    return _FOLD.sub(" ", _raw_field(head, name)).strip()
+
+
+def guessed_charset(head: Message) -> str | None:
+    """The character set that was guessed for fields with bytes that nothing explains; None if there are none."""
+    data = b"\n".join(one for _, value in head.raw_items() if not (one := _bytes(value)).isascii())
+    return read_text(data).guessed if data and utf8(data) is None else None
+
+
+def file_name(head: Message) -> str:
+    """The name of the file in a part, as its sender wrote it; empty if there is none."""
+    return or_none(lambda: _file_name(head)) or ""
+
+
+def content_type(head: Message) -> str:
+    """The media type in lower case, even if it was sent as an encoded word; empty if it is not usable."""
+    value = str(head.get("content-type", ""))
+    one = _with("content-type", decoded(value)) if "=?" in value else head
+    return or_none(one.get_content_type) or ""
 
 
 def decoded(value: str) -> str:
@@ -66,16 +84,6 @@ def decoded(value: str) -> str:
 def _escaped(value: str) -> str:
     """Plain words between encoded ones come from the library in raw-unicode-escape, but without escaped backslashes."""
     return _ENCODED_OR_BACKSLASH.sub(lambda found: found[1] or r"\u005c", value)
-
-
-def as_text(data: bytes, charset: str = "") -> str:
-    """Bytes as text that can be stored: no NUL, no lone surrogates. A wrong or unknown character set is tolerated."""
-    codec = _codec(charset)
-    # UTF-8 is recognisable: bytes that are not valid in it are most likely Windows-1252.
-    text = or_none(lambda: data.decode(codec, "strict" if codec == "utf-8" else "replace"))
-    if text is None:
-        text = data.decode("cp1252", "replace")
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "")
 
 
 def or_none(read: Callable[[], _T]) -> _T | None:
@@ -94,11 +102,39 @@ def _bounded(head: Message | None) -> Message:
     return short
 
 
-def _codec(charset: str) -> str:
-    """The codec's own name; UTF-8 for ASCII, because mails that claim to be ASCII often are not."""
-    codec = or_none(lambda: codecs.lookup(charset))
-    name = codec.name if codec else "utf-8"
-    return "utf-8" if name == "ascii" or name.replace("_", "-") in _NOT_CHARSETS else name
+def _raw_field(head: Message, name: str) -> str:
+    data = _bytes(next((value for key, value in head.raw_items() if key.lower() == name), ""))
+    if (text := utf8(data)) is not None:
+        return storable(text)
+    if name in _IDS:
+        return storable(data.decode("cp1252", "replace"))
+    # More bytes make a better guess, and one mail has one character set.
+    return as_text(data, guessed_charset(head) or "")
+
+
+def _bytes(value: object) -> bytes:
+    """A field as it was sent: the library turns bytes beyond ASCII into surrogates."""
+    return str(value).encode("utf-8", "surrogateescape")
+
+
+def _file_name(head: Message) -> str:
+    found = (_parameter(head, *name) for name in _NAMES)
+    return next((name for name in found if name is not None), "")
+
+
+def _parameter(head: Message, name: str, parameter: str) -> str | None:
+    value = _with(name, _raw_field(head, name)).get_param(parameter, None, name)
+    if isinstance(value, tuple):  # RFC 2231: the character set, the language, and bytes as characters
+        if max(value[2], default="") > "\xff":  # or characters that were sent as they are
+            return value[2].strip()
+        return as_text(value[2].encode("raw-unicode-escape"), value[0] or "").strip()
+    return None if value is None else decoded(value).strip()
+
+
+def _with(name: str, value: str) -> Message:
+    one = Message()
+    one[name] = value
+    return one
 
 
 def _chunk(data: bytes, charset: str | None) -> str:

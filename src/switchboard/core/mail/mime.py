@@ -18,8 +18,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.mail.bodies import Body
-from switchboard.core.mail.head import as_text, decoded, field, head_and_body, or_none
+from switchboard.core.mail.charsets import as_text
+from switchboard.core.mail.head import field, file_name, head_and_body, or_none
 
 MAX_NESTING: Final = 16
 """Maximum nesting of multiparts; deeper parts are ignored."""
@@ -42,7 +42,7 @@ class MailPart(Struct, frozen=True):
 
     @property
     def filename(self) -> str:
-        return decoded(or_none(lambda: self.head.get_filename("")) or "")
+        return file_name(self.head)
 
     @property
     def is_attachment(self) -> bool:
@@ -57,6 +57,18 @@ class MailPart(Struct, frozen=True):
 def read_part(raw: bytes) -> MailPart:
     """The tree of a mail. Never raises; what cannot be split is one part."""
     return _read(raw.lstrip(b"\r\n"), MAX_NESTING, iter(range(MAX_PARTS)))
+
+
+def read_inner(raw: bytes, budget: Iterator[int]) -> MailPart | None:
+    """The tree of a mail within a mail, as far as the budget of parts reaches; None if it is used up."""
+    return None if next(budget, None) is None else _read(raw.lstrip(b"\r\n"), MAX_NESTING, budget)
+
+
+def parts_of(part: MailPart) -> Iterator[MailPart]:
+    """The part and all parts in it."""
+    yield part
+    for child in part.children:
+        yield from parts_of(child)
 
 
 def leaves(part: MailPart) -> Iterator[MailPart]:
@@ -80,25 +92,6 @@ def text_of(part: MailPart) -> str:
     from switchboard.core.mail.hypertext import text_of_html
 
     return text_of_html(text)
-
-
-def bodies_of(part: MailPart) -> list[Body]:
-    """The texts for a person, in order: plain text with its HTML if there are both; without attachments."""
-    if part.is_attachment:
-        return []
-    each = [bodies_of(child) for child in part.children]
-    if part.media_type == "multipart/alternative":
-        plain = next((found for found in each if any(body.plain.strip() for body in found)), [])
-        html = next((found for found in each if any(body.html.strip() for body in found)), [])
-        if len(plain) == len(html) == 1:
-            return [Body(plain[0].plain, html[0].html)]
-        return plain or html
-    if part.children:
-        return [body for found in each for body in found]
-    text = as_text(content(part), or_none(lambda: part.head.get_content_charset("")) or "")
-    if part.media_type == "text/html":
-        return [Body(html=text)]
-    return [Body(text)]
 
 
 def content(part: MailPart) -> bytes:

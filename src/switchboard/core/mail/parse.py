@@ -8,12 +8,10 @@ defect in a part affects only that part, and no mail takes much time. `core/mail
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import islice
-from typing import Final
 
+from switchboard.core.mail.attachments import attachments_of
 from switchboard.core.mail.bounce import bounced
 from switchboard.core.mail.compared import compared_text, with_compared
 from switchboard.core.mail.envelope import (
@@ -22,19 +20,17 @@ from switchboard.core.mail.envelope import (
     kept_raw,
     mail_of,
     not_empty,
-    short,
     shortened,
     source_of,
 )
-from switchboard.core.mail.head import decoded, field
-from switchboard.core.mail.mime import MailPart, bodies_of, leaves, read_part, size_of
-from switchboard.core.mail.passages import below_subject, fitting, passages_of_bodies
+from switchboard.core.mail.head import decoded
+from switchboard.core.mail.mime import MailPart, read_part
+from switchboard.core.mail.passages import below_subject, fitting, passages_of_texts
 from switchboard.core.mail.reading import Reading
+from switchboard.core.mail.texts import MailText, charset_guessed, texts_of
 from switchboard.core.passages.own import has_others_words, joined
 from switchboard.core.passages.plain import MailFacts, is_forward_subject
-from switchboard.domain.envelope import Attachment, Passage, Payload
-
-_MAX_ATTACHMENTS: Final = 100
+from switchboard.domain.envelope import Passage, Payload
 
 
 def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now: datetime) -> Mail:
@@ -54,32 +50,24 @@ def envelope_from_mail(raw: bytes, *, endpoint: str, provider: str = "file", now
 
 
 def _payload(root: MailPart, headers: Mapping[str, str]) -> Payload:
-    attachments = (part for part in leaves(root) if part.is_attachment)
-    attached = tuple(map(_attachment, islice(attachments, _MAX_ATTACHMENTS)))
     reading = Reading()
-    passages = _passages(root, headers, reading)
-    text = joined(passages) if has_others_words(passages) else shortened(joined(passages))
+    attached = attachments_of(root, reading)
+    texts = texts_of(root, reading)
+    guessed = charset_guessed(root, texts)
+    passages = _passages(headers, texts, reading)
+    others = has_others_words(passages)
     payload = Payload(
-        raw=kept_raw(headers),
-        normalized_text=text or ("" if attached else "(an empty mail)"),
-        passages=passages if has_others_words(passages) else (),
+        raw=kept_raw(headers) | ({"charset_guessed": guessed} if guessed else {}),
+        normalized_text=(joined(passages) if others else shortened(joined(passages)))
+        or ("" if attached else "(an empty mail)"),
+        passages=passages if others else (),
         attachments=attached,
     )
     return with_compared(payload, headers.get("subject", ""), compared_text(root, reading))
 
 
-def _passages(root: MailPart, headers: Mapping[str, str], reading: Reading) -> tuple[Passage, ...]:
+def _passages(headers: Mapping[str, str], texts: Sequence[MailText], reading: Reading) -> tuple[Passage, ...]:
     subject = decoded(headers.get("subject", "")).strip()
     facts = MailFacts(answered_id(headers), is_forward_subject(subject))
-    passages = below_subject(subject, passages_of_bodies(bodies_of(root), facts, reading), facts)
+    passages = below_subject(subject, passages_of_texts(texts, facts, reading), facts)
     return fitting(passages) if has_others_words(passages) else passages
-
-
-def _attachment(part: MailPart) -> Attachment:
-    return Attachment(
-        media_type=short(part.media_type),
-        # Only the last part of a path: the sender must not choose where anything is stored.
-        filename=short(re.split(r"[/\\]", part.filename)[-1]) or None,
-        size_bytes=size_of(part),
-        source_attachment_id=short(field(part.head, "content-id")) or None,
-    )

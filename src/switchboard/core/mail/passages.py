@@ -11,8 +11,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.mail.bodies import Body
 from switchboard.core.mail.reading import Reading
+from switchboard.core.mail.texts import MailText
 from switchboard.core.passages.alternatives import agreed
 from switchboard.core.passages.own import JOINT, has_others_words, joined
 from switchboard.core.passages.plain import (
@@ -32,19 +32,23 @@ _LEAST_KEPT: Final = 200
 _CUT: Final = "\n[… {} more characters are not shown here; the original is kept]"
 
 
-def passages_of_body(body: Body, facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
+def passages_of_text(text: MailText, facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
     """Whose words the parts of a text are. A line is the sender's own only if neither form calls it others'."""
-    lines, tags = _tagged_plain(body, facts, reading) if body.plain else _tagged_html(body.html, facts, reading)
+    if text.forwarded:
+        return (Passage(kind="forwarded", text=text.text, author=text.author, sent_at=text.sent_at),)
+    lines, tags = (
+        _tagged_html(text.html, facts, reading) if text.rendered and text.html else _tagged_plain(text, facts, reading)
+    )
     return answering(passages_of_lines(lines, tags), tags, facts)
 
 
-def _tagged_plain(body: Body, facts: MailFacts, reading: Reading) -> tuple[list[str], list[LineTag]]:
-    lines = body.plain.splitlines()
+def _tagged_plain(text: MailText, facts: MailFacts, reading: Reading) -> tuple[list[str], list[LineTag]]:
+    lines = text.text.splitlines()
     tags = tags_of(lines, (), facts)
-    if not body.html:
+    if not text.html:
         return lines, tags
-    shown = list(zip(*_tagged_html(body.html[:_MOST_HTML], facts, reading), strict=True))
-    is_whole = len(body.html) <= _MOST_HTML or any(tag.kind != "own" for _, tag in shown)
+    shown = list(zip(*_tagged_html(text.html[:_MOST_HTML], facts, reading), strict=True))
+    is_whole = len(text.html) <= _MOST_HTML or any(tag.kind != "own" for _, tag in shown)
     return lines, agreed(lines, tags, shown, is_whole=is_whole)
 
 
@@ -55,12 +59,12 @@ def _tagged_html(source: str, facts: MailFacts, reading: Reading) -> tuple[list[
     return lines, tags_of(lines, hints, facts)
 
 
-def passages_of_bodies(bodies: Sequence[Body], facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
+def passages_of_texts(texts: Sequence[MailText], facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
     """Those of all texts of a mail. A picture parts a reply, so a text behind others' words may be theirs as well."""
     found = list[Passage]()
-    for body in bodies:
+    for text in texts:
         others = has_others_words(found)
-        for one in passages_of_body(body, facts, reading):
+        for one in passages_of_text(text, facts, reading):
             found.append(replace(one, kind="between") if others and one.kind == "own" else one)
     return merged(found)
 

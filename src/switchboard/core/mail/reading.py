@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from switchboard.core.mail.charsets import ESCAPE, UTF8
 from switchboard.core.mail.head import or_none
 from switchboard.core.mail.mime import MailPart, content
 
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
 
 class Reading:
-    """The parts of one mail, which must be kept as long as this is."""
+    """Parts are known by their identity, so those of mails within the mail must be kept."""
 
     def __init__(self) -> None:
+        self._kept: list[MailPart] = []
         self._data: dict[int, bytes] = {}
         self._utf8: dict[int, str | None] = {}
         self._html: dict[str, HtmlText] = {}
@@ -34,6 +36,15 @@ class Reading:
             text = or_none(lambda: self.data(part).decode("utf-8"))
             self._utf8[id(part)] = None if text is None else text.replace("\x00", "")
         return self._utf8[id(part)]
+
+    def utf8_by(self, part: MailPart, label: str) -> str | None:
+        """The same, if `label` says so or says nothing; None if it says something else."""
+        text = self.utf8(part) if label.lower() in UTF8 else None
+        return None if text is None or ESCAPE in self.data(part) or text.startswith("\ufeff") else text
+
+    def keep(self, root: MailPart) -> None:
+        """Keep the parts of a mail within the mail."""
+        self._kept.append(root)
 
     def html(self, source: str) -> HtmlText:
         """The visible text of HTML, and whose words it says that they are."""

@@ -23,7 +23,8 @@ def facts(envelope: Envelope, channel: Channel, schedule: str | None = None) -> 
     key without a value. `Channels.keys_of` lists the possible keys.
     """
     own = channel.facts(envelope)
-    media = own.get("media") or _attached(envelope)
+    # A channel that tells files of people from those of programs says itself whether there is one.
+    media = own.get("media") or (None if "has_attachment" in own else _attached(envelope))
     found = {
         "channel": envelope.source.channel,
         "endpoint": envelope.source.endpoint_identity,
