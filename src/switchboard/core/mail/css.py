@@ -9,6 +9,7 @@ input, with at most a fixed number of comparisons per character of the document.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -27,6 +28,10 @@ _MAX_VALUE: Final = 200
 _MAX_RULES: Final = 10_000
 _SCREEN_PX: Final = 1024
 """The assumed width of the window in which a mail is shown."""
+_ESCAPE = re.compile(r"\\(?:([0-9a-f]{1,6})(?:\r\n|[ \t\r\n\f])?|\r\n|([^0-9a-f]))", re.IGNORECASE | re.DOTALL)
+_NO_SYNTAX: Final = {code: 0xE000 + code for code in range(128) if not chr(code).isalnum() and chr(code) not in "-_"}
+"""Characters that are written as an escape are part of a name or a value, whatever they mean otherwise."""
+_AS_WRITTEN: Final = {stand_in: code for code, stand_in in _NO_SYNTAX.items()}
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TOKEN = re.compile(r"""[{};]|"[^"\n]*+"?|'[^'\n]*+'?|[^{};"']+""")
 _AT = re.compile(r"@([a-z-]+)(.*)", re.DOTALL)
@@ -35,8 +40,8 @@ _DARK = re.compile(r"prefers-color-scheme\s*+:\s*+dark")
 _ELSEWHERE = re.compile(r"\b(?:print|speech|aural|braille|embossed|handheld|projection|tty|tv)\b")
 _COMBINED = re.compile(r"[\s>]+")
 _ATTRIBUTE = re.compile(r"""\[\s*+class\s*+~?=\s*+["']?([\w-]+)["']?\s*+\]""")
-_COMPOUND = re.compile(r"(?:[a-z][a-z0-9]*|\*)?(?:[.#][\w-]+)*")
-_NAME = re.compile(r"[.#]?[\w-]+")
+_COMPOUND = re.compile(r"(?:[a-z][a-z0-9]*|\*)?(?:[.#][\w\ue000-\ue07f-]+)*")
+_NAME = re.compile(r"[.#]?[\w\ue000-\ue07f-]+")
 
 
 class TooMuch(Exception):
@@ -66,7 +71,7 @@ def block_of(source: str) -> Block:
     """The declarations in a `style` attribute, or between the braces of a rule."""
     plain: dict[str, str] = {}
     important: dict[str, str] = {}
-    for piece in _COMMENT.sub("", source).lower().split(";"):
+    for piece in _read(source).split(";"):
         name, _, value = piece.partition(":")
         if (known := name.strip()) in PROPERTIES:
             said, mark, _ = value.partition("!")
@@ -119,13 +124,26 @@ def applies(condition: str) -> bool:
     return any(_is_true(query.strip()) for query in condition.lower().split(","))
 
 
+def _read(source: str) -> str:
+    """The source in lower case, without comments, and with the characters that its escapes mean."""
+    source = _COMMENT.sub("", source)
+    return (_ESCAPE.sub(_meant, source) if "\\" in source else source).lower()
+
+
+def _meant(escape: re.Match[str]) -> str:
+    if escape[2]:
+        return escape[2].translate(_NO_SYNTAX)
+    code = int(escape[1], 16) if escape[1] else 0
+    return chr(code).translate(_NO_SYNTAX) if 0 < code <= sys.maxunicode else ""
+
+
 def _precision(name: str) -> tuple[int, str]:
     """Ids are more specific than classes, and classes more than tags."""
     return {"#": 2, ".": 1}.get(name[0], 0), name
 
 
 def _rules_of(source: str) -> Iterator[_Rule]:
-    for selectors, declarations in _blocks(_COMMENT.sub("", source).lower()):
+    for selectors, declarations in _blocks(_read(source)):
         block = block_of(declarations)
         if block.plain or block.important:
             yield from filter(None, (_rule(selector, block) for selector in selectors.split(",")))
@@ -176,9 +194,13 @@ def _rule(selector: str, block: Block) -> _Rule | None:
     compounds = [part for part in _COMBINED.split(_ATTRIBUTE.sub(r".\1", selector)) if part]
     if not compounds or not all(_COMPOUND.fullmatch(part) for part in compounds):
         return None
-    *others, last = (frozenset(_NAME.findall(part)) for part in compounds)
+    *others, last = (_names(part) for part in compounds)
     around = frozenset(name for part in others for name in part)
     return _Rule(last, around, _weight([*last, *around]), block)
+
+
+def _names(compound: str) -> frozenset[str]:
+    return frozenset(name.translate(_AS_WRITTEN) for name in _NAME.findall(compound))
 
 
 def _weight(names: Sequence[str]) -> tuple[int, int, int]:

@@ -49,7 +49,14 @@ def _quoted(line: str) -> tuple[int, str]:
 
 def _line(depth: int, pieces: list[str]) -> str:
     marks = ">" * depth + " " * bool(depth)
-    return marks + "".join(pieces)
+    return marks + "".join(_joined_url(piece) for piece in pieces[:-1]) + pieces[-1]
+
+
+def _joined_url(piece: str) -> str:
+    """Without the blank behind an URL that was broken at a hyphen: none ends with one."""
+    words = piece.rstrip(" ")
+    is_broken = words.endswith("-") and words.rpartition(" ")[2].startswith(("http://", "https://"))
+    return words if is_broken else piece
 
 
 def without_markup(text: str) -> str:
