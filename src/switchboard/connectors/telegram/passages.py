@@ -54,7 +54,7 @@ def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
     note = spoken(message)
     if not text.strip():
         note = note or described(message)
-    if is_forwarded(message):
+    if _is_by_others(message):
         return _forwarded(message, f"{text.strip()}{JOINT if note else ''}{note}")
     return _limited([*_picked(message), *_written(text, quotes, username), *_passage("own", note)])
 
@@ -71,7 +71,7 @@ def entities_of(message: Raw) -> tuple[str, tuple[Entity, ...]]:
 
 def own_entities(message: Raw) -> Iterator[tuple[str, Raw]]:
     """The words of each entity that stands in the sender's own words, and the entity."""
-    if is_forwarded(message):
+    if _is_by_others(message):
         return
     text, entities = entities_of(message)
     quoted = _merged(sorted([*_quotes(entities), *_quoted_lines(text)]))
@@ -193,9 +193,14 @@ def _picked(message: Raw) -> tuple[Passage, ...]:
     )
 
 
+def _is_by_others(message: Raw) -> bool:
+    """Whether its sender passed it on, or chose it among what a bot offered them."""
+    return is_forwarded(message) or bool(child(message, "via_bot"))
+
+
 def _forwarded(message: Raw, text: str) -> tuple[Passage, ...]:
     origin = origin_of(message)
-    author, sent_at = author_in(origin)[0], time_of(origin.get("date"))
+    author, sent_at = author_in(origin)[0] or name_of(child(message, "via_bot")), time_of(origin.get("date"))
     return tuple(replace(one, author=author, sent_at=sent_at) for one in _passage("forwarded", text))
 
 
