@@ -1,6 +1,6 @@
 """HTML as the text that a person would see, and whose words its lines are.
 
-Called by `core/mail/passages.py`. In: HTML from a stranger; out: text with blocks on lines of their own and the targets
+Called by `core/mail/reading.py`. In: HTML from a stranger; out: text with blocks on lines of their own and the targets
 of links after them, and what the elements around each line say of its author. What a person cannot see must not reach
 a model, so text that is hidden in any of the usual ways is dropped. Never raises. Time and memory are proportional to
 the document: it is tokenized, but no tree is built, because tree builders reopen unclosed elements in every paragraph.
