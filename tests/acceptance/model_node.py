@@ -50,7 +50,10 @@ def team(place: Path, variant: str) -> Team:
     (place / "prompt.md").write_text(f"This is the {variant} prompt.")
     owners = [f"api:c{n}" for n in range(CONVERSATIONS)]
     return Team(
-        ROOT, None, members=(butler("clerk", "model", owners=owners, zone=zone, prompt_file=f"{place}/prompt.md"),)
+        *(ROOT, None),
+        members=(
+            butler("clerk", "model", owners=owners, own=["look", "pay"], zone=zone, prompt_file=f"{place}/prompt.md"),
+        ),
     )
 
 

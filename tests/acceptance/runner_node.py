@@ -27,7 +27,11 @@ from tests.waiting import eventually
 
 def team(*approve: str) -> Team:
     """The team; its butler asks before it calls these tools."""
-    return Team(ROOT, None, members=(butler("clerk", "model", owners=["api:x"], models=["m"], approve=[*approve]),))
+    return Team(
+        ROOT,
+        None,
+        members=(butler("clerk", "model", owners=["api:x"], own=["look", "pay"], models=["m"], approve=[*approve]),),
+    )
 
 
 async def work(url: str, llm: str, place: Path, kind: CliKind, approve: Sequence[str]) -> None:

@@ -44,6 +44,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 WIDE: Final = os.environ.get("RUNNERS") == "all"
 CALLS: Final = ("look", "pay", "look")
+MINE: Final = {"owners": OWNER, "own": CALLS}
 OWN: Final[Mapping[CliKind, tuple[Call, ...]]] = {
     "claude-code": (
         Call("Bash", {"command": "touch owned", "description": "d"}, exact=True),
@@ -114,7 +115,7 @@ async def test_it_answers_with_our_tools_and_without_its_own(
         ScriptedLlm(tempted) as llm,
         a_model_engine(llm, [look, pay], specs=[spec(kind, llm.url, "m", login=login)]) as (engine, _),
     ):
-        turn = replace(a_turn({"owners": OWNER, "models": ["m"], "prompt": "Be brief."}), on_delta=deltas.append)
+        turn = replace(a_turn({**MINE, "models": ["m"], "prompt": "Be brief."}), on_delta=deltas.append)
         result = await engine.run(turn, MemoryJournal())
         said = [one.text for one in llm.requests[1].messages if one.role == "tool"]
         offered = {tool.removeprefix("mcp__switchboard").strip("_:") for one in llm.requests for tool in one.tools}
@@ -323,7 +324,7 @@ async def test_it_is_stopped(kind: CliKind, tmp_path: Path) -> None:
         ScriptedLlm(hangs) as llm,
         a_model_engine(llm, [Noting("look")], specs=[spec(kind, llm.url, "m")]) as (engine, _),
     ):
-        turn = replace(a_turn({"owners": OWNER, "models": ["m"]}), stop=stop, on_delta=deltas.append)
+        turn = replace(a_turn({**MINE, "models": ["m"]}), stop=stop, on_delta=deltas.append)
         running = asyncio.create_task(engine.run(turn, MemoryJournal()))
         await llm.waiting("hang")
         stop.set()

@@ -54,13 +54,14 @@ def mark_of(directory: Path) -> str:
 def team(directory: Path) -> Team:
     """Those of this directory."""
     owners = [f"api:s{n}" for n in range(CONVERSATIONS)]
+    trusted = ["calm__look", "calm__pay", *(f"wild__{name}" for name in WILD)]
     program = ["/bin/sh", "-c", _PROGRAM, f"{directory}/program"]
     shut_in = ["/bin/sh", "-c", _SHUT_IN.format(mark_of(directory)), f"{directory}/program"]
     return Team(
         ROOT,
         None,
         members=(
-            butler("clerk", "model", owners=owners, tool_timeout=2.0),
+            butler("clerk", "model", owners=owners, own=trusted, tool_timeout=2.0),
             butler("program", "command", command=program, effect="idempotent"),
             butler("shut-in", "command", command=shut_in, sandbox=True, effect="idempotent"),
         ),

@@ -30,11 +30,10 @@ from tests.lab import ROOT, butler, lab, rule, to
 from tests.turning import Asked, Noting, model_engine
 
 CONVERSATIONS: Final = 60
-TEAM: Final = Team(
-    ROOT,
-    None,
-    members=(butler("clerk", "model", owners=[f"api:s{n}" for n in range(CONVERSATIONS)], tool_timeout=0.5),),
-)
+OWNERS: Final = [f"api:s{n}" for n in range(CONVERSATIONS)]
+TRUSTED: Final = ["look", "ping", "pong", "pay", "raises", "hangs", "huge"]
+"""Nobody is asked here before the tool pays."""
+TEAM: Final = Team(ROOT, None, members=(butler("clerk", "model", owners=OWNERS, own=TRUSTED, tool_timeout=0.5),))
 RULES: Final[tuple[Rule, ...]] = (rule(ROOT, [to("System1/clerk")]),)
 KINDS: Final[dict[str, ApiKind]] = {"chat": "openai", "messages": "anthropic", "responses": "openai-responses"}
 OUTAGE: Final = OutagePolicy(least=0.2, most=1.0, told=30.0, given_up=600.0)
