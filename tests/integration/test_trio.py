@@ -458,7 +458,8 @@ async def test_what_the_router_was_told_by_others_makes_what_acts_wait(
     if asks:
         with pytest.raises(Parked):
             await sent()
-        assert [(path, ask.why) for path, ask in record.asks.items()] == [("approval:s1", OUTSIDE)]
+        [(path, ask)] = record.asks.items()
+        assert (path, ask.why.startswith(OUTSIDE)) == ("approval:s1", True)
     else:
         await sent()
     assert len(send.calls) == (not asks)

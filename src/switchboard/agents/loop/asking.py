@@ -15,10 +15,11 @@ from msgspec import Struct
 
 from switchboard.agents.loop.calls import ToolCaller
 from switchboard.core.arguments import complaint
+from switchboard.core.passages.own import passages_of
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.planning.places import unknown_url
 from switchboard.core.planning.records import APPROVAL
-from switchboard.core.turns.asking import ASK_USER, digest_of
+from switchboard.core.turns.asking import ASK_USER, digest_of, line_behind
 from switchboard.core.turns.entries import comes_from_outside, told_by_others
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.loop import PlannedCall
@@ -80,11 +81,12 @@ class People(Struct, frozen=True):
 
     def _withholds(self, why: str) -> bool:
         """Whether a call is not made because nobody can approve it where the turn answers."""
-        return why in {OUTSIDE, STRANGE} and not self.frozen.approvable
+        return why.startswith((OUTSIDE, STRANGE)) and not self.frozen.approvable
 
     async def decision(self, call: PlannedCall, why: str) -> Decided | None:
         """The decision about one call that needs an approval; None if people have been asked but not decided yet."""
         tool = next(one for one in self.frozen.tools if one.name == call.made.name)
+        why = self._quoting(why, call.made.arguments) if why == OUTSIDE else why
         ask = Ask("call", tool.name, call.made.arguments, why, self._digest(tool.parameters, call), self.frozen.readers)
         if nobody := _IN_GROUP if self._withholds(why) else await self._nobody(call.path, 1):
             return _unasked(why, nobody)
@@ -136,11 +138,16 @@ class People(Struct, frozen=True):
     def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
         """Why a call needs an approval after outside content was read; "" if it changes and reveals nothing."""
         if not is_read_only(tool):
-            return OUTSIDE
+            return self._quoting(OUTSIDE, arguments)
         if isinstance(self.present.get(tool.name), AsksFirst):
             return ""  # it checks addresses itself
         url = unknown_url(arguments, self.frozen.urls, self.frozen.hosts)
-        return "" if url is None else STRANGE
+        return "" if url is None else self._quoting(STRANGE, arguments)
+
+    def _quoting(self, why: str, arguments: JsonMapping) -> str:
+        """The reason with the line of the message from which the call may come, so that its sender can tell."""
+        line = line_behind(arguments, passages_of(self.turn.envelope))
+        return f"{why}, perhaps as {line}" if line else why
 
     def _first(self, call: PlannedCall) -> str:
         present: object = self.present.get(call.made.name)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from switchboard.core.outside import outside_json
 from switchboard.core.routing.facts import facts
 from switchboard.core.turns.command import command_text, has_command
-from switchboard.domain.envelope import Envelope
+from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import ShownApproval
 from switchboard.ports.channel import Channel
@@ -37,6 +37,8 @@ _LEAST: Final = 4
 _COMMAND: Final = re.compile(
     r"/(approve|refuse|answer)(?:@(\S+))?[^\S\n]+([0-9a-f-]{4,36})(?:\s+(.*))?", re.IGNORECASE | re.DOTALL
 )
+_WORD: Final = re.compile(r"\w+")
+_MOST_QUOTED: Final = 200
 _NUMBER: Final = re.compile(r"[1-9][0-9]?")
 
 
@@ -52,6 +54,19 @@ def digest_of(tool: str, schema: JsonMapping, arguments: JsonMapping, turn: str)
 def displayed(arguments: JsonMapping) -> str:
     """All arguments as JSON, one per line, without control, directional or invisible characters."""
     return "\n".join(f"{outside_json(name)}: {outside_json(value)}" for name, value in arguments.items()) or "none"
+
+
+def line_behind(arguments: JsonMapping, passages: Sequence[Passage]) -> str:
+    """The line by others that has most of the words of a call, as JSON; empty if none has half of them."""
+    wanted = _words(" ".join(map(str, arguments.values())))
+    lines = (line for one in passages if one.kind != "own" for line in one.text.splitlines())
+    line = max(lines, key=lambda line: len(wanted & _words(line)), default="")
+    found = len(wanted & _words(line))
+    return outside_json(line.lstrip(" \t>|")[:_MOST_QUOTED]) if found and 2 * found >= len(wanted) else ""
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
 
 
 def fits_chat(asked: ShownApproval) -> bool:
