@@ -252,6 +252,22 @@ async def test_what_others_words_may_have_asked_for_waits_for_an_approval_and_is
     assert (said.own, said.name, said.told, done.told) == ("For you.", "Alice owner", True, True)
 
 
+async def test_nobody_is_asked_about_what_an_older_release_has_done_already(tmp_path: Path) -> None:
+    """Its turn goes on here, and counts as told; only calls that are new to it wait."""
+    pay, record, turn = Noting("pay", "effectful"), Record(), a_turn({"owners": OWNER}, "Pay.")
+    script = [Reply(calls=(PAYS,)), SENT]
+    given: dict[str, Any] = {"approvals": NoApprovals(), "workspaces": tmp_path}
+    async with ScriptedLlm(script) as llm, a_model_engine(llm, [pay], **given) as (engine, _):
+        before = await engine.run(turn, MemoryJournal(record))
+        start = record.ended["start"]
+        record.ended["start"] = {key: start[key] for key in start if key not in {"told", "said", "own", "approvable"}}
+        again = await engine.run(turn, MemoryJournal(record))
+    assert isinstance(before, Answer)
+    assert isinstance(again, Answer)
+    assert (len(pay.calls), record.asks, again.text) == (1, {}, before.text)
+    assert [entry.told for entry in again.entries] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("own", "look", "waits"), [((), "look", True), (("look",), "look", False), ((), "read_file", False)]
 )

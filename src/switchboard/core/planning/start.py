@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from switchboard.core.passages.names import speaker
 from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.ladder import PlanSource
 from switchboard.core.planning.limits import PlanLimits
@@ -119,6 +120,12 @@ def read_start(record: object) -> Start:
 
 def _said(entry: Entry) -> str:
     """An entry, its lines indented below the first: whose words they are is marked line by line."""
-    who = ("person" + (f' "{entry.name}"' if entry.name else "")) if entry.role == "user" else "you"
+    who = (
+        "you"
+        if entry.role == "assistant"
+        else f"person {speaker(entry.name, entry.author)}"
+        if entry.name
+        else "person"
+    )
     text = "\n  ".join(filter(None, (" ".join(line.split()) for line in entry.text.splitlines())))
     return f"{who}: {text if len(text) <= _MOST_EARLIER else text[:_MOST_EARLIER] + '…'}"
