@@ -1,7 +1,7 @@
 """Whose words the lines of a plain text are, according to the HTML of the same mail. Pure.
 
-Called by `core/mail/passages.py` for mails that have both. Programs often quote in plain text without a mark, and mark it
-in HTML only. In: the tagged lines of both; out: tags for the plain text, in which a line is the sender's own only if
+Called by `core/mail/passages.py` for mails that have both. Programs often quote in plain text without a mark, and mark
+it in HTML only. In: the tagged lines of both; out: tags for the plain text, in which a line is the sender's own only if
 neither calls it others'. Lines are compared by their words, because each form wraps them differently. Next: `plain.py`.
 """
 
