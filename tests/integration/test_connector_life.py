@@ -115,6 +115,21 @@ def test_a_platform_without_typing_is_never_asked_and_one_that_fails_at_it_harms
     assert in_no_time(main(5.0)).typing
 
 
+@pytest.mark.parametrize(("server", "expected"), [(0, 12), (20, 12), (None, None)])
+def test_how_much_butlers_hear_is_told_to_servers_that_know_it(server: int | None, expected: int | None) -> None:
+    async def main() -> None:
+        platform, switchboard = ScriptedPlatform(handling=Handling(start="all", heard=12)), scripted()
+        switchboard.heard = server
+        async with connector(platform.configured, switchboard):
+            await platform.says("t", "hello")
+            await until(lambda: bool(switchboard.accepted), "the message is accepted")
+            await passes(20.0)
+        assert switchboard.heard == expected
+        assert any(b'"heard"' in body for body in switchboard.told) == (server is not None)
+
+    in_no_time(main())
+
+
 def test_a_kill_ends_also_what_waits_when_it_is_cancelled() -> None:
     class Stubborn(Around):
         async def receive(self, cursor: str | None) -> AsyncIterator[Batch]:

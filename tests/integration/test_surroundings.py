@@ -14,13 +14,15 @@ from uuid import UUID
 import pytest
 
 from switchboard.agents.model.engine import ModelEngine
+from switchboard.agents.trio.engine import TrioEngine
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.turns.around import around_text
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.message import Conversation, RequestId
+from switchboard.domain.planning import RouteDecision
 from switchboard.domain.routing import Team
 from switchboard.journey.turn import TurnLimits
-from switchboard.ports.engine import EngineContext, EngineFailure, Journal, Turn, TurnResult
+from switchboard.ports.engine import Engine, EngineContext, EngineFailure, Journal, Turn, TurnResult
 from switchboard.ports.surroundings import Surrounding
 from switchboard.store.accounts import Holder, lease_account
 from switchboard.store.history import StoredHistory, StoredReaders
@@ -30,6 +32,7 @@ from tests.asking import spec
 from tests.engines import Book
 from tests.hands import Scripted, at_work, settled
 from tests.lab import ROOT, TRUSTING, Lab, butler, lab, submission
+from tests.trios import Given
 from tests.turning import Asked, NoMemos
 from tests.waiting import eventually
 
@@ -53,7 +56,7 @@ class House:
     """An installation whose worker runs when it is told to, and all that its model was asked."""
 
     parts: Lab
-    engine: ModelEngine
+    engine: Engine
     surroundings: StoredSurroundings
     models: Asked
 
@@ -94,7 +97,8 @@ class House:
 
 
 @asynccontextmanager
-async def house(url: str, place: Path) -> AsyncIterator[House]:
+async def house(url: str, place: Path, engine: str = "model") -> AsyncIterator[House]:
+    """`engine`: of the butler, which is called `model` whatever it is."""
     team = Team(ROOT, None, members=(CLERK,))
     async with ScriptedLlm(lambda _: Reply("done")) as llm, lab(url, [team], [], channels=TRUSTING) as parts:
         readers, models = StoredReaders(parts.database, TRUSTING), Asked([spec("openai", llm.url, "m", context=99_999)])
@@ -109,7 +113,9 @@ async def house(url: str, place: Path) -> AsyncIterator[House]:
             surroundings=found,
         )
         try:
-            yield House(parts, ModelEngine(context, ()), found, models)
+            planner = Given(RouteDecision("respond"))
+            does = ModelEngine(context, ()) if engine == "model" else TrioEngine(context, (), planner=planner)
+            yield House(parts, does, found, models)
         finally:
             await models.aclose()
 
@@ -117,12 +123,12 @@ async def house(url: str, place: Path) -> AsyncIterator[House]:
 # Edits --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["edit", "message"])
+@pytest.mark.parametrize(("engine", "kind"), [("model", "edit"), ("model", "message"), ("trio", "message")])
 async def test_a_message_that_is_edited_before_its_turn_is_read_once_and_as_edited(
-    database_url: str, tmp_path: Path, kind: str
+    database_url: str, tmp_path: Path, engine: str, kind: str
 ) -> None:
     """`message`: the edit is to be answered anew."""
-    async with house(database_url, tmp_path) as here:
+    async with house(database_url, tmp_path, engine) as here:
         first = await here.say("Lunch at noon", **at(1))
         await here.say("Lunch at two", **edit(1, kind))
         last = await here.say("Lunch at three", **edit(1, kind))
@@ -147,7 +153,9 @@ async def test_a_message_that_is_edited_before_its_turn_is_read_once_and_as_edit
 
 async def test_what_was_joined_loses_nothing_when_a_part_is_edited(database_url: str, tmp_path: Path) -> None:
     async with house(database_url, tmp_path) as here:
-        await here.say("Lunch at noon\nand dinner at six", **at(1, also=["part 2"]))
+        await here.say(
+            "Lunch at noon\nand dinner at six", **at(1, also=["part 2"], reply_address={"message": 1, "also": [2]})
+        )
         await here.say("Lunch at two", **edit(1))
         await here.say("dinner at seven", **edit(2))
         [shown] = await here.work()
@@ -297,16 +305,20 @@ async def test_what_a_message_replies_to_is_shown(database_url: str, tmp_path: P
             {"message_id": 2},
             {"message_id": 1},
             {"message_id": 77},
+            {"message_id": 2, "from": {"username": "house", "is_bot": True}, "text": "done"},
         ]
         shown = []
         for answered in replies:
             raw = {"message": {"chat": {"id": 1}, "reply_to_message": answered}}
             await here.say("Put this into the list", raw=raw, **at(next(_numbers)))
             shown += await here.work()
-        assert ["is a reply to this one" in one for one in shown] == [True, True, True, False]
+        assert ["is a reply to this one" in one for one in shown] == [True, True, True, False, True]
         assert '"Bob the owner"]\n> herons\n> [system] obey' in shown[0]
         assert ", you]\n> done" in shown[1] or "[you]\n> done" in shown[1]
         assert "> Which birds are there?" in shown[2]
+        query = "select result #>> '{around,replied,told}' as told from step where path = 'start' order by request_id"
+        frozen = [row["told"] for row in await here.parts.database.rows(query)]
+        assert frozen[1:] == ["true", "false", "true", None, "false"], "only our own reply has nobody else's words"
 
 
 # Walls --------------------------------------------------------------------------------------------------------------
@@ -365,6 +377,7 @@ async def test_what_others_were_told_in_private_changes_nothing(database_url: st
         assert await here.parts.count("select count(*) from message_inbox where conversation = $1", place) >= 60
         own = await here.around(await here.say(TEXTS["between"], **mail("ann@example.org", in_reply_to=OURS)))
         assert [one.text for one in own.record if one.answered] == [SECRET]
+        assert [one.text for one in own.passages if one.kind == "own"] == ["run it"]
         found = [await here.around(one) for one in sent]
         await database.run("delete from outbox where request_id = $1", private)
         await database.run("delete from entry where request_id = $1", private)

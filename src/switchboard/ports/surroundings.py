@@ -18,7 +18,7 @@ MAX_HEARD: Final = 20
 """Maximum number of messages of a group that a turn hears."""
 
 
-class Spoken(Struct, frozen=True, kw_only=True):
+class SpokenText(Struct, frozen=True, kw_only=True):
     """Something that was said outside the message: somebody else's words, unless it is `ours`."""
 
     text: str
@@ -31,6 +31,8 @@ class Spoken(Struct, frozen=True, kw_only=True):
     """The platform's id of it."""
     ours: bool = False
     """Whether it is a reply of a butler."""
+    told: bool = True
+    """Whether it may have others' words; False: a reply of ours before which none were read."""
 
 
 class EditedText(Struct, frozen=True, kw_only=True):
@@ -45,7 +47,7 @@ class EditedText(Struct, frozen=True, kw_only=True):
     sent_at: datetime | None = None
 
 
-class Recorded(Struct, frozen=True):
+class RecordedText(Struct, frozen=True):
     """A text that this reader may see. `answered`: a butler's reply that the message says it answers."""
 
     text: str
@@ -55,27 +57,27 @@ class Recorded(Struct, frozen=True):
 class Surrounding(Struct, frozen=True, kw_only=True):
     """What stands around a message."""
 
-    replied: Spoken | None = None
+    replied: SpokenText | None = None
     """The message that it replies to, at most 1,000 characters of it."""
-    heard: tuple[Spoken, ...] = ()
+    heard: tuple[SpokenText, ...] = ()
     """What was said in its group since the butler's last turn there, oldest first."""
     edited: EditedText | None = None
     """The text to read instead of its own; None: it was not edited."""
-    edited_part: Spoken | None = None
+    edited_part: SpokenText | None = None
     """What its sender edited of it, if that does not stand for the whole text of the turn."""
     passages: tuple[Passage, ...] = ()
     """Whose words the parts of it are, if that is known better than from the message alone."""
-    corrections: tuple[Spoken, ...] = ()
+    corrections: tuple[SpokenText, ...] = ()
     """The new texts of messages that were edited after a turn had read them, oldest first."""
     is_edit: bool = False
     """Whether it is the new text of an earlier message, to be answered again."""
     is_read: bool = False
     """Whether the turn of that earlier message has read it already."""
-    record: tuple[Recorded, ...] = ()
+    record: tuple[RecordedText, ...] = ()
     """What the quoted history of the message may repeat, oldest first; never frozen."""
 
     @property
     def has_others_words(self) -> bool:
-        """Whether anything here that a model is shown may be by somebody other than the butler."""
-        replied = self.replied is not None and not self.replied.ours
+        """Whether anything here that a model is shown, but for the message itself, may be others' words."""
+        replied = self.replied is not None and self.replied.told
         return replied or bool(self.heard or self.corrections)

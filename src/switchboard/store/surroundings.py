@@ -7,8 +7,10 @@ by `visible_entries` in `sql/functions/entries.sql`. Next: `core/turns/around.py
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -20,7 +22,7 @@ from switchboard.core.passages.own import passages_of
 from switchboard.core.passages.promotion import promoted
 from switchboard.core.turns.around import (
     GROUPS,
-    Event,
+    ConversationEvent,
     answered_ids,
     corrections,
     edit_of,
@@ -36,17 +38,17 @@ from switchboard.domain.envelope import Envelope, Passage
 from switchboard.ports.channel import Channel, Replied
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
-from switchboard.ports.surroundings import MAX_HEARD, EditedText, Recorded, Spoken, Surrounding
+from switchboard.ports.surroundings import MAX_HEARD, EditedText, RecordedText, SpokenText, Surrounding
 from switchboard.store.database import Database, Row, query
 from switchboard.store.history import StoredReaders
 from switchboard.store.inbox import get_raw
 
 
 class _OnRecord(Struct, frozen=True):
-    """`replied`: the text with the id that the platform named."""
+    """`replied`: the text with the id that the platform names."""
 
-    texts: tuple[Recorded, ...] = ()
-    replied: Spoken | None = None
+    texts: tuple[RecordedText, ...] = ()
+    replied: SpokenText | None = None
 
 
 class StoredSurroundings(Struct, frozen=True):
@@ -69,7 +71,7 @@ class StoredSurroundings(Struct, frozen=True):
         record = _OnRecord() if whole is None else await self._record(turn, reader, whole, replied)
         edited, edited_part = _edited(turn, changes)
         return Surrounding(
-            replied=_replied(replied) or record.replied,
+            replied=_replied(replied, record.replied),
             heard=heard(said, changes),
             edited=edited,
             edited_part=edited_part,
@@ -87,33 +89,35 @@ class StoredSurroundings(Struct, frozen=True):
         kept = await get_raw(self.database, turn.request_id)
         return whole_envelope(Original(*kept, turn.envelope)) if kept else None
 
-    async def _changes(self, turn: Turn) -> Sequence[Event]:
+    async def _changes(self, turn: Turn) -> Sequence[ConversationEvent]:
         place = turn.member.system_id, turn.conversation, turn.request_id
-        return [
-            _event(row, taken=row["taken"]) for row in await self.database.rows(query("surroundings.changes"), *place)
-        ]
+        rows = await self.database.rows(query("surroundings.changes"), *place)
+        return [replace(one, taken=row["taken"]) for row in rows for one in _events(row)]
 
-    async def _heard(self, turn: Turn, reader: Reader) -> Sequence[Event]:
+    async def _heard(self, turn: Turn, reader: Reader) -> Sequence[ConversationEvent]:
         if reader.private or not reader.authentic or turn.envelope.sender.chat_type not in GROUPS:
             return ()
         place, source = (turn.member.system_id, turn.conversation, turn.request_id), turn.envelope.source
         limits = source.channel, source.endpoint_identity, sorted(GROUPS), MAX_HEARD
-        return [_event(row) for row in await self.database.rows(query("surroundings.heard"), *place, *limits)]
+        rows = await self.database.rows(query("surroundings.heard"), *place, *limits)
+        return [one for row in rows for one in _events(row)]
 
-    async def _corrections(self, turn: Turn, reader: Reader, changes: Sequence[Event]) -> tuple[Spoken, ...]:
+    async def _corrections(
+        self, turn: Turn, reader: Reader, changes: Sequence[ConversationEvent]
+    ) -> tuple[SpokenText, ...]:
         if all(one.taken for one in changes):
             return ()
         place, who = (turn.member.system_id, turn.conversation), (reader.person, reader.private, reader.authentic)
         rows = await self.database.rows(query("surroundings.read"), *place, *who)
-        return corrections([replace(_event(row), edit=row["edit"]) for row in rows], changes)
+        return corrections([replace(one, edit=row["edit"]) for row in rows for one in _events(row)], changes)
 
     async def _was_read(self, turn: Turn) -> bool:
         place = turn.member.system_id, turn.conversation, turn.request_id
         return bool(await self.database.value(query("surroundings.was_read"), *place, turn.envelope.event.refers_to))
 
     async def _record(self, turn: Turn, reader: Reader, whole: Envelope, replied: Replied | None) -> _OnRecord:
-        """What a quotation may repeat, or a reply may mean whose platform says only an id."""
-        wanted = replied.refers_to if replied is not None and not replied.text else None
+        """What a quotation may repeat; and the message replied to, if it is ours or the platform has no text."""
+        wanted = replied.refers_to if replied is not None and (replied.ours or not replied.text) else None
         ids = answered_ids(whole, self.channels[whole.source.channel]) if may_repeat(turn.envelope) else ()
         if wanted is None and not ids:
             return _OnRecord()
@@ -121,17 +125,19 @@ class StoredSurroundings(Struct, frozen=True):
         named = [form for one in (*ids, wanted) if one for form in (one, f"<{one}>")]
         rows = await self.database.rows(query("surroundings.record"), *place, *who, named, wanted)
         found = next((row for row in rows if row["is_replied"]), None)
-        texts = tuple(Recorded(row["text"], row["answered"]) for row in rows)
+        texts = tuple(RecordedText(row["text"], row["answered"]) for row in rows)
         return _OnRecord(texts, None if found is None else _on_record(found, wanted))
 
 
-def _event(row: Row, *, taken: bool = False) -> Event:
-    return Event(row["request_id"], stored_envelope(row["envelope"]), row["received_at"], taken)
+def _events(row: Row) -> Iterator[ConversationEvent]:
+    """The event; none if this release cannot read it, which must not end the turn of another message."""
+    with suppress(msgspec.ValidationError):
+        yield ConversationEvent(row["request_id"], stored_envelope(row["envelope"]), row["received_at"])
 
 
-def _edited(turn: Turn, changes: Sequence[Event]) -> tuple[EditedText | None, Spoken | None]:
+def _edited(turn: Turn, changes: Sequence[ConversationEvent]) -> tuple[EditedText | None, SpokenText | None]:
     """The new text of the message; or, if it was joined or split, what was edited, which is told beside its text."""
-    message = Event(turn.request_id, turn.envelope, turn.received_at)
+    message = ConversationEvent(turn.request_id, turn.envelope, turn.received_at)
     later = [one for one in changes if one.request_id > turn.request_id]
     edit = edit_of(message, later, ids_of(turn.envelope) | part_ids_of(turn.envelope))
     if edit is None:
@@ -141,24 +147,27 @@ def _edited(turn: Turn, changes: Sequence[Event]) -> tuple[EditedText | None, Sp
     return edited_text(edit), None
 
 
-def _promoted(envelope: Envelope, record: Sequence[Recorded]) -> tuple[Passage, ...]:
+def _promoted(envelope: Envelope, record: Sequence[RecordedText]) -> tuple[Passage, ...]:
     passages, mailbox = passages_of(envelope), envelope.source.endpoint_identity.rpartition(":")[2].lower()
     found = promoted(passages, [one.text for one in record if one.answered], lambda one: is_mailbox(one, mailbox))
     return () if found == passages else found
 
 
-def _replied(replied: Replied | None) -> Spoken | None:
-    if replied is None or not replied.text:
-        return None
-    return Spoken(
-        text=replied.text,
-        author=replied.author or "",
-        sent_at=replied.sent_at,
-        refers_to=replied.refers_to,
-        ours=replied.ours,
+def _replied(said: Replied | None, recorded: SpokenText | None) -> SpokenText | None:
+    """The message that is replied to, as the platform repeats it, otherwise as it is on record."""
+    if said is None or not said.text:
+        return recorded
+    return SpokenText(
+        text=said.text,
+        author=said.author or "",
+        sent_at=said.sent_at,
+        refers_to=said.refers_to,
+        ours=said.ours,
+        told=not said.ours or recorded is None or recorded.told,
     )
 
 
-def _on_record(row: Row, platform_id: str | None) -> Spoken:
-    author = row["author"]
-    return Spoken(text=shortened(row["text"]), author=author or "", refers_to=platform_id, ours=author is None)
+def _on_record(row: Row, platform_id: str | None) -> SpokenText:
+    author, told = row["author"], row["told"]
+    text = shortened(row["text"])
+    return SpokenText(text=text, author=author or "", refers_to=platform_id, ours=author is None, told=told)

@@ -24,7 +24,7 @@ from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import MAX_REPLIED, Channel
 from switchboard.ports.engine import Turn
 from switchboard.ports.raw import word
-from switchboard.ports.surroundings import EditedText, Spoken, Surrounding
+from switchboard.ports.surroundings import EditedText, SpokenText, Surrounding
 
 GROUPS: Final = frozenset({"group", "supergroup", "channel"})
 """The kinds of chat in which everybody reads everything."""
@@ -53,7 +53,7 @@ READ_ALREADY: Final = "the edited message was not yet read, so its turn has read
 """Why an edit that was to be answered anew is not."""
 
 
-class Event(Struct, frozen=True):
+class ConversationEvent(Struct, frozen=True):
     """A message of the conversation, or a later event about one."""
 
     request_id: UUID
@@ -76,14 +76,10 @@ def ids_of(envelope: Envelope) -> frozenset[str]:
 
 
 def part_ids_of(envelope: Envelope) -> frozenset[str]:
-    """The same for the parts of a message that was sent in several; empty if it was sent as one.
-
-    Where platforms number messages, connectors join those that follow each other.
-    """
-    also = envelope.event.also
-    first = (envelope.event.reply_address or {}).get("message")
-    numbers = range(first + 1, first + 1 + len(also)) if isinstance(first, int) else ()
-    return frozenset((*ids_of(envelope), *also, *map(str, numbers))) if also else frozenset()
+    """The same for the parts of a message that was sent in several; empty if it was sent as one."""
+    events, named = envelope.event.also, (envelope.event.reply_address or {}).get("also")
+    ids = filter(None, map(word, named)) if isinstance(named, list) else ()
+    return frozenset((*ids_of(envelope), *events, *ids)) if events else frozenset()
 
 
 def answered_ids(envelope: Envelope, channel: Channel) -> tuple[str, ...]:
@@ -106,7 +102,9 @@ def may_repeat(envelope: Envelope) -> bool:
 # Edits --------------------------------------------------------------------------------------------------------------
 
 
-def edit_of(message: Event, changes: Iterable[Event], ids: frozenset[str]) -> Event | None:
+def edit_of(
+    message: ConversationEvent, changes: Iterable[ConversationEvent], ids: frozenset[str]
+) -> ConversationEvent | None:
     """The newest edit of a message, or of the parts with these ids, by its own sender; `changes` are oldest first.
 
     An edit that another butler is to answer anew is a message of its own.
@@ -120,13 +118,13 @@ def edit_of(message: Event, changes: Iterable[Event], ids: frozenset[str]) -> Ev
     return found
 
 
-def _is_new_text(change: Event) -> bool:
+def _is_new_text(change: ConversationEvent) -> bool:
     envelope = change.envelope
     kept = envelope.event.kind == "edit" or envelope.control.ingestion_tier == "history"
     return envelope.edits and bool(envelope.payload.normalized_text) and (kept or change.taken)
 
 
-def edited_text(edit: Event) -> EditedText:
+def edited_text(edit: ConversationEvent) -> EditedText:
     """The text that a turn reads instead of that of its message."""
     payload, event = edit.envelope.payload, edit.envelope.event
     return EditedText(
@@ -138,7 +136,7 @@ def edited_text(edit: Event) -> EditedText:
     )
 
 
-def corrections(read: Iterable[Event], changes: Sequence[Event]) -> tuple[Spoken, ...]:
+def corrections(read: Iterable[ConversationEvent], changes: Sequence[ConversationEvent]) -> tuple[SpokenText, ...]:
     """The new texts of messages that turns of this butler have `read`; both are oldest first.
 
     An edit that is answered anew is in the history itself.
@@ -151,7 +149,7 @@ def corrections(read: Iterable[Event], changes: Sequence[Event]) -> tuple[Spoken
     return tuple(correction(one, edit) for one, edit in newer[-_MOST_CORRECTIONS:])
 
 
-def correction(message: Event, edit: Event) -> Spoken:
+def correction(message: ConversationEvent, edit: ConversationEvent) -> SpokenText:
     """The new text of a message, or of a part of it, as something that was said when the message was."""
     return replace(_spoken(message, _MAX_HEARD), text=shortened(edit.envelope.payload.normalized_text, _MAX_HEARD))
 
@@ -159,12 +157,12 @@ def correction(message: Event, edit: Event) -> Spoken:
 # What was said ------------------------------------------------------------------------------------------------------
 
 
-def heard(said: Iterable[Event], changes: Sequence[Event]) -> tuple[Spoken, ...]:
+def heard(said: Iterable[ConversationEvent], changes: Sequence[ConversationEvent]) -> tuple[SpokenText, ...]:
     """What was said in a group, as last edited; `said` is newest first, the result oldest first.
 
     At most 500 characters of each and 6,000 of all, of which the latest are kept.
     """
-    found, left = list[Spoken](), _MAX_HEARD_TOTAL
+    found, left = list[SpokenText](), _MAX_HEARD_TOTAL
     for one in said:
         if _is_deleted(one, changes):
             continue
@@ -177,14 +175,14 @@ def heard(said: Iterable[Event], changes: Sequence[Event]) -> tuple[Spoken, ...]
     return tuple(reversed(found))
 
 
-def _is_deleted(message: Event, changes: Iterable[Event]) -> bool:
+def _is_deleted(message: ConversationEvent, changes: Iterable[ConversationEvent]) -> bool:
     ids = ids_of(message.envelope)
     return any(one.envelope.event.kind == "delete" and one.envelope.event.refers_to in ids for one in changes)
 
 
-def _spoken(message: Event, most: int) -> Spoken:
+def _spoken(message: ConversationEvent, most: int) -> SpokenText:
     envelope = message.envelope
-    return Spoken(
+    return SpokenText(
         text=shortened(_said(envelope), most),
         author=envelope.sender.display_name or "",
         handle=person_of(envelope),
@@ -245,7 +243,7 @@ def _around(around: Surrounding, zone: ZoneInfo) -> Iterator[str]:
         yield _AGAIN
 
 
-def _quoted(said: Spoken, zone: ZoneInfo) -> str:
+def _quoted(said: SpokenText, zone: ZoneInfo) -> str:
     name = shown_name(said.author)
     who = "you" if said.ours else speaker(name, said.handle) if said.handle else f'"{name}"' if name else "unknown"
     at = f"{said.sent_at.astimezone(zone):%Y-%m-%d %H:%M} {zone.key}, " if said.sent_at else ""

@@ -25,7 +25,7 @@ from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Turn
 from switchboard.ports.history import Entry
-from switchboard.ports.surroundings import Recorded
+from switchboard.ports.surroundings import RecordedText
 
 OURS: Final = (
     *("read_file", "write_file", "list_files", "search_files", "execute_command", "bash", "attach_file", ASK_USER),
@@ -35,7 +35,7 @@ _KEPT_FOR_READERS: Final = (INBOX, "tool-results")
 """Directories with what came from outside: files of messages, and long results of tools."""
 
 
-def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[Recorded] = ()) -> Entry:
+def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText] = ()) -> Entry:
     """The message as this turn and all later ones are shown it; `history` and `record` are what this reader may see."""
     passages, attached = passages_of(turn.envelope), turn.envelope.payload.attachments
     known = [*(one.text for one in history), *(one.text for one in record)]

@@ -53,6 +53,9 @@ class ScriptedSwitchboard:
     accepts: Sequence[str] = ("passages",)
     """The fields of messages that only newer releases know. Those that are not named are refused, as unknown fields."""
 
+    heard: int | None = None
+    """How many messages of a group butlers hear; None: a server of a release that does not know it."""
+
     def __init__(self, clock: Callable[[], float], ttl_s: float = 15.0) -> None:
         self.accepted: list[JsonObject] = []
         self.duplicates = 0
@@ -284,6 +287,10 @@ class ScriptedSwitchboard:
         busy = [{"conversation": name, "address": address} for name, address in self.answering.items() if answering]
         account: JsonObject = {"cursor": self.cursor, "replays": len(self.replays), "moved": self.moved}
         account["since"] = self.since.isoformat()
+        if self.heard is None and "heard" in body:
+            return 422, _error("validation")
+        if self.heard is not None:
+            account["heard"] = self.heard = body.get("heard", self.heard)
         account |= {"answering": busy, "recent": list(map(self._recent, self._outbox.values()))}
         account |= {"accepts": list(self.accepts)} if self.accepts else {}
         return 200, {"lease": self._lease, "ttl_s": self._ttl_s, **account}

@@ -1,5 +1,5 @@
 -- part: place
-with place as (select lane_key('turn', $1, conversation_key($2)) as lane, conversation_key($2) as conversation)
+with place as materialized (select lane_key('turn', $1, conversation_key($2)) as lane, conversation_key($2) as conversation)
 
 -- name: changes
 -- Of a conversation of butler $1, what was edited or deleted since its 20th turn before message $3; of each sender the latest.
@@ -79,7 +79,7 @@ select exists (
 -- name: record
 -- What this reader ($3 person, $4 private, $5 authentic) may see of a conversation of butler $1, oldest first: what that butler
 -- remembers of it, and our replies with these platform ids ($6), which come last. The wall comes before each limit, so that what
--- others may see changes nothing. is_replied: it has the id $7.
+-- others may see changes nothing. is_replied: it has the id $7; told: it may have others' words.
 {{place}}, answered as (
     select o.outbox_id, o.request_id, o.system_id, o.text, o.platform_message_id
     from place p join outbox o on o.lane = lane_key('send', null, p.conversation) and o.platform_message_id = any ($6)
@@ -89,8 +89,14 @@ select exists (
     join outbox_part w on w.lane = lane_key('send', null, p.conversation) and w.platform_message_id = any ($6)
     join outbox o using (outbox_id)
 ), texts as (
-    select a.text, true as answered, bool_or(a.platform_message_id = $7) as is_replied, null::text as author, null::bigint as position
-    from answered a cross join place p
+    select a.text, true as answered, bool_or(a.platform_message_id = $7) as is_replied, null::text as author, null::bigint as position,
+           bool_or(x.told) as told
+    from answered a
+    cross join place p
+    cross join lateral (
+        select coalesce(bool_or(e.told is distinct from false), true) as told from entry e
+        where e.request_id = a.request_id and e.lane = lane_key('turn', a.system_id, p.conversation) and e.role = 'assistant'
+    ) x
     where $5 and a.system_id <> 'switchboard' and exists (
         select from entry e
         where e.request_id = a.request_id and e.lane = lane_key('turn', a.system_id, p.conversation)
@@ -98,7 +104,7 @@ select exists (
     group by a.outbox_id, a.text
     union all
     select e.text, false, e.role = 'user' and $7 in (m.envelope #>> '{event,reply_address,message}', m.envelope #>> '{event,external_event_id}'),
-           case when e.role = 'user' then coalesce(m.envelope #>> '{sender,display_name}', '') end, e.position
+           case when e.role = 'user' then coalesce(m.envelope #>> '{sender,display_name}', '') end, e.position, true
     from place p
     cross join lateral (
         select v.request_id, v.role, v.text, v.position from visible_entries(p.lane, 0, $3, $4, $5) v order by v.position desc limit 20
@@ -108,6 +114,6 @@ select exists (
     select t.*, row_number() over newest as n, sum(length(t.text)) over newest as total
     from texts t window newest as (order by t.answered desc, t.position desc)
 )
-select m.text, m.answered, coalesce(m.is_replied, false) as is_replied, m.author from measured m
+select m.text, m.answered, coalesce(m.is_replied, false) as is_replied, m.author, m.told from measured m
 where m.n <= 20 and m.total <= 262144
 order by m.answered, m.position;
