@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import unquote
 
 from switchboard.core.mail.envelope import short
-from switchboard.core.mail.head import content_type, field
+from switchboard.core.mail.head import field
 from switchboard.core.mail.mime import MailPart, leaves, size_of
 from switchboard.core.mail.reading import Reading
 from switchboard.domain.envelope import Attachment
@@ -34,7 +34,7 @@ def _attachment(part: MailPart, shown: frozenset[str]) -> Attachment:
     content_id = short(field(part.head, "content-id"))
     is_shown = _may_be_shown(part) and content_id.strip("<>") in shown
     return Attachment(
-        media_type=short(content_type(part.head) or part.media_type),
+        media_type=short(part.kind),
         # Only the last part of a path: the sender must not choose where anything is stored.
         filename=short(re.split(r"[/\\]", part.filename)[-1]) or None,
         size_bytes=size_of(part),

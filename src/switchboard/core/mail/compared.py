@@ -34,6 +34,8 @@ _NOT_CHARSETS: Final = frozenset({"idna", "punycode", "unicode-escape", "raw-uni
 _FOLD = re.compile(r"[\r\n]+[ \t]*")
 _ENCODED_OR_BACKSLASH = re.compile(r"(=\?[^?]*\?[bq]\?.*?\?=)|\\", re.IGNORECASE)
 _BACKSLASH = re.compile(r"\\|&#0*+92(?![0-9]);?|&#x0*+5c(?![0-9a-f]);?|&bsol;", re.IGNORECASE)
+_OF_OFFICE: Final = re.compile(r"\b[a-z]\\:\*")
+"""Selectors in most mails of Outlook (`v\\:*`), which have never been read."""
 _STAND_IN: Final = "\ue05c"
 _ATTRIBUTIONS: Final = (
     ("on ", "wrote:"),
@@ -93,6 +95,8 @@ def compared_words(payload: Payload, subject: str) -> str:
 
 def with_compared(payload: Payload, subject: str, text: str) -> Payload:
     """The payload with `text` as what is compared, unless its own text has the same words."""
+    if payload.normalized_text == text and subject.isascii():  # its subject is at its beginning, and read as ever
+        return payload
     if not isinstance(payload.raw, Mapping) or compared_words(payload, subject) == _words(text):
         return payload
     return replace(payload, raw={**payload.raw, COMPARED: text})
@@ -137,11 +141,15 @@ def _text_of(part: MailPart, reading: Reading) -> str:
 def _is_attachment(part: MailPart) -> bool:
     if part.children or part.media_type.startswith("multipart/"):
         return False
-    disposition = or_none(part.head.get_content_disposition)
-    readable = part.media_type in {"text/plain", "text/html"}
-    return (
-        not readable or disposition == "attachment" or bool(_decoded(or_none(lambda: part.head.get_filename("")) or ""))
-    )
+    if part.media_type not in {"text/plain", "text/html"}:
+        return True
+    return or_none(part.head.get_content_disposition) == "attachment" or _is_named(part.head)
+
+
+def _is_named(head: Message) -> bool:
+    if "content-disposition" not in head and "name" not in str(head.get("content-type", "")).lower():
+        return False
+    return bool(_decoded(or_none(lambda: head.get_filename("")) or ""))
 
 
 def _preferred(part: MailPart) -> list[MailPart]:
@@ -151,14 +159,14 @@ def _preferred(part: MailPart) -> list[MailPart]:
 
 
 def _decoded_part(part: MailPart, reading: Reading) -> str:
-    codec = _codec(or_none(lambda: part.head.get_content_charset("")) or "")
+    codec = _codec(reading.label(part))
     text = reading.utf8(part) if codec == "utf-8" else None
     return _as_text(reading.data(part), codec) if text is None else text
 
 
 def _lines_of_html(source: str, reading: Reading) -> str:
     """CSS escapes were not read: a backslash was a character like any other, which the stand-in still is."""
-    if not _BACKSLASH.search(source):
+    if not _BACKSLASH.search(_OF_OFFICE.sub("", source) if "\\" in source else source):
         return reading.html(source).text
     return reading.html(_BACKSLASH.sub(_STAND_IN, source)).text.replace(_STAND_IN, "\\")
 
@@ -178,6 +186,8 @@ def _codec(charset: str) -> str:
 
 
 def _decoded(value: str) -> str:
+    if "=?" not in value:
+        return _storable(value)
     escaped = _ENCODED_OR_BACKSLASH.sub(lambda found: found[1] or r"\u005c", value)
     chunks = or_none(lambda: decode_header(escaped)) or [(value, None)]
     if isinstance(chunks[0][0], str):  # nothing in it is encoded

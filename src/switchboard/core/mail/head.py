@@ -57,24 +57,26 @@ def field(head: Message, name: str) -> str:
 
 def guessed_charset(head: Message) -> str | None:
     """The character set that was guessed for fields with bytes that nothing explains; None if there are none."""
-    data = b"\n".join(one for _, value in head.raw_items() if not (one := _bytes(value)).isascii())
+    data = b"\n".join(_bytes(value) for _, value in head.raw_items() if not str(value).isascii())
     return read_text(data).guessed if data and utf8(data) is None else None
 
 
 def file_name(head: Message) -> str:
     """The name of the file in a part, as its sender wrote it; empty if there is none."""
-    return or_none(lambda: _file_name(head)) or ""
+    named = "content-disposition" in head or "name" in str(head.get("content-type", "")).lower()
+    return (or_none(lambda: _file_name(head)) or "") if named else ""
 
 
-def content_type(head: Message) -> str:
-    """The media type in lower case, even if it was sent as an encoded word; empty if it is not usable."""
+def encoded_type(head: Message) -> str:
+    """The media type in lower case, if it was sent as an encoded word."""
     value = str(head.get("content-type", ""))
-    one = _with("content-type", decoded(value)) if "=?" in value else head
-    return or_none(one.get_content_type) or ""
+    return (or_none(_with("content-type", decoded(value)).get_content_type) or "") if "=?" in value else ""
 
 
 def decoded(value: str) -> str:
     """A human-readable field, its RFC 2047 words decoded."""
+    if "=?" not in value:
+        return _storable(value)
     chunks = or_none(lambda: decode_header(_escaped(value))) or [(value, None)]
     if isinstance(chunks[0][0], str):  # nothing in it is encoded
         return _storable(value)
@@ -103,7 +105,10 @@ def _bounded(head: Message | None) -> Message:
 
 
 def _raw_field(head: Message, name: str) -> str:
-    data = _bytes(next((value for key, value in head.raw_items() if key.lower() == name), ""))
+    value = str(next((value for key, value in head.raw_items() if key.lower() == name), ""))
+    if value.isascii() and "\x1b" not in value:
+        return value.replace("\x00", "")
+    data = _bytes(value)
     if (text := utf8(data)) is not None:
         return storable(text)
     if name in _IDS:
@@ -143,5 +148,7 @@ def _chunk(data: bytes, charset: str | None) -> str:
 
 def _storable(text: str) -> str:
     """The library turns raw bytes into surrogates; other surrogates mean nothing."""
+    if text.isascii() and "\x1b" not in text:
+        return text.replace("\x00", "")
     raw = or_none(lambda: text.encode("utf-8", "surrogateescape"))
     return as_text(text.encode("utf-8", "replace") if raw is None else raw)

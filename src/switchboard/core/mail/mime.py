@@ -19,7 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from switchboard.core.mail.charsets import as_text
-from switchboard.core.mail.head import field, file_name, head_and_body, or_none
+from switchboard.core.mail.head import encoded_type, field, file_name, head_and_body, or_none
 
 MAX_NESTING: Final = 16
 """Maximum nesting of multiparts; deeper parts are ignored."""
@@ -29,16 +29,17 @@ _MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 
 
 class MailPart(Struct, frozen=True):
-    """A mail or a part of one: its headers, its bytes as transferred, and its parts."""
+    """A mail or a part of one: its headers, its bytes as transferred, and its parts.
+
+    `media_type` is in lower case, and `text/plain` if nothing usable is given; `kind` is the same, but understands one
+    that was sent as an encoded word. By `media_type` the parts and attachments of a mail are found, in stored ones too.
+    """
 
     head: Message
     body: bytes
+    media_type: str
+    kind: str
     children: tuple[MailPart, ...] = ()
-
-    @property
-    def media_type(self) -> str:
-        """The media type in lower case; `text/plain` if nothing usable is given."""
-        return or_none(self.head.get_content_type) or "text/plain"
 
     @property
     def filename(self) -> str:
@@ -119,11 +120,11 @@ def size_of(part: MailPart) -> int:
 
 def _read(raw: bytes, depth: int, budget: Iterator[int]) -> MailPart:
     head, body = head_and_body(raw)
-    boundary = or_none(head.get_boundary)
-    if not boundary or depth == 0 or not (or_none(head.get_content_type) or "").startswith("multipart/"):
-        return MailPart(head, body)
-    within = takewhile(lambda _: next(budget, None) is not None, _cut(body, boundary))
-    return MailPart(head, body, tuple(_read(piece, depth - 1, budget) for piece in within))
+    media_type = or_none(head.get_content_type) or ""
+    boundary = or_none(head.get_boundary) if depth and media_type.startswith("multipart/") else None
+    within = takewhile(lambda _: next(budget, None) is not None, _cut(body, boundary)) if boundary else ()
+    children = tuple(_read(piece, depth - 1, budget) for piece in within)
+    return MailPart(head, body, media_type or "text/plain", encoded_type(head) or media_type or "text/plain", children)
 
 
 def _cut(body: bytes, boundary: str) -> Iterator[bytes]:

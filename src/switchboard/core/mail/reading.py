@@ -22,6 +22,7 @@ class Reading:
         self._kept: list[MailPart] = []
         self._data: dict[int, bytes] = {}
         self._utf8: dict[int, str | None] = {}
+        self._labels: dict[int, str] = {}
         self._html: dict[str, HtmlText] = {}
 
     def data(self, part: MailPart) -> bytes:
@@ -29,6 +30,12 @@ class Reading:
         if id(part) not in self._data:
             self._data[id(part)] = content(part)
         return self._data[id(part)]
+
+    def label(self, part: MailPart) -> str:
+        """The character set that the part names; empty if it names none."""
+        if id(part) not in self._labels:
+            self._labels[id(part)] = or_none(lambda: part.head.get_content_charset("")) or ""
+        return self._labels[id(part)]
 
     def utf8(self, part: MailPart) -> str | None:
         """Its text without NUL, if it is valid UTF-8; None if it is not."""

@@ -18,7 +18,7 @@ from msgspec import Struct
 from switchboard.core.mail.charsets import Decoded, read_text
 from switchboard.core.mail.envelope import below_subject, date_of, short
 from switchboard.core.mail.flowed import unflowed, without_markup
-from switchboard.core.mail.head import content_type, decoded, field, guessed_charset, or_none
+from switchboard.core.mail.head import decoded, field, guessed_charset, or_none
 from switchboard.core.mail.marks import CUT_MARK
 from switchboard.core.mail.mime import MAX_PARTS, MailPart, content, decoded_body, leaves, parts_of, read_inner
 from switchboard.core.mail.reading import Reading
@@ -112,8 +112,8 @@ class _Texts:
 
     def _alternative(self, children: Sequence[MailPart]) -> Iterator[MailText]:
         """The plain text with the HTML of the same words, unless it only stands in for the HTML."""
-        plain = [text for one in children if content_type(one.head) == _PLAIN for text in self._written(one)][:1]
-        others = [one for one in children if content_type(one.head) != _PLAIN]
+        plain = [text for one in children if one.kind == _PLAIN for text in self._written(one)][:1]
+        others = [one for one in children if one.kind != _PLAIN]
         if plain and not _PLACEHOLDER.search(plain[0].text[:_MAX_PLACEHOLDER]):
             yield _with_html(plain[0], [source for one in others for source in self._sources(one)])
             return
@@ -125,7 +125,7 @@ class _Texts:
 
     def _sources(self, part: MailPart) -> Iterator[str]:
         """The HTML in a part, which is not rendered."""
-        html = (one for one in leaves(part) if not one.is_attachment and content_type(one.head) == _HTML)
+        html = (one for one in leaves(part) if not one.is_attachment and one.kind == _HTML)
         return (self._decoded(one).text for one in html)
 
     def _signed(self, part: MailPart) -> Iterator[MailText]:
@@ -162,7 +162,7 @@ class _Texts:
 
     def _read(self, part: MailPart) -> MailText:
         """The text of a leaf, which may be empty."""
-        found, kind = self._decoded(part), content_type(part.head)
+        found, kind = self._decoded(part), part.kind
         if kind == _HTML:
             lines = self._reading.html(found.text).text
             return MailText(_without_blanks(lines), found.text, rendered=True, guessed=found.guessed)
@@ -175,11 +175,11 @@ class _Texts:
 
     def _decoded(self, part: MailPart) -> Decoded:
         body, footer = _without_footer(part)
-        label = or_none(lambda: part.head.get_content_charset("")) or ""
+        label = self._reading.label(part)
         if not footer and (text := self._reading.utf8_by(part, label)) is not None:
             return Decoded(text)
         data = decoded_body(part, body) if footer else self._reading.data(part)
-        if not label and content_type(part.head) == _HTML and (told := _META.search(data[:_META_WITHIN])):
+        if not label and part.kind == _HTML and (told := _META.search(data[:_META_WITHIN])):
             label = told[1].decode("ascii", "replace")
         found = read_text(data, label)
         return Decoded(f"{found.text}\n{read_text(footer).text}", found.guessed) if footer else found
@@ -215,22 +215,22 @@ def _stands_in(plain: str, shown: Sequence[MailText]) -> bool:
 
 def _is_readable(part: MailPart) -> bool:
     """A multipart whose parts cannot be found is plain text."""
-    kind = content_type(part.head)
+    kind = part.kind
     return kind in {_PLAIN, _HTML} or kind.startswith("multipart/")
 
 
 def _is_text(part: MailPart) -> bool:
-    kind = content_type(part.head)
+    kind = part.kind
     return kind.startswith("text/") and kind not in _NOT_SHOWN
 
 
 def _is_written(part: MailPart) -> bool:
     disposition = or_none(part.head.get_content_disposition)
-    return content_type(part.head) in _WRITTEN and disposition != "attachment" and not part.filename
+    return part.kind in _WRITTEN and disposition != "attachment" and not part.filename
 
 
 def _is_wrapper(part: MailPart) -> bool:
-    return content_type(part.head) in _SIGNED and part.filename.lower() in _WRAPPERS
+    return part.kind in _SIGNED and part.filename.lower() in _WRAPPERS
 
 
 def _attached_mails(part: MailPart) -> Iterator[MailPart]:
@@ -243,6 +243,8 @@ def _attached_mails(part: MailPart) -> Iterator[MailPart]:
 
 
 def _parameter(part: MailPart, name: str) -> str:
+    if name not in str(part.head.get("content-type", "")).lower():
+        return ""
     found = or_none(lambda: part.head.get_param(name, ""))
     return found.strip().lower() if isinstance(found, str) else ""
 
