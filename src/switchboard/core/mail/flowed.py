@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 _SIGNATURE: Final = "-- "
-_MARKUP: Final = re.compile(r"<<|<(/?)([a-z0-9-]{1,60})>|(\r?\n)+", re.IGNORECASE)
+_MARKUP: Final = re.compile(r"<<|<(/?)([a-z0-9-]{1,60})>|(?:\r?\n)++", re.IGNORECASE)
 _RICH_SIGNS: Final = {"lt": "<", "nl": "\n", "np": "\n", "paragraph": "\n\n"}
 
 

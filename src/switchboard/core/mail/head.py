@@ -22,6 +22,8 @@ MAX_HEADER: Final = 12_000
 """Maximum characters of a header field; more than `auth.py` accepts, so that it can detect a field that is too long."""
 _MAX_CONTENT_HEADER: Final = 2_000
 _MAX_FIELDS: Final = 1_000
+_LOOKED_AT: Final = 4_096
+"""The bytes of fields of which a character set is guessed."""
 
 _IDS: Final = frozenset({"message-id", "in-reply-to", "references"})
 """Fields that name mails. A guess must not change a name, so they are as they have always been read."""
@@ -58,7 +60,7 @@ def field(head: Message, name: str) -> str:
 def guessed_charset(head: Message) -> str | None:
     """The character set that was guessed for fields with bytes that nothing explains; None if there are none."""
     data = b"\n".join(_bytes(value) for _, value in head.raw_items() if not str(value).isascii())
-    return read_text(data).guessed if data and utf8(data) is None else None
+    return read_text(data[:_LOOKED_AT]).guessed if data and utf8(data) is None else None
 
 
 def file_name(head: Message) -> str:

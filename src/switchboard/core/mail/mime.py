@@ -25,7 +25,8 @@ MAX_NESTING: Final = 16
 """Maximum nesting of multiparts; deeper parts are ignored."""
 MAX_PARTS: Final = 200
 """Maximum number of parts of a mail that are read."""
-_MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
+MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
+"""Maximum bytes of a part, as transferred, that are read as text."""
 
 
 class MailPart(Struct, frozen=True):
@@ -97,7 +98,7 @@ def text_of(part: MailPart) -> str:
 
 def content(part: MailPart) -> bytes:
     """The decoded bytes of a text part, at most a few megabytes of them."""
-    return decoded_body(part, part.body[:_MAX_TEXT_BYTES])
+    return decoded_body(part, part.body[:MAX_TEXT_BYTES])
 
 
 def decoded_body(part: MailPart, body: bytes) -> bytes:

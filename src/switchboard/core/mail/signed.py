@@ -15,7 +15,10 @@ from msgspec import Struct
 _SIGNED_DATA: Final = bytes.fromhex("2a864886f70d010702")
 _INTEGER, _OCTETS, _OID, _SEQUENCE, _SET, _CONTENT = 0x02, 0x04, 0x06, 0x30, 0x31, 0xA0
 _CONSTRUCTED: Final = 0x20
+_INDEFINITE: Final = 0x80
 _MAX_DEPTH: Final = 16
+_MAX_ELEMENTS: Final = 20_000
+"""Programs cut a content of some megabytes into a few thousand pieces."""
 
 
 class _Malformed(Exception):
@@ -33,65 +36,66 @@ class _Element(Struct, frozen=True):
 def signed_content(data: bytes) -> bytes | None:
     """The content of `signed-data`; None if it is something else, or has no content."""
     try:
-        at = _inside(data, 0, _SEQUENCE)
-        kind = _element(data, at)
-        if kind.tag != _OID or data[kind.begin : kind.end] != _SIGNED_DATA:
-            return None
-        at = _inside(data, _after(data, kind), _CONTENT)
-        at = _inside(data, at, _SEQUENCE)
-        at = _skipped(data, _skipped(data, at, _INTEGER), _SET)
-        at = _skipped(data, _inside(data, at, _SEQUENCE), _OID)
-        return b"".join(_octets(data, _element(data, _inside(data, at, _CONTENT))))
+        return _Reader(data).content()
     except (_Malformed, IndexError):
         return None
 
 
-def _inside(data: bytes, at: int, tag: int) -> int:
-    """Where the contents of the element at `at` begin."""
-    found = _element(data, at)
-    if found.tag != tag:
-        raise _Malformed
-    return found.begin
+class _Reader:
+    """Reads elements at positions of the data. Its methods raise `_Malformed`, and IndexError at the end."""
 
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._left = _MAX_ELEMENTS
 
-def _skipped(data: bytes, at: int, tag: int) -> int:
-    found = _element(data, at)
-    if found.tag != tag:
-        raise _Malformed
-    return _after(data, found)
+    def content(self) -> bytes | None:
+        at = self._inside(0, _SEQUENCE)
+        kind = self._element(at, _OID)
+        if self._data[kind.begin : kind.end] != _SIGNED_DATA:
+            return None
+        at = self._inside(self._inside(self._after(kind), _CONTENT), _SEQUENCE)
+        at = self._skipped(self._skipped(at, _INTEGER), _SET)
+        at = self._skipped(self._inside(at, _SEQUENCE), _OID)
+        return b"".join(self._octets(self._element(self._inside(at, _CONTENT))))
 
+    def _element(self, at: int, tag: int | None = None) -> _Element:
+        """The element at `at`, which must have that tag."""
+        self._left -= 1
+        found, length = self._data[at], self._data[at + 1]
+        if self._left < 0 or tag not in {None, found}:
+            raise _Malformed
+        if length == _INDEFINITE:
+            return _Element(found, at + 2, None)
+        begin = at + 2 + (length & 0x7F if length > _INDEFINITE else 0)
+        size = int.from_bytes(self._data[at + 2 : begin][:8], "big") if length > _INDEFINITE else length
+        return _Element(found, begin, begin + size)
 
-def _element(data: bytes, at: int) -> _Element:
-    """The element at `at`. Raises IndexError at the end of the data."""
-    tag, length = data[at], data[at + 1]
-    if length == 0x80:
-        return _Element(tag, at + 2, None)
-    if length < 0x80:
-        return _Element(tag, at + 2, at + 2 + length)
-    begin = at + 2 + (length & 0x7F)
-    return _Element(tag, begin, begin + int.from_bytes(data[at + 2 : begin][:8]))
+    def _inside(self, at: int, tag: int) -> int:
+        """Where the contents of the element at `at` begin."""
+        return self._element(at, tag).begin
 
+    def _skipped(self, at: int, tag: int) -> int:
+        """Where the element after the one at `at` begins."""
+        return self._after(self._element(at, tag))
 
-def _after(data: bytes, element: _Element, depth: int = 0) -> int:
-    """Where the next element begins."""
-    if element.end is not None:
-        return element.end
-    if depth > _MAX_DEPTH:
-        raise _Malformed
-    at = element.begin
-    while (one := _element(data, at)).tag:
-        at = _after(data, one, depth + 1)
-    return at + 2
+    def _after(self, element: _Element, depth: int = 0) -> int:
+        if element.end is not None:
+            return element.end
+        if depth > _MAX_DEPTH:
+            raise _Malformed
+        at = element.begin
+        while (one := self._element(at)).tag:
+            at = self._after(one, depth + 1)
+        return at + 2
 
-
-def _octets(data: bytes, element: _Element, depth: int = 0) -> Iterator[bytes]:
-    """The pieces of an octet string, which may be made of others."""
-    if element.tag == _OCTETS:
-        yield data[element.begin : element.end]
-        return
-    if element.tag != _OCTETS | _CONSTRUCTED or depth > _MAX_DEPTH:
-        raise _Malformed
-    end, at = len(data) if element.end is None else min(element.end, len(data)), element.begin
-    while at < end and (one := _element(data, at)).tag:
-        yield from _octets(data, one, depth + 1)
-        at = _after(data, one)
+    def _octets(self, element: _Element, depth: int = 0) -> Iterator[bytes]:
+        """The pieces of an octet string, which may be made of others."""
+        if element.tag == _OCTETS:
+            yield self._data[element.begin : element.end]
+            return
+        if element.tag != _OCTETS | _CONSTRUCTED or depth > _MAX_DEPTH:
+            raise _Malformed
+        at, end = element.begin, len(self._data) if element.end is None else min(element.end, len(self._data))
+        while at < end and (one := self._element(at)).tag:
+            yield from self._octets(one, depth + 1)
+            at = self._after(one)

@@ -20,9 +20,19 @@ from switchboard.core.mail.envelope import below_subject, date_of, short
 from switchboard.core.mail.flowed import unflowed, without_markup
 from switchboard.core.mail.head import decoded, field, guessed_charset, or_none
 from switchboard.core.mail.marks import CUT_MARK
-from switchboard.core.mail.mime import MAX_PARTS, MailPart, content, decoded_body, leaves, parts_of, read_inner
+from switchboard.core.mail.mime import (
+    MAX_PARTS,
+    MAX_TEXT_BYTES,
+    MailPart,
+    content,
+    decoded_body,
+    leaves,
+    parts_of,
+    read_inner,
+)
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.signed import signed_content
+from switchboard.domain.envelope import MAX_TEXT
 
 MAX_MAILS: Final = 3
 """The number of attached mails whose text is read, and of attached texts."""
@@ -88,6 +98,7 @@ class _Texts:
         self._reading = reading
         self._budget = budget
         self._mails = iter(range(MAX_MAILS))
+        self._room = MAX_TEXT
 
     def all(self, root: MailPart) -> Iterator[MailText]:
         yield from self._own(root)
@@ -107,8 +118,10 @@ class _Texts:
                     yield from self._written(child)
         elif _is_wrapper(part):
             yield from self._signed(part)
-        elif not part.is_attachment and _is_readable(part):
-            yield from _some(self._read(part))
+        elif self._room >= 0 and not part.is_attachment and _is_readable(part):  # what is beyond would be cut
+            text = self._read(part)
+            self._room -= len(text.text)
+            yield from _some(text)
 
     def _alternative(self, children: Sequence[MailPart]) -> Iterator[MailText]:
         """The plain text with the HTML of the same words, unless it only stands in for the HTML."""
@@ -251,7 +264,7 @@ def _parameter(part: MailPart, name: str) -> str:
 
 def _without_footer(part: MailPart) -> tuple[bytes, bytes]:
     """The body, and the lines of plain text that a mailing list appended to it without decoding it."""
-    body = part.body
+    body = part.body[:MAX_TEXT_BYTES]
     if field(part.head, "content-transfer-encoding").lower() != "base64" or not body.translate(None, _BASE64 + b"\r\n"):
         return body, b""
     at, ended = 0, False
