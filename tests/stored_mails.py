@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import msgspec
@@ -23,6 +24,17 @@ DESK: Final = "desk@home.example"
 RECEIVED: Final = datetime(2026, 11, 28, 12, tzinfo=UTC)
 FAMILIES: Final[Mapping[str, str]] = _STORED["families"]
 """For each family of `mail_corpus.py`: the SHA-256 of all texts."""
+CONTENTS: Final[Mapping[str, str]] = _STORED["contents"]
+"""The same of what was compared: keys, senders and words, of these mails and of broken copies of them."""
+_BROKEN: Final = (0x80, 0xC3, 0xE9, 0x1B, 0x5C, 0x0A, 0x3D)
+
+
+def broken(raw: bytes, seed: int) -> bytes:
+    """A copy with a few other bytes: parts of characters, escapes, ends of lines."""
+    chance, data = Random(seed), bytearray(raw)
+    for _ in range(chance.randrange(1, 12)):
+        data[chance.randrange(len(data))] = chance.choice(_BROKEN)
+    return bytes(data)
 
 
 def handed_mails() -> dict[str, bytes]:

@@ -66,9 +66,11 @@ FOR_NONE: Final = {"asyncio", "structlog", "httpx2", "asyncpg", "typer", "fastap
     [
         (b"\nhow are you?", "me@example.org", set()),
         (b"Content-Type: text/html\n\n<p>hi", "me@example.org", {"turbohtml"}),
+        (b"Content-Type: text/plain; charset=iso-8859-1\n\nhi", "me@example.org", set()),
+        (b"Content-Type: text/plain; charset=koi8-r\n\nhi", "me@example.org", {"turbohtml"}),
         (b"\nhow are you?", " me ", {"pydantic", "pydantic_core"}),
     ],
-    ids=["plain", "html", "unusual"],
+    ids=["plain", "html", "latin", "other charset", "unusual"],
 )
 async def test_a_process_imports_only_what_its_mails_need(body: bytes, endpoint: str, expected: set[str]) -> None:
     about, raw = msgspec.json.encode(MailRequest(endpoint, "imap", NOW)), HEAD + body

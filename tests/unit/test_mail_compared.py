@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from switchboard.core.channels.registry import CHANNELS
 from switchboard.core.identity import content_of, dedupe_key
 from switchboard.core.mail import compared
 from switchboard.core.mail.compared import compared_text
+from switchboard.core.mail.envelope import Mail, envelope_of_head
 from switchboard.core.mail.mime import read_part
 from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.mail.reading import Reading
 from switchboard.domain.envelope import Envelope
+from switchboard.domain.errors import InvalidInput
 from switchboard.ports.connector import Inbound
 from tests.mail_corpus import corpus
-from tests.stored_mails import DESK, FAMILIES, RECEIVED, handed_mails, stored_envelopes
+from tests.stored_mails import CONTENTS, DESK, FAMILIES, RECEIVED, broken, handed_mails, stored_envelopes
 
 EMAIL = CHANNELS["email"]
 SOURCES = Path(compared.__file__).parents[2]
@@ -67,9 +70,28 @@ def test_broken_mails_keep_their_texts() -> None:
 def _old_text(raw: bytes) -> str | None:
     try:
         today(raw)
-    except Exception:
+    except InvalidInput:
         return None
     return text_of(raw)
+
+
+def test_broken_mails_are_recognised() -> None:
+    """Also those of which only the header fields were read."""
+    found = {family: sha256() for family in CONTENTS}
+    for number, case in enumerate(corpus()):
+        copies = (broken(case.raw, 2 * number + n) for n in range(2) if len(case.raw) < 200_000)
+        for raw in (case.raw, *copies):
+            for reader in (envelope_from_mail, envelope_of_head):
+                found[case.family].update(json.dumps(_identity(reader, raw)).encode())
+    assert {family: one.hexdigest() for family, one in found.items()} == CONTENTS
+
+
+def _identity(reader: Callable[..., Mail], raw: bytes) -> tuple[str, ...]:
+    try:
+        one = reader(raw, endpoint=DESK, now=RECEIVED).envelope
+    except InvalidInput as error:
+        return (error.code,)
+    return dedupe_key(one, EMAIL), content_of(one, EMAIL) or "", one.event.external_thread_id or ""
 
 
 def test_nothing_else_reads_a_mail_in_this_way() -> None:

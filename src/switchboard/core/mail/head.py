@@ -14,7 +14,7 @@ from email.message import Message
 from email.parser import BytesHeaderParser
 from typing import Final, TypeVar
 
-from switchboard.core.mail.charsets import as_text, read_text, storable, utf8
+from switchboard.core.mail.charsets import ESCAPE, as_text, read_text, storable, utf8
 
 MAX_HEAD: Final = 256 * 1024
 """Maximum bytes of a header block that are read."""
@@ -26,7 +26,8 @@ _LOOKED_AT: Final = 4_096
 """The bytes of fields of which a character set is guessed."""
 
 _IDS: Final = frozenset({"message-id", "in-reply-to", "references"})
-"""Fields that name mails. A guess must not change a name, so they are as they have always been read."""
+"""Fields that name mails."""
+_WORDS: Final = re.compile(rb"(\s+)")
 _NAMES: Final = (("content-disposition", "filename"), ("content-type", "name"))
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _FOLD = re.compile(r"[\r\n]+[ \t]*")
@@ -114,9 +115,17 @@ def _raw_field(head: Message, name: str) -> str:
     if (text := utf8(data)) is not None:
         return storable(text)
     if name in _IDS:
-        return storable(data.decode("cp1252", "replace"))
+        return _as_ever(data)
     # More bytes make a better guess, and one mail has one character set.
-    return as_text(data, guessed_charset(head) or "")
+    charset = guessed_charset(head) or ""
+    if ESCAPE in data or name.startswith("content-"):
+        return as_text(data, charset)
+    return "".join(_as_ever(one) if b"@" in one or b"<" in one else as_text(one, charset) for one in _WORDS.split(data))
+
+
+def _as_ever(data: bytes) -> str:
+    """What identifies mails and people must not depend on a guess."""
+    return storable(data.decode("cp1252", "replace"))
 
 
 def _bytes(value: object) -> bytes:
