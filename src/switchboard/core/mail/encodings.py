@@ -13,7 +13,7 @@ from typing import Final
 
 from turbohtml.detect import detect
 
-from switchboard.core.mail.charsets import ESCAPE, LATIN, UTF8, Decoded, makes_sense, storable, utf8
+from switchboard.core.mail.utf8 import ESCAPE, LATIN, UTF8, Decoded, makes_sense, storable, utf8
 
 _LOOKED_AT: Final = 65_536
 """The bytes of which a character set is guessed."""

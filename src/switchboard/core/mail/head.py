@@ -14,7 +14,8 @@ from email.message import Message
 from email.parser import BytesHeaderParser
 from typing import Final, TypeVar
 
-from switchboard.core.mail.charsets import ESCAPE, as_text, read_text, storable, utf8
+from switchboard.core.mail.charsets import as_text, read_text
+from switchboard.core.mail.utf8 import ESCAPE, storable, utf8
 
 MAX_HEAD: Final = 256 * 1024
 """Maximum bytes of a header block that are read."""

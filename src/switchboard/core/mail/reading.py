@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from switchboard.core.mail.charsets import ESCAPE, UTF8
 from switchboard.core.mail.head import or_none
 from switchboard.core.mail.mime import MailPart, content
+from switchboard.core.mail.utf8 import ESCAPE, UTF8
 
 if TYPE_CHECKING:
     from switchboard.core.mail.hypertext import HtmlText

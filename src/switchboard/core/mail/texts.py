@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.mail.charsets import Decoded, read_text
+from switchboard.core.mail.charsets import read_text
 from switchboard.core.mail.envelope import below_subject, date_of, short
 from switchboard.core.mail.flowed import unflowed, without_markup
 from switchboard.core.mail.head import decoded, field, guessed_charset, or_none
@@ -32,6 +32,7 @@ from switchboard.core.mail.mime import (
 )
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.signed import signed_content
+from switchboard.core.mail.utf8 import Decoded
 from switchboard.domain.envelope import MAX_TEXT
 
 MAX_MAILS: Final = 3
