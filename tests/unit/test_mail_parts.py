@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -395,3 +396,28 @@ def test_a_file_that_a_person_attached(body: str, attached: str, media: str | No
     found = facts(one, CHANNELS["email"])
     assert (found["has_attachment"], found.get("media")) == (attached, media)
     assert len(one.payload.attachments) == len(attached_to(mail(body)))
+
+
+SIZE = 1_000_000
+ELEMENTS = bytes.fromhex("308006092a864886f70d010702a080308002010131 80") + b"\x05\x00" * (SIZE // 4)
+HOSTILE = {
+    "signed data": smime(ELEMENTS),
+    "indefinite lengths": smime(b"\x30\x80" * (SIZE // 4)),
+    "flowed": part("text/plain; format=flowed; delsp=yes", "https://x- \n" * (SIZE // 12)),
+    "one flowed line": part("text/plain; format=flowed", "> " * (SIZE // 2)),
+    "markup": part("text/enriched", "<a" * (SIZE // 2)),
+    "breaks": part("text/enriched", "\r\n" * (SIZE // 2)),
+    "footers": part("text/plain", "aGk!\n" * (SIZE // 5), Content_Transfer_Encoding="base64"),
+    "images": multipart("related", part("text/html", "cid:" * (SIZE // 4)), part("image/png", "x", **IMAGE)),
+    "escapes": part("text/html", "<style>" + r"\69" * (SIZE // 8) + "</style><p style='" + "\\" * (SIZE // 2) + "'>x"),
+    "names": multipart("mixed", *[f"Content-Disposition: attachment; filename={'ü' * 900}\n\nx"] * 190),
+    "mails": multipart("mixed", *[part("message/rfc822", f"Subject: x\n\n{'y' * (SIZE // 9)}")] * 9),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_megabyte_of_any_kind_takes_linear_time(kind: str) -> None:
+    raw = (HEAD + HOSTILE[kind]).encode("latin-1")
+    began = time.process_time()
+    read(raw)
+    assert time.process_time() - began < 5
