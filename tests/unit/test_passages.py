@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
+from email import message_from_bytes
+from email.message import EmailMessage
+from email.policy import default
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,6 +22,7 @@ from switchboard.core.mail.passages import fitting, passages_of_texts
 from switchboard.core.mail.passages import passages_of_text as passages_of_text_of_mail
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.texts import MailText
+from switchboard.core.passages.folding import folded
 from switchboard.core.passages.own import JOINT, joined, own_text, part_of, passages_of
 from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Passage
@@ -251,3 +256,63 @@ def test_whose_words_a_subject_is(subject: str, more: str, kind: str) -> None:
     passages = passages_of(envelope_from_mail(raw, endpoint="me@example.org", now=NOW).envelope)
     assert passages[0].kind == kind
     assert own_text(passages) == ("Trip\n\nBody".replace("Trip", subject) if kind == "own" else "Body")
+
+
+# The handed mails -----------------------------------------------------------------------------------------------------
+
+HANDED = Path(__file__).parents[1] / "fixtures/mail/words"
+BY_THE_LAWS: dict[str, list[tuple[str, str]]] = {
+    "m01_forward_swedish": [("quoted", "VB: Faktura"), ("own", "Kan du bokföra"), ("forwarded", "Från: Butiken")],
+    "m02_not_a_reply": [
+        ("quoted", "Broken gate"),
+        ("own", "Hello,"),
+        ("quoted", "On 12 November your colleague wrote:"),
+    ],
+    "m04_outlook_inline": [("quoted", "RE: Two"), ("own", "Hi, my answers"), ("quoted", "From: Desk")],
+    "m09_starts_with_on": [("quoted", "Re: Tunnel"), ("own", "On your own machine"), ("quoted", "On 27 Nov 2026")],
+    "m23_blockquote": [("quoted", "Text for"), ("own", "Please print"), ("quoted", "> Open day on Sunday")],
+    "m38b_outlook_forward_renamed": [("quoted", "Please"), ("own", "Please pay this"), ("forwarded", "From: Shop")],
+    "m47_list_of_facts": [("quoted", "Trip"), ("own", "Please book this:"), ("quoted", "From: Berlin")],
+    "m58_plain_interleaved": [
+        *(("quoted", "Re: Two"), ("quoted", "On 27 Nov 2026"), ("between", "Tuesday.")),
+        *(("quoted", "> How many?"), ("between", "Five.")),
+    ],
+}
+"""The beginnings of the passages."""
+
+
+def passages_of_handed(name: str) -> tuple[Passage, ...]:
+    raw = (HANDED / f"{name}.eml").read_bytes()
+    return passages_of(envelope_from_mail(raw, endpoint="desk@home.example", now=NOW).envelope)
+
+
+@pytest.mark.parametrize("name", BY_THE_LAWS)
+def test_the_passages_of_a_handed_mail(name: str) -> None:
+    found, expected = passages_of_handed(name), BY_THE_LAWS[name]
+    assert [one.kind for one in found] == [kind for kind, _ in expected]
+    assert [one.text[: len(begin)] for one, (_, begin) in zip(found, expected, strict=True)] == [b for _, b in expected]
+
+
+def plain_text_in(file: Path) -> str:
+    """The text as the standard library reads it; empty if that is another test's: of character sets, or of parts."""
+    mail = message_from_bytes(file.read_bytes(), policy=default)
+    assert isinstance(mail, EmailMessage)
+    body = mail.get_body(("plain",)) if mail["from"] else None
+    return body.get_content() if body and body.get_content_charset() == "utf-8" else ""
+
+
+ORDINARY = [file for file in sorted(HANDED.glob("*.eml")) if "placeholder" not in file.stem and plain_text_in(file)]
+
+
+@pytest.mark.parametrize("file", ORDINARY, ids=lambda file: file.stem)
+def test_no_word_that_a_person_typed_is_missing(file: Path) -> None:
+    shown = words(joined(passages_of_handed(file.stem)))
+    assert not [word for word in words(plain_text_in(file)) if word not in shown]
+
+
+@pytest.mark.parametrize(("name", "mark"), [("m46d_roundcube", 2), ("m10_yahoo", 3), ("m58_plain_interleaved", 0)])
+def test_history_becomes_a_mark_for_a_model_and_stays_in_what_is_stored(name: str, mark: int) -> None:
+    passages = passages_of_handed(name)
+    shown = folded(passages, answers=True)
+    assert [one.folded for one in shown if one.folded] == ([mark] if mark else [])
+    assert "[2 more lines quoted]" in [one.text for one in shown] or mark != 2

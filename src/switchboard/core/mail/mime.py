@@ -1,9 +1,9 @@
-"""The bytes of a mail as a tree of parts, and the text in them.
+"""The bytes of a mail as a tree of parts.
 
 Called by `core/mail/parse.py`. In: bytes that a stranger wrote; out: headers, parts and text, as far as they are
 readable; nothing here raises. `core/mail/head.py` reads the headers of each part. The tree is built here: the parser of
 the standard library is recursive and compares every line with every open boundary, so a mail of a megabyte could keep
-it busy for minutes. Next: `core/mail/hypertext.py` for HTML.
+it busy for minutes. Next: `core/mail/texts.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.core.mail.charsets import as_text
 from switchboard.core.mail.head import encoded_type, field, file_name, head_and_body, or_none
 
 MAX_NESTING: Final = 16
@@ -81,21 +80,6 @@ def leaves(part: MailPart) -> Iterator[MailPart]:
         yield from leaves(child)
 
 
-def text_of(part: MailPart) -> str:
-    """The text for a person: plain text if there is any, otherwise HTML as text; without attachments."""
-    if part.is_attachment:
-        return ""
-    texts = [text for child in _preferred(part) if (text := text_of(child).strip())]
-    if part.children:
-        return texts[0] if part.media_type == "multipart/alternative" and texts else "\n\n".join(texts)
-    text = as_text(content(part), or_none(lambda: part.head.get_content_charset("")) or "")
-    if part.media_type != "text/html":
-        return text.replace("\r\n", "\n")
-    from switchboard.core.mail.hypertext import text_of_html
-
-    return text_of_html(text)
-
-
 def content(part: MailPart) -> bytes:
     """The decoded bytes of a text part, at most a few megabytes of them."""
     return decoded_body(part, part.body[:MAX_TEXT_BYTES])
@@ -140,13 +124,6 @@ def _cut(body: bytes, boundary: str) -> Iterator[bytes]:
             return
     if begin is not None and begin < len(body):
         yield body[begin:]
-
-
-def _preferred(part: MailPart) -> list[MailPart]:
-    """Among alternatives, plain text comes first; otherwise the order is kept."""
-    if part.media_type != "multipart/alternative":
-        return list(part.children)
-    return sorted(part.children, key=lambda child: child.media_type != "text/plain")
 
 
 def _encoding(part: MailPart) -> str:
