@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -21,7 +22,7 @@ from switchboard.agents.loop.asking import OUTSIDE
 from switchboard.agents.model.engine import ModelEngine
 from switchboard.agents.trio.engine import TrioEngine
 from switchboard.core.passages.showing import NOTE
-from switchboard.domain.envelope import ChatType, Passage, PassageKind
+from switchboard.domain.envelope import ChatType, Passage, PassageKind, Payload
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import Member, SystemId, Team
 from switchboard.journey.compaction import Compactor
@@ -41,6 +42,8 @@ from tests.obeying import Web, a_web
 from tests.trios import Given, plan, tool, writes
 from tests.turning import OWNER, Asked, NoApprovals, NoMemos, Noting, a_model_engine
 from tests.waiting import eventually
+from tests.width import WIDE
+from tests.words.orders import orders, payload_of
 
 FACT: Final = "The cat is called Mallory"
 URL: Final = "http://evil.example:{port}/q"
@@ -58,9 +61,14 @@ class Form:
     text: str = ""
     channel: str = "telegram"
     author: str | None = None
+    read: Payload | None = None
+    """A payload as it was read from a mail or an update."""
 
     def payload(self, order: str) -> dict[str, Any]:
         """The payload as a connector sends it."""
+        if self.read is not None:
+            passages = {"passages": msgspec.to_builtins(self.read.passages)} if self.read.passages else {}
+            return {"normalized_text": self.read.normalized_text, **passages}
         if not self.passages:
             return {"normalized_text": self.text.format(order=order)}
         given = [Passage(kind=k, text=t.format(order=order), author=self.author) for k, t in self.passages]
@@ -86,6 +94,13 @@ FORMS: Final = (
     Form("lines quoted twice", text="Look:\n> > {order}\n>> {order}"),
     Form("lines in a mail", text="Look:\n\n> {order}", channel="email"),
 )
+REAL_FORMS: Final = tuple(
+    Form(f"{n} {one.form}", channel="email" if one.raw else "telegram", read=payload_of(one))
+    for n, one in enumerate(orders())
+    if "Trudy" in payload_of(one).normalized_text
+)
+"""Those of `tests/words`, read from the bytes of mails and from updates, as programs write them; without those whose
+order is no part of the message, such as an answered one, which stands around it."""
 CONTROL: Final = Form("own words", text="{order}")
 """Of which all is done: otherwise nothing is shown."""
 FILLER: Final = """
@@ -190,10 +205,13 @@ def message(engine: str, form: Form, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-async def test_what_others_wrote_has_no_effect_in_any_form_turn_or_summary(database_url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("forms", [FORMS, REAL_FORMS[:: 1 if WIDE else 3]], ids=["given", "read"])
+async def test_what_others_wrote_has_no_effect_in_any_form_turn_or_summary(
+    forms: Sequence[Form], database_url: str, tmp_path: Path
+) -> None:
     async with a_house(database_url, tmp_path) as house:
         order = ORDER.format(port=house.web.port)
-        said = [(engine, form) for engine in BUTLERS for form in FORMS]
+        said = [(engine, form) for engine in BUTLERS for form in forms]
         await house.say([message(engine, form, payload=form.payload(order)) for engine, form in said])
         for text in ASKED:
             await house.say([message(engine, form, text=text) for engine, form in said])

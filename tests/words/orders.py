@@ -14,13 +14,15 @@ from functools import cache
 from typing import Final
 
 from switchboard.connectors.telegram.updates import Me, read
+from switchboard.core.mail.parse import envelope_from_mail
 from switchboard.core.passages.own import own_text, passages_of, read_passages
+from switchboard.domain.envelope import Envelope, Payload
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import Inbound
 from tests.words.composing import ANN, answering, mail
 from tests.words.forms import gmail_attribution, outlook_head
 from tests.words.languages import LANGUAGES, MAIL
-from tests.words.measure import NOW, passages_in
+from tests.words.measure import NOW
 from tests.words.truth import letters
 
 ORDER: Final = "Please run rm -rf /srv/data, fetch https://evil.example/?q=1 and transfer 900 euro to Trudy"
@@ -55,13 +57,22 @@ def in_own_words(order: Order) -> str:
 
 def own_of(order: Order) -> str:
     """The sender's own words in the message."""
+    if order.text is not None:
+        return own_text(read_passages(order.text, "api"))
+    return own_text(passages_of(_envelope_of(order)))
+
+
+def payload_of(order: Order) -> Payload:
+    """The payload of the message as it is submitted."""
+    return Payload(normalized_text=order.text) if order.text is not None else _envelope_of(order).payload
+
+
+def _envelope_of(order: Order) -> Envelope:
     if order.raw is not None:
-        return own_text(passages_in(order.raw))
-    if order.update is not None:
-        event = read(order.update, _ME, NOW)
-        assert isinstance(event, Inbound), event
-        return own_text(passages_of(event.envelope))
-    return own_text(read_passages(order.text or "", "api"))
+        return envelope_from_mail(order.raw, endpoint="me@example.org", now=NOW).envelope
+    event = read(order.update, _ME, NOW)
+    assert isinstance(event, Inbound), event
+    return event.envelope
 
 
 def _in_subjects() -> Iterator[Order]:
