@@ -412,6 +412,9 @@ def _lines(text: str) -> list[HtmlLine]:
 
 def _line(line: str, margin: _Margin) -> HtmlLine | None:
     """The line, with the most that is said of any part of it."""
+    if not _MARKS.search(line):
+        words = _SPACES.sub(" ", line).strip()
+        return HtmlLine(words, margin.depth, margin.hint()) if words else None
     depth, said, is_item = 0, list[str](), False
     hint: Hint = ""
     for piece in _MARKS.split(line):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import takewhile
 from typing import Final
 
@@ -257,41 +258,39 @@ def _within_dashes(line: str) -> str:
 
 def _head(lines: Sequence[str], at: int) -> Sign | None:
     """Fields below each other: those that we know, or any three of which one has an address and one a date."""
-    if not _may_be_field(lines[at]):
-        return None
+    first = _field(lines[at])
+    begins = at == 0 or _field(lines[at - 1]) is None
+    if first is None or not (first[0] or begins):
+        return None  # in a language that we do not know, the field above would be one of the head
     fields, size = list[tuple[str, str]](), 0
     for offset, line in enumerate(lines[at : at + 2 * _HEAD_LINES]):
         if (found := _field(line)) is not None:
-            fields.append((_role(found[0]), found[1]))
+            fields.append(found)
             size = offset + 1
-        elif not fields or len(fields) == _HEAD_LINES or offset - size > 1 or not _may_go_on(line, fields):
+        elif len(fields) == _HEAD_LINES or offset - size > 1 or not _may_go_on(line, fields):
             break
-    if not _are_a_head(fields, begins=at == 0 or _field(lines[at - 1]) is None):
+    if not _are_a_head(fields, begins=begins):
         return None
     author = next((value.strip("* ") for role, value in fields if role == "from"), None)
     return Sign(size, author=author, addressed=any(_ADDRESS.search(value) for _, value in fields))
 
 
-def _may_be_field(line: str) -> bool:
-    return ":" in line or "：" in line
-
-
 def _field(line: str) -> tuple[str, str] | None:
-    """The name and the value of a field."""
-    found = _FIELD.fullmatch(line) if _may_be_field(line) else None
-    return None if found is None else (found[1], found[2])
+    """What a field holds, which is empty if we do not know its name, and its value."""
+    found = _FIELD.fullmatch(line) if ":" in line or "：" in line else None
+    return None if found is None else (_role(found[1]), found[2])
 
 
 def _are_a_head(fields: Sequence[tuple[str, str]], *, begins: bool) -> bool:
-    """`begins`: no field stands above, which in a language that we do not know would be one of the head."""
+    """`begins`: no field stands above."""
     roles = {role for role, _ in fields if role}
     if len(roles) >= _LEAST_FIELDS and fields[0][0]:
         return True
     if len(roles) >= _LEAST_FIELDS:  # those above the ones that we know may be of the text, or another head
         fields, roles = list(takewhile(lambda field: not field[0], fields)), set()
-    if len(fields) < _LEAST_FIELDS:
+    if len(fields) < _LEAST_FIELDS or not (begins or "from" in roles):
         return False
-    if not (begins or "from" in roles) or ("subject" in roles and not roles & {"from", "to"}):
+    if "subject" in roles and not roles & {"from", "to"}:
         return False  # where we know the words, an author would be among them
     addressed = "from" in roles or any(_ADDRESS.search(value) for _, value in fields)
     return addressed and any(_has_date(value) and _TIME.search(value) for _, value in fields)
@@ -302,6 +301,7 @@ def _may_go_on(line: str, fields: Sequence[tuple[str, str]]) -> bool:
     return _ADDRESS.search(line) is not None if line else any(role for role, _ in fields)
 
 
+@lru_cache(maxsize=512)
 def _role(name: str) -> str:
     word = re.sub(r"[\s'’-]+", "", name).lower()
     return _ROLES.get(word, "")
