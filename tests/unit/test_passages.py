@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.stored import stored_envelope, stored_json, with_texts
 from switchboard.core.mail.parse import envelope_from_mail
-from switchboard.core.mail.passages import fitting, passages_of_texts
 from switchboard.core.mail.passages import passages_of_text as passages_of_text_of_mail
+from switchboard.core.mail.passages import passages_of_texts
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.texts import MailText
+from switchboard.core.passages.fitting import fitting
 from switchboard.core.passages.folding import folded
 from switchboard.core.passages.own import JOINT, joined, own_text, part_of, passages_of
 from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of

@@ -19,6 +19,7 @@ from switchboard.connectors.webhook.manifest import MANIFEST, WebhookAccountSett
 from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import TOLERANCE_S, Scheme, verify
 from switchboard.core.envelope.read import parse_envelope
+from switchboard.core.passages.own import joined
 from switchboard.ports.connector import Account, Inbound, Posted, Unreadable
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -120,6 +121,9 @@ def message(one: Account, body: bytes, headers: Mapping[str, str]) -> Any:
     return parse_envelope(msgspec.json.encode(event.envelope), now=NOW)
 
 
+QUOTED = [("quoted", "Pay me")]
+
+
 def test_templates_hold_constants_paths_and_both() -> None:
     body = {"a": {"b": [{"c": "x"}, 2]}, "yes": True, "none": None}
     seen = TemplateContext(body, {"x-kind": "push"})
@@ -135,7 +139,45 @@ def test_templates_hold_constants_paths_and_both() -> None:
         assert seen.filled(template) == text
 
 
-@pytest.mark.parametrize("wrong", ["{", "}", "{x}", "{body.}", "{body.a", "{body.a|y}", "{}", "a } b", "{body{x}}"])
+@pytest.mark.parametrize(
+    ("text", "passages"),
+    [
+        ("New: {body.said|quoted}", [("own", "New:"), ("quoted", "Pay me")]),
+        ("{body.said | quoted} ({body.n}) {body.gone|body.said|quoted}", [*QUOTED, ("own", "(7)"), *QUOTED]),
+        ("{body.said|quoted}", QUOTED),
+        ("{body.gone|quoted} {body.n}", []),
+    ],
+)
+def test_values_that_are_marked_are_words_of_others(text: str, passages: list[tuple[str, str]]) -> None:
+    body = b'{"type": "invoice.paid", "n": 7, "said": " Pay me\\n"}'
+    made = message(account(text=text), body, signed(body))
+    assert [(one.kind, one.text) for one in made.payload.passages] == passages
+    assert made.payload.normalized_text == (joined(made.payload.passages) if passages else "7")
+
+
+@pytest.mark.parametrize("field", ["sender", "thread", "event_id"])
+def test_only_values_of_the_text_are_marked(field: str) -> None:
+    with pytest.raises(ValidationError, match=r"only values in map\.text"):
+        MessageMap.model_validate({field: "{body.a|quoted}"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "{",
+        "}",
+        "{x}",
+        "{quoted}",
+        "{|quoted}",
+        "{body.a|quoted|body.b}",
+        "{body.}",
+        "{body.a",
+        "{body.a|y}",
+        "{}",
+        "a } b",
+        "{body{x}}",
+    ],
+)
 def test_a_template_that_means_nothing_is_refused_when_it_is_read(wrong: str) -> None:
     with pytest.raises(ValidationError):
         MessageMap(text=wrong)

@@ -17,6 +17,7 @@ from switchboard.connectors.webhook.mapping import MessageMap, TemplateContext
 from switchboard.connectors.webhook.signatures import Scheme, stripe_fields, verify
 from switchboard.core.json_size import check_containers
 from switchboard.core.lenient import clean
+from switchboard.core.passages.own import has_others_words, joined
 from switchboard.domain.envelope import MAX_TEXT, Control, Envelope, Event, Payload, Sender, Source
 from switchboard.domain.errors import InvalidInput
 from switchboard.domain.json_values import JsonObject
@@ -115,8 +116,16 @@ def _envelope(account: Account, seen: TemplateContext, now: datetime, event_id: 
             identity=seen.filled(mapped.sender).strip() or endpoint,
             display_name=seen.filled(mapped.sender_name).strip() or None,
         ),
-        payload=Payload(raw=_object(seen.body), normalized_text=seen.filled(mapped.text).strip()[:MAX_TEXT]),
+        payload=_payload(seen, mapped.text),
         control=Control(addressed=True, ingestion_tier="full" if seen.fits(mapped.only) else "history"),
+    )
+
+
+def _payload(seen: TemplateContext, template: str) -> Payload:
+    passages = seen.passages(template)
+    text = joined(passages)[:MAX_TEXT]
+    return Payload(
+        raw=_object(seen.body), normalized_text=text, passages=passages if has_others_words(passages) else ()
     )
 
 

@@ -4,7 +4,8 @@
     sender = "{body.sender.login|body.pusher.name}"
 
 `{body}` is the JSON, `{headers}` the request headers; keys and positions are joined by dots, and of several paths the
-first with a value counts. `{{` and `}}` are literal braces. Next: `manifest.py`.
+first with a value counts. `{{` and `}}` are literal braces. In a text, `{body.comment|quoted}` holds words of others,
+which count as nobody's order. Next: `manifest.py`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,13 @@ import msgspec
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field
 
+from switchboard.core.passages.fitting import fitting
+from switchboard.domain.envelope import Passage, PassageKind
 from switchboard.ports.raw import at
 
 _PIECE: Final = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|([{}])")
 _PATH: Final = re.compile(r"(?:body|headers)(?:\.[^.|{}]+)*")
+_QUOTED: Final = "quoted"
 _POSITION: Final = re.compile(r"[0-9]{1,6}")
 
 
@@ -30,18 +34,35 @@ def checked(template: str) -> str:
         if piece[2]:
             raise ValueError(f"a lone {piece[2]} in {template!r}; for a brace itself write it twice")
         for path in (piece[1] or "").split("|") if piece[1] is not None else ():
+            if path.strip() == _QUOTED:
+                raise ValueError(f"{{{piece[1]}}}: only values in map.text are marked as quoted, each as its last word")
             if not _PATH.fullmatch(path.strip()):
                 raise ValueError(f"{{{piece[1]}}}: a path begins with body or headers, such as {{body.id}}")
     return template
 
 
+def checked_text(template: str) -> str:
+    """The same for a template of a text, in which values may be marked as quoted."""
+    checked(_PIECE.sub(_without_mark, template))
+    return template
+
+
+def _without_mark(piece: re.Match[str]) -> str:
+    return piece[0] if not _is_quoted(piece) else f"{{{piece[1].rpartition('|')[0]}}}"
+
+
+def _is_quoted(piece: re.Match[str]) -> bool:
+    return piece[1] is not None and piece[1].rpartition("|")[2].strip() == _QUOTED and "|" in piece[1]
+
+
 Template = Annotated[str, Field(max_length=10_000), AfterValidator(checked)]
+TextTemplate = Annotated[str, Field(max_length=10_000), AfterValidator(checked_text)]
 
 
 class MessageMap(BaseModel, extra="forbid", frozen=True):
     """Templates for the parts of a message; an empty one means the sender's usual value."""
 
-    text: Template = "{body}"
+    text: TextTemplate = "{body}"
     sender: Template = ""
     sender_name: Template = ""
     thread: Template = ""
@@ -60,6 +81,19 @@ class TemplateContext(Struct, frozen=True):
         """Fill in the values of the paths; a path without a value is empty."""
         return _PIECE.sub(self._value, template)
 
+    def passages(self, template: str) -> tuple[Passage, ...]:
+        """The passages of a filled template; those with marked values are quoted, the rest is the sender's."""
+        found, own, at = list[Passage](), "", 0
+        for piece in _PIECE.finditer(template):
+            own += template[at : piece.start()]
+            at = piece.end()
+            if _is_quoted(piece):
+                found += [*_passage("own", own), *_passage("quoted", self._value(piece))]
+                own = ""
+            else:
+                own += self._value(piece)
+        return fitting((*found, *_passage("own", own + template[at:])))
+
     def fits(self, only: Mapping[str, Sequence[str]]) -> bool:
         """Whether every template yields a value."""
         return all(self.filled(template) in values for template, values in only.items())
@@ -67,7 +101,8 @@ class TemplateContext(Struct, frozen=True):
     def _value(self, piece: re.Match[str]) -> str:
         if piece[1] is None:
             return piece[0][0]
-        return next((text for path in piece[1].split("|") if (text := self._at(path.strip()))), "")
+        paths = (path for one in piece[1].split("|") if (path := one.strip()) != _QUOTED)
+        return next((text for path in paths if (text := self._at(path))), "")
 
     def _at(self, path: str) -> str:
         root, *steps = path.split(".")
@@ -78,6 +113,10 @@ class TemplateContext(Struct, frozen=True):
             is_position = isinstance(found, list) and _POSITION.fullmatch(step)
             found = at(found, int(step) if is_position else step)
         return _text(found)
+
+
+def _passage(kind: PassageKind, text: str) -> tuple[Passage, ...]:
+    return (Passage(kind=kind, text=words),) if (words := text.strip()) else ()
 
 
 def _text(value: object) -> str:

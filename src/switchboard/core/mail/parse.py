@@ -25,9 +25,10 @@ from switchboard.core.mail.envelope import (
 )
 from switchboard.core.mail.head import decoded
 from switchboard.core.mail.mime import MailPart, read_part
-from switchboard.core.mail.passages import below_subject, fitting, passages_of_texts
+from switchboard.core.mail.passages import below_subject, passages_of_texts
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.texts import MailText, charset_guessed, texts_of
+from switchboard.core.passages.fitting import fitting
 from switchboard.core.passages.own import has_others_words, joined
 from switchboard.core.passages.plain import MailFacts, is_forward_subject
 from switchboard.domain.envelope import Passage, Payload

@@ -1,7 +1,7 @@
 """The passages of a mail: its subject, its text, and what it forwards as a file.
 
 Called by `core/mail/parse.py`. In: the texts of a mail and what its header fields say; out: passages in reading order,
-which have all visible words up to the maximum length of a message. Next: `core/passages/plain.py`.
+which have all visible words. Next: `core/passages/plain.py`, and `core/passages/fitting.py` for what is too long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.texts import MailText
 from switchboard.core.passages.alternatives import agreed
-from switchboard.core.passages.own import JOINT, has_others_words, joined
+from switchboard.core.passages.own import has_others_words, joined
 from switchboard.core.passages.plain import (
     Hint,
     LineTag,
@@ -24,12 +24,10 @@ from switchboard.core.passages.plain import (
     passages_of_lines,
     tags_of,
 )
-from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage
+from switchboard.domain.envelope import Passage
 
 _MOST_HTML: Final = 262_144
 """Characters of HTML that are searched for marks if there is a plain text as well."""
-_LEAST_KEPT: Final = 200
-_CUT: Final = "\n[… {} more characters are not shown here; the original is kept]"
 
 
 def passages_of_text(text: MailText, facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
@@ -89,27 +87,3 @@ def below_subject(subject: str, passages: Sequence[Passage], facts: MailFacts) -
         return tuple(passages)
     others = facts.answers is not None or is_answer_subject(subject) or has_others_words(passages)
     return merged((Passage(kind="quoted" if others else "own", text=subject), *passages))
-
-
-def fitting(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """At most 200 passages that fit into a message: the longest ones of others are cut first, with a mark."""
-    kept = list(passages[:MAX_PASSAGES])
-    while (over := len(joined(kept)) - MAX_TEXT) > 0:
-        longest = max(range(len(kept)), key=lambda n: (kept[n].kind != "own", len(kept[n].text)))
-        text = kept[longest].text
-        if len(text) <= _LEAST_KEPT + len(_CUT):
-            return tuple(_without_end(kept))
-        left = max(_LEAST_KEPT, len(text) - over - len(_CUT) - 12)
-        kept[longest] = replace(kept[longest], text=text[:left] + _CUT.format(f"{len(text) - left:,}"))
-    return tuple(kept)
-
-
-def _without_end(passages: Sequence[Passage]) -> list[Passage]:
-    """As many as fit, of which none is long."""
-    kept, left = list[Passage](), MAX_TEXT
-    for one in passages:
-        left -= len(one.text) + len(JOINT)
-        if left < 0:
-            break
-        kept.append(one)
-    return kept
