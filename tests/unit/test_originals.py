@@ -43,6 +43,14 @@ def test_a_mail_is_read_as_a_mail() -> None:
     assert whole_envelope(original(raw, kept)) == taken
 
 
+def test_a_mail_keeps_its_passages() -> None:
+    raw = b"From: ann@example.org\nMessage-ID: <1@x>\nSubject: Fwd: x\n\nSee this.\n\n> hello"
+    taken = envelope_from_mail(raw, endpoint="me@example.org", now=NOW).envelope
+    whole = whole_envelope(original(raw, json.loads(stored_json(taken))))
+    assert whole is not None
+    assert (whole.payload.passages, len(taken.payload.passages)) == (taken.payload.passages, 3)
+
+
 def test_the_body_of_a_mail_is_not_read_again() -> None:
     raw = b"From: ann@example.org\nContent-Type: text/html\n\n" + REOPENED.encode()
     kept = json.loads(stored_json(envelope_of_head(raw, endpoint="me@example.org", now=NOW).envelope))

@@ -229,6 +229,17 @@ def test_no_word_is_stored_twice() -> None:
     ]
 
 
+def test_who_may_see_a_part_sees_the_passages_of_that_part() -> None:
+    stored = json.loads(stored_json(envelope_with(passages=PASSAGES)))
+    seen = with_texts(stored, "45 euro")["payload"]
+    assert (seen["normalized_text"], [(one["kind"], one["text"]) for one in seen["passages"]]) == (
+        "45 euro",
+        [("forwarded", "45 euro")],
+    )
+    assert "Please pay" not in json.dumps(with_texts(stored, "45 euro"), default=str)
+    assert with_texts({}) == {}, "as of a dead letter that was emptied"
+
+
 @given(st.integers(0, len(TEXT)), st.integers(0, len(TEXT)))
 def test_a_part_of_a_text_has_the_passages_of_its_words(begin: int, end: int) -> None:
     passages = envelope_with(passages=PASSAGES).payload.passages

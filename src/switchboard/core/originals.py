@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from switchboard.core.envelope.read import read_envelope
+from switchboard.core.envelope.stored import with_texts
 from switchboard.core.mail.envelope import raw_of_mail
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
@@ -38,5 +39,6 @@ def _read(original: Original) -> Envelope:
     if original.media_type != "message/rfc822":
         return read_envelope(original.raw)
     # Its body was read in a separate process, and is not read again here, as that may take any amount of time.
-    kept = msgspec.convert(original.envelope, Envelope)
+    stored = original.envelope if isinstance(original.envelope, Envelope) else with_texts(original.envelope)
+    kept = msgspec.convert(stored, Envelope)
     return replace(kept, payload=replace(kept.payload, raw=raw_of_mail(original.raw)))

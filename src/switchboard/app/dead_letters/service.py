@@ -30,6 +30,7 @@ from switchboard.app.dead_letters.requests import (
 from switchboard.app.dead_letters.reroute import BeyondReach, Rerouter, author, closed
 from switchboard.app.rules.service import RuleService
 from switchboard.app.runtime import Runtime
+from switchboard.core.envelope.stored import with_texts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.domain.errors import Conflict, NotFound, SwitchboardError, Unavailable
 from switchboard.domain.json_values import JsonMapping, JsonObject
@@ -37,7 +38,7 @@ from switchboard.domain.routing import Target, TeamId
 from switchboard.domain.shown import ShownDeadLetter
 from switchboard.store import audit
 from switchboard.store import dead_letters as store
-from switchboard.store.dead_letters import DeadLetterFilter, DeadLetterHandling, Remains
+from switchboard.store.dead_letters import DeadLetterFilter, DeadLetterHandling
 
 _CHUNK: Final = 100
 
@@ -82,7 +83,7 @@ class DeadLetterService:
         notices = await store.notices_of(self._database, shown.request_id)
         return DeadLetterDetail(
             **{name: getattr(shown, name) for name in ShownDeadLetter.__slots__},
-            payload=_seen_payload(remains),
+            payload=with_texts(remains.payload, remains.seen),
             raw_base64=base64.b64encode(remains.raw if remains.seen is None else b"").decode(),
             notices=[notice for notice in notices if notice.dead_letter_id == dead_letter_id],
             rerouted_to=await self._rerouter.rerouted_to(shown.request_id, shown.rerouted_n),
@@ -183,13 +184,6 @@ class DeadLetterService:
 
     async def _record(self, caller: Principal, action: str, detail: JsonObject) -> None:
         await audit.append(self._database, caller.name, action, detail)
-
-
-def _seen_payload(remains: Remains) -> JsonMapping:
-    """The envelope, with only the text that reached the reader's team."""
-    if remains.seen is None or not remains.payload:
-        return remains.payload
-    return {**remains.payload, "payload": {**remains.payload["payload"], "normalized_text": remains.seen}}
 
 
 def _order_form(wanted: Bulk, filtered: DeadLetterFilter) -> JsonObject:

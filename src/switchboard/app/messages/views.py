@@ -19,6 +19,7 @@ from switchboard.app.cursors import CursorText, LongRows, Number, cursor_after, 
 from switchboard.app.reach import Reach
 from switchboard.app.remote_agents import shown_endpoint
 from switchboard.app.runtime import Runtime
+from switchboard.core.envelope.stored import with_texts
 from switchboard.core.routing.facts import shown_facts
 from switchboard.core.routing.rulefile import target_json
 from switchboard.core.words import offer
@@ -234,7 +235,7 @@ class Views:
         known = next((one.facts for one in reversed(await ledger.decisions_of(self._database, request_id))), None)
         return MessageDetail(
             **{name: getattr(shown, name) for name in MessageView.__slots__},
-            envelope=stored.envelope,
+            envelope=with_texts(stored.envelope),
             facts=None if known is None else shown_facts(known),
             deliveries=await ledger.deliveries_of(self._database, request_id),
             replies=await self.replies_so_far(request_id),

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.core.passages.own import JOINT
-from switchboard.domain.envelope import Envelope
+from switchboard.core.passages.own import JOINT, part_of
+from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping, JsonObject
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -42,13 +42,20 @@ def stored_envelope(text: str | bytes) -> Envelope:
     return msgspec.convert(with_texts(msgspec.json.decode(data)), Envelope)
 
 
-def with_texts(stored: JsonMapping) -> JsonMapping:
-    """A stored envelope as a JSON object whose passages have their texts again."""
+def with_texts(stored: JsonMapping, seen: str | None = None) -> JsonMapping:
+    """A stored envelope as a JSON object whose passages have their texts again.
+
+    `seen`: the part of the text that its reader may see, if a model has split the message.
+    """
     payload = stored.get("payload")
-    if not isinstance(payload, Mapping) or not payload.get("passages"):
+    if not isinstance(payload, Mapping):
         return stored
-    passages = _with_texts(payload["passages"], payload["normalized_text"])
-    return {**stored, "payload": {**payload, "passages": passages}}
+    passages = _with_texts(payload.get("passages") or (), payload.get("normalized_text") or "")
+    if seen is None:
+        return {**stored, "payload": {**payload, "passages": passages}} if passages else stored
+    rest = {key: value for key, value in payload.items() if key != "passages"}
+    parts = msgspec.to_builtins(part_of(msgspec.convert(passages, tuple[Passage, ...]), seen)) if passages else ()
+    return {**stored, "payload": {**rest, "normalized_text": seen, **({"passages": parts} if parts else {})}}
 
 
 def _with_length(passage: JsonObject) -> JsonObject:
