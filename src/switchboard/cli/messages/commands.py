@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Annotated
 from uuid import UUID
 
+import msgspec
 import typer
 from rich.text import Text
 
@@ -29,7 +30,11 @@ from switchboard.cli.output import (
     when,
 )
 from switchboard.cli.rules.views import pairs_of
+from switchboard.core.passages.folding import folded
+from switchboard.core.passages.showing import marked_text
 from switchboard.core.visible import escaped
+from switchboard.domain.envelope import Passage
+from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.shown import MessageState
 
 app = typer.Typer(
@@ -87,7 +92,14 @@ def show_message(request_id: RequestId) -> None:
         for x in message["dead_letters"]
     ]
     rows += [("model", attempt_line(c)) for c in message["classifications"]]
-    show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(message["text"])))
+    show(message, table("", "", rows=rows, wrap=True), Text("\n" + clean(_words_in(message))))
+
+
+def _words_in(message: JsonMapping) -> str:
+    """The text, in which lines of others are marked."""
+    given = message["envelope"]["payload"].get("passages") or ()
+    passages = msgspec.convert(given, tuple[Passage, ...])
+    return marked_text(folded(passages, answers=False)) if passages else str(message["text"])
 
 
 def _became(who: object, how: object, what: object) -> Text:

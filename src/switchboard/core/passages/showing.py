@@ -1,7 +1,8 @@
 """The text of a message as models read it, with whose words it is, line by line. Pure.
 
 The sender's own words stand as they are; every line of others' words begins with `|`, so that nobody's words can pass
-for somebody else's. Called by `core/turns/entries.py` and the tool `message_original`. In: passages; out: a text.
+for somebody else's. Called by `core/turns/entries.py`, the tool `message_original` and `switchboard messages show`. In:
+passages; out: a text.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ _HEADS: Final = {
 def shown_text(passages: Sequence[Shown]) -> str:
     """The text. A message of nothing but own words is shown unchanged."""
     noted = (NOTE,) if any(one.kind != "own" and not one.folded for one in passages) else ()
-    return JOINT.join((*noted, *map(_shown, passages)))
+    return JOINT.join((*noted, marked_text(passages)))
+
+
+def marked_text(passages: Sequence[Shown]) -> str:
+    """The same for a person, who needs no note."""
+    return JOINT.join(map(_shown, passages))
 
 
 def plain_text(passages: Iterable[Shown]) -> str:
