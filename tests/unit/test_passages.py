@@ -28,6 +28,7 @@ from switchboard.core.passages.own import JOINT, joined, own_text, part_of, pass
 from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Passage
 from switchboard.domain.errors import InvalidInput
+from tests.unit.test_hypertext import calls
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
@@ -162,6 +163,30 @@ def test_passages_fit_into_a_message(given_: list[tuple[str, int]]) -> None:
     assert len(kept) <= MAX_PASSAGES
     if sum(len(one.text) for one in passages if one.kind == "own") < MAX_TEXT // 2:
         assert own_text(kept) == own_text(passages), "those of others are cut first"
+
+
+@pytest.mark.parametrize("body", ["word " * 52_560, "ab\n" * 87_400 + "\n> hi\n"])
+def test_a_text_that_is_too_long_keeps_its_beginning(body: str) -> None:
+    raw = b"From: ann@example.org\nMessage-ID: <m2@x>\nIn-Reply-To: <m1@x>\nSubject: Re: Hi\n\n" + body.encode()
+    payload = envelope_from_mail(raw, endpoint="me@example.org", now=NOW).envelope.payload
+    assert MAX_TEXT - 1_000 < len(payload.normalized_text) <= MAX_TEXT
+    assert "more characters are not shown here" in payload.normalized_text
+
+
+def test_what_is_beyond_two_hundred_passages_of_a_mail_is_one() -> None:
+    body = "".join(f"a{n}\n\n> q{n}\n" for n in range(150))
+    raw = f"From: ann@example.org\nMessage-ID: <m2@x>\nSubject: Re: Hi\n\n{body}".encode()
+    payload = envelope_from_mail(raw, endpoint="me@example.org", now=NOW).envelope.payload
+    assert words(payload.normalized_text) == words(f"Re: Hi {body}")
+    assert (len(payload.passages), payload.passages[-1].kind) == (MAX_PASSAGES, "quoted")
+
+
+def test_html_with_many_signs_takes_linear_time() -> None:
+    def cost(times: int) -> int:
+        source = "<p id=gmail_attr>x<p>" * times + "<p>x" * times
+        return calls(lambda: passages_of_text_of_mail(MailText("x", source, rendered=True), MailFacts(), Reading()))
+
+    assert cost(4_000) < 2.5 * cost(2_000)
 
 
 def test_at_most_two_hundred() -> None:

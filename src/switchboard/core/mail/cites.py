@@ -17,10 +17,10 @@ author; or, that all to the end of the mail is by others."""
 _CITES = re.compile(
     r"(?P<rest>divrplyfwdmsg|appendonsend|outlookmessageheader)|(?P<attribution>gmail_attr|moz-cite-prefix)"
     r"|(?P<container>gmail_quote|yahoo_quoted|protonmail_quote|zmail_extra|isreplycontent|isforwardcontent"
-    r"|moz-forward-container|mail_quote|quoted-text)"
+    r"|moz-forward-container|mail_quote|quoted-text|mail-editor-reference|qmbox)"
 )
 """Classes and ids; some programs put something before them."""
-_NAMES: Final = frozenset({"quote", "quoted-content"})
+_NAMES: Final = frozenset({"quote", "quoted-content", "messagereplysection"})
 """Values of the attribute `name`."""
 
 
@@ -28,7 +28,7 @@ def citing_of(tag: str, attributes: Mapping[str, str]) -> Citing:
     """What an element says of the words in it."""
     if tag == "blockquote":
         return "quotes"
-    if attributes.get("name") in _NAMES:
+    if tag == "q" or attributes.get("name", "").lower() in _NAMES:
         return "container"
     if "class" not in attributes and "id" not in attributes:
         return ""

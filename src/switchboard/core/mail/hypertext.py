@@ -245,7 +245,7 @@ class _Document:
     def _open(self, tag: str, attributes: dict[str, str]) -> Element:
         element = Element(tag, begins=len(self._pieces), hides=tag in _UNSEEN or "hidden" in attributes)
         if tag == "a":
-            element.target = attributes.get("href", "").strip()
+            element.target = _OURS.sub("", attributes.get("href", "")).strip()
         begins, element.ends = _MARKS_OF[citing_of(tag, attributes)]
         if begins or tag == "li":
             self._pieces.append(begins or _ITEM)
@@ -388,7 +388,7 @@ class _Margin:
         """Pass a mark."""
         if mark in _STEPS:
             citing, step = _STEPS[mark]
-            self._open[citing] += step
+            self._open[citing] = max(0, self._open[citing] + step)
 
     @property
     def depth(self) -> int:

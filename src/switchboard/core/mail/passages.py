@@ -6,6 +6,7 @@ which have all visible words. Next: `core/passages/plain.py`, and `core/passages
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -27,7 +28,8 @@ from switchboard.core.passages.plain import (
 from switchboard.domain.envelope import Passage
 
 _MOST_HTML: Final = 262_144
-"""Characters of HTML that are searched for marks if there is a plain text as well."""
+"""Characters of HTML that are searched for marks if there is a plain text as well, without pictures in it."""
+_DATA = re.compile(r"data:[^\s\"'<>()]{100,}", re.IGNORECASE)
 
 
 def passages_of_text(text: MailText, facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
@@ -45,9 +47,8 @@ def _tagged_plain(text: MailText, facts: MailFacts, reading: Reading) -> tuple[l
     tags = tags_of(lines, (), facts)
     if not text.html:
         return lines, tags
-    shown = list(zip(*_tagged_html(text.html[:_MOST_HTML], facts, reading), strict=True))
-    is_whole = len(text.html) <= _MOST_HTML or any(tag.kind != "own" for _, tag in shown)
-    return lines, agreed(lines, tags, shown, is_whole=is_whole)
+    source = _DATA.sub("data:", text.html)[:_MOST_HTML]
+    return lines, agreed(lines, tags, list(zip(*_tagged_html(source, facts, reading), strict=True)))
 
 
 def _tagged_html(source: str, facts: MailFacts, reading: Reading) -> tuple[list[str], list[LineTag]]:

@@ -16,27 +16,26 @@ from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage
 
 _LEAST_KEPT: Final = 200
 _CUT: Final = "\n[… {} more characters are not shown here; the original is kept]"
+_MARK: Final = len(_CUT.format("100,000,000"))
 
 
 def fitting(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """At most 200 passages that fit into a message: the longest ones of others are cut first, with a mark."""
-    kept = list(passages[:MAX_PASSAGES])
-    while (over := len(joined(kept)) - MAX_TEXT) > 0:
-        longest = max(range(len(kept)), key=lambda n: (kept[n].kind != "own", len(kept[n].text)))
-        text = kept[longest].text
-        if len(text) <= _LEAST_KEPT + len(_CUT):
-            return tuple(_without_end(kept))
-        left = max(_LEAST_KEPT, len(text) - over - len(_CUT) - 12)
-        kept[longest] = replace(kept[longest], text=text[:left] + _CUT.format(f"{len(text) - left:,}"))
+    """At most 200 passages that fit into a message; what is cut has a mark.
+
+    What is beyond the last but one becomes one that is quoted. The longest ones of others are cut first.
+    """
+    kept = list(passages)
+    if len(kept) > MAX_PASSAGES:
+        kept[MAX_PASSAGES - 1 :] = [Passage(kind="quoted", text=joined(kept[MAX_PASSAGES - 1 :]))]
+    while (over := sum(len(one.text) + len(JOINT) for one in kept) - MAX_TEXT) > 0:
+        long = [n for n, one in enumerate(kept) if len(one.text) > 2 * _LEAST_KEPT]
+        longest = max(long, key=lambda n: (kept[n].kind != "own", len(kept[n].text)))
+        kept[longest] = _cut(kept[longest], over)
     return tuple(kept)
 
 
-def _without_end(passages: Sequence[Passage]) -> list[Passage]:
-    """As many as fit, of which none is long."""
-    kept, left = list[Passage](), MAX_TEXT
-    for one in passages:
-        left -= len(one.text) + len(JOINT)
-        if left < 0:
-            break
-        kept.append(one)
-    return kept
+def _cut(passage: Passage, over: int) -> Passage:
+    """The passage without its end, shorter by `over` characters if that leaves a beginning."""
+    left = max(_LEAST_KEPT, len(passage.text) - over - _MARK)
+    more = f"{len(passage.text) - left:,}"
+    return replace(passage, text=passage.text[:left].rstrip() + _CUT.format(more))

@@ -9,7 +9,7 @@ the sender's own: a passage that is wrongly `quoted` costs a question, one that 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby, takewhile
+from itertools import accumulate, groupby
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -115,9 +115,12 @@ class _Text(Struct, frozen=True):
 
     def _hinted(self, at: int) -> Sign | None:
         """The sign that only the HTML has."""
-        if self.hints[at] == "attribution":
-            return Sign(sum(1 for _ in takewhile(lambda hint: hint == "attribution", self.hints[at:])), wrote=True)
-        return Sign(1) if self.hints[at] == "rest" else None
+        if self.hints[at] == "rest":
+            return Sign(1)
+        end = at
+        while end < len(self.shown) and self.hints[end] == "attribution":
+            end += 1
+        return Sign(end - at, wrote=True) if end > at else None
 
 
 def _is_marked_below(shown: Sequence[str], at: int) -> bool:

@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 
 _MAX_LINE: Final = 400
 _ATTRIBUTION_LINES: Final = 3
+_LONG_ATTRIBUTION_LINES: Final = 6
 _HEAD_LINES: Final = 8
 _LEAST_FIELDS: Final = 3
 _MAX_SEPARATOR: Final = 80
@@ -39,18 +40,21 @@ _MONTHS: Final = """
 """
 _MONTH: Final = f"(?:{'|'.join(_MONTHS.split())})"
 """How the names of months begin, in some twenty languages."""
+_MONTH_WORD: Final = rf"{_WORD}[^\s\d.,:;<>()@]{{2,19}}"
+"""Any word: letters may be followed by marks that are none."""
 _DATES = (
     re.compile(r"\d{4}\s?[./年년-]\s?\d{1,2}\s?[./月월-]\s?\d{1,2}"),
     re.compile(r"(?<!\d)\d{1,2}\s?[./-]\s?\d{1,2}\s?[./-]\s?\d{2,4}(?!\d)"),
     re.compile(r"\d{1,2}\s?[月월]\s?\d{1,2}\s?[日일]"),
-    re.compile(rf"(?<!\d)\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?,?\s(?:de\s)?{_WORD}{{3,15}}\.?,?\s(?:de\s)?\d{{4}}(?!\d)"),
-    re.compile(rf"{_WORD}{{3,15}}\.?\s\d{{1,2}}(?:st|nd|rd|th|\.)?,?\s\d{{4}}(?!\d)"),
+    re.compile(rf"(?<!\d)\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?,?\s(?:de\s)?{_MONTH_WORD}\.?,?\s(?:de\s)?\d{{4}}(?!\d)"),
+    re.compile(rf"{_MONTH_WORD}\.?\s\d{{1,2}}(?:st|nd|rd|th|\.)?,?\s\d{{4}}(?!\d)"),
     re.compile(rf"(?<!\d)\d{{1,2}}(?:st|nd|rd|th|\.|º|er)?\s(?:de\s)?{_MONTH}", re.IGNORECASE),
     re.compile(rf"(?<!\w){_MONTH}{_WORD}{{0,10}}\.?\s\d{{1,2}}(?!\d)", re.IGNORECASE),
 )
 _DIGIT = re.compile(r"\d")
 _TIME = re.compile(r"(?<!\d)\d{1,2}\s?[:.h時时시]\s?\d{2}(?!\d)|\d{1,2}\s?(?:am|pm)(?!\w)", re.IGNORECASE)
 _YEAR = re.compile(r"(?<!\d)(?:19|20)\d\d(?!\d)")
+_IN_ANGLES = re.compile(r"<[^\s<>]{1,200}@[^\s<>]{1,200}>")
 _ADDRESS = re.compile(r"[^\s<>()\[\]\",;:]{1,100}@[^\s<>()\[\]\",;:]{1,100}")
 
 # Attributions ---------------------------------------------------------------------------------------------------------
@@ -67,8 +71,8 @@ _WROTE = re.compile(
 """How programs say that somebody wrote what follows."""
 _ENDS = (":", "：")
 _CAPITALISED = re.compile(rf"\s[^\W\d_a-z][^\W\d_A-Z]{_WORD}{{0,40}}(?!\s?\.?,?\s?\d)")
-_LOGGED = re.compile(r"\d{2}[:.]\d{2}[:.]\d{2}[.,]\d{3}")
-"""A time with milliseconds, as in logs."""
+_LOGGED = re.compile(r"[\[(]?\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}[.,]\d{3}")
+"""How a line of a log begins."""
 
 # Heads of fields ------------------------------------------------------------------------------------------------------
 
@@ -88,7 +92,7 @@ _ROLES: Final[dict[str, str]] = {
         """
         from von de da van från fra od от откого lähettäjä 差出人 送信者 发件人 寄件者 寄件人 kimden gönderen
         expéditeur remitente mittente afsender avsender avsändare nadawca отправитель odesílatel
-        odosielateľ feladó absender afzender από מאת من 보낸사람 saatja від dari từ
+        odosielateľ feladó absender afzender από מאת من 보낸사람 จาก प्रेषक saatja від dari từ
         """,
     ),
     **_all(
@@ -99,13 +103,14 @@ _ROLES: Final[dict[str, str]] = {
         odoslané 送信日時 送信時刻 日付 日時 发送时间 发送日期 时间 日期 寄件日期 傳送日期
         tarih gönderilme gönderildi gönderimtarihi
         fecha dato daté elküldve dátum ημερομηνία נשלח תאריך تاريخ 보낸날짜 날짜 time saadetud надіслано dikirim
+        ส่ง วันที่ दिनांक
         """,
     ),
     **_all(
         "to",
         """
         to an à a para aan till til do кому vastaanottaja komu příjemce 宛先 收件人 收件者 kime alıcı per
-        destinatario destinataire címzett προς אל إلى 받는사람 cc kopie kopia kopi копия kopio 抄送 副本
+        destinatario destinataire címzett προς אל إلى 받는사람 ถึง प्रति cc kopie kopia kopi копия kopio 抄送 副本
         empfänger geadresseerde
         """,
     ),
@@ -113,7 +118,7 @@ _ROLES: Final[dict[str, str]] = {
         "subject",
         """
         subject betreff sujet objet asunto oggetto onderwerp ämne emne assunto temat тема aihe předmět predmet
-        件名 主题 主旨 主題 konu 제목 tárgy θέμα נושא الموضوع teema subjekt subiect
+        件名 主题 主旨 主題 konu 제목 เรื่อง विषय tárgy θέμα נושא الموضوع teema subjekt subiect
         """,
     ),
 }
@@ -210,9 +215,9 @@ class Sign(Struct, frozen=True):
 
 
 def bare(line: str) -> str:
-    """The beginning of a line without blanks around it and without what nobody sees."""
-    line = line[:_MAX_LINE]
-    return line.strip() if line.isascii() else _UNSEEN.sub("", line).translate(_BLANKS).strip()
+    """The beginning and the end of a line, without blanks around it and without what nobody sees."""
+    line = line if line.isascii() else _UNSEEN.sub("", line).translate(_BLANKS)
+    return line.strip() if len(line) <= _MAX_LINE else f"{line[: _MAX_LINE // 2]} {line[-_MAX_LINE // 2 :]}".strip()
 
 
 def is_marked(shown: str) -> bool:
@@ -308,21 +313,24 @@ def _role(name: str) -> str:
 
 
 def _attribution(lines: Sequence[str], at: int) -> Sign | None:
-    """A date and an author, at most three lines, and a colon at the end."""
-    for size in range(1, _ATTRIBUTION_LINES + 1):
+    """A date and an author, and a colon at the end: up to three lines, or six if the last one ends with the author."""
+    for size in range(1, _LONG_ATTRIBUTION_LINES + 1):
         window = lines[at : at + size]
         if len(window) < size or not window[-1]:
             return None
         if is_marked(window[-1]) and not (size > 1 and _is_open(window[-2])):
             return None
         if window[-1].endswith(_ENDS):
-            return _attributed(window, lines, at + size)
+            long = size > _ATTRIBUTION_LINES and not (window[-1][:-1].endswith(">") or _WROTE.search(window[-1]))
+            return None if long else _attributed(window, lines, at + size)
     return None
 
 
 def _attributed(window: Sequence[str], lines: Sequence[str], below: int) -> Sign | None:
     """The sign that these lines are; they are none if it begins further down, as below a line without a blank one."""
-    said = " ".join(window)[:_MAX_LINE]
+    if any(map(_LOGGED.match, window)):
+        return None
+    said = " ".join(window)
     if _is_dated_attribution(said, alone=len(window) == 1):
         if any(_begins_at(window, n) for n in range(1, len(window))):
             return None
@@ -343,17 +351,19 @@ def _is_open(line: str) -> bool:
 
 def _is_dated_attribution(said: str, *, alone: bool = True) -> bool:
     """Whether it has a date and an author: an address, somebody who wrote; or, in a line alone, a name and the time."""
-    if not _has_date(said) or _LOGGED.search(said):
+    if not _has_date(said):
         return False
     by = _WROTE.search(said) or _ADDRESS.search(said)
     return by is not None or bool(alone and _YEAR.search(said) and _TIME.search(said) and _has_name(said))
 
 
 def _is_undated_attribution(said: str, lines: Sequence[str], below: int) -> bool:
-    """Whether it names an author directly above lines that are marked as quoted."""
+    """Whether somebody with an address wrote; or an author is named directly above lines that are marked as quoted."""
+    wrote, address = _WROTE.search(said), _ADDRESS.search(said)
+    if wrote and _IN_ANGLES.search(said):
+        return True
     at = _next(lines, below)
-    by = _WROTE.search(said) or _ADDRESS.search(said)
-    return by is not None and at < len(lines) and is_marked(lines[at])
+    return bool(wrote or address) and at < len(lines) and is_marked(lines[at])
 
 
 def _has_date(text: str) -> bool:
