@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from switchboard.core.envelope.read import read_envelope
 from switchboard.core.envelope.stored import stored_envelope, stored_json, with_texts
@@ -28,6 +29,7 @@ from switchboard.core.passages.own import JOINT, joined, own_text, part_of, pass
 from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Passage
 from switchboard.domain.errors import InvalidInput
+from switchboard.ports.chat import is_called, words_of_sender
 from tests.unit.test_hypertext import calls
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -194,6 +196,15 @@ def test_at_most_two_hundred() -> None:
     found = passages_of_lines(lines, tags_of(lines, (), MailFacts("<m@x>")))
     assert (len(found), found[-1].kind) == (MAX_PASSAGES, "quoted")
     assert words(joined(found)) == words("\n".join(lines))
+
+
+@pytest.mark.parametrize("mark", [">", " > ", "\u200b>", "&gt; ", "\uff1e", "\u00a0>"])
+@pytest.mark.parametrize("end", ["\n", "\u2028", "\x85", "\r"])
+def test_a_quotation_neither_calls_the_bot_nor_is_own_words(mark: str, end: str) -> None:
+    envelope = envelope_with(normalized_text=f"{mark}@house do it{end}Well?")
+    chat = replace(envelope, source=replace(envelope.source, channel="slack", endpoint_identity="bot:@house"))
+    assert own_text(passages_of(chat)) == words_of_sender(chat) == "Well?"
+    assert not is_called(chat)
 
 
 # On the wire and in the database --------------------------------------------------------------------------------------

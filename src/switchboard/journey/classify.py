@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from switchboard.core.classification.prompt import AskedMessage
 from switchboard.core.envelope.stored import stored_envelope
 from switchboard.core.passages.folding import answers_something, folded
+from switchboard.core.passages.own import passages_of
 from switchboard.core.passages.showing import plain_text
 from switchboard.core.policy.retry import backoff
 from switchboard.core.policy.tiers import TIERS, tier_of
@@ -238,7 +239,7 @@ class RouteLeg:
 
 def _shown(envelope: Envelope) -> str:
     """The text for a model that classifies, which need not read the history of a reply."""
-    shown = folded(envelope.payload.passages, answers_something(envelope))
+    shown = folded(passages_of(envelope), answers_something(envelope))
     return plain_text(shown) if any(one.folded for one in shown) else envelope.payload.normalized_text
 
 

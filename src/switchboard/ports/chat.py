@@ -16,6 +16,12 @@ from switchboard.ports.channel import SEVERAL, YES_OR_NO, Form, Found, Values
 _COMMAND = re.compile(r"/([\w-]{1,64})(?:@(\S+))?(?!\S)")
 _KINDS: Final = {"image": "photo", "video": "video", "audio": "audio"}
 """By the first part of a content type; all others are documents."""
+QUOTE_MARKS: Final = (">", "&gt;", "\uff1e")
+"""How a line begins that is quoted."""
+UNSEEN: Final = re.compile(
+    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufe00-\ufe0f]"
+)
+"""Characters between others that nobody sees: they would hide a mark."""
 
 KEYS: Final[dict[str, Values]] = {
     "addressed": YES_OR_NO,
@@ -46,9 +52,15 @@ def words_of_sender(envelope: Envelope) -> str:
     if payload.passages:
         return "\n\n".join(one.text for one in payload.passages if one.kind == "own")
     text = payload.normalized_text
-    if ">" not in text:
+    if not any(mark in text for mark in QUOTE_MARKS):
         return text
-    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(">")).strip()
+    return "\n".join(line for line in text.splitlines() if not is_quoted_line(line)).strip()
+
+
+def is_quoted_line(line: str) -> bool:
+    """Whether a line begins with the mark of a quotation, as far as one sees."""
+    shown = line if line.isascii() else UNSEEN.sub("", line)
+    return shown.lstrip().startswith(QUOTE_MARKS)
 
 
 def _command(envelope: Envelope) -> str | None:

@@ -11,8 +11,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from switchboard.core.passages.own import JOINT, joined
-from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage
+from switchboard.core.passages.own import JOINT
+from switchboard.core.passages.plain import limited
+from switchboard.domain.envelope import MAX_TEXT, Passage
 
 _LEAST_KEPT: Final = 200
 _CUT: Final = "\n[… {} more characters are not shown here; the original is kept]"
@@ -20,13 +21,8 @@ _MARK: Final = len(_CUT.format("100,000,000"))
 
 
 def fitting(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """At most 200 passages that fit into a message; what is cut has a mark.
-
-    What is beyond the last but one becomes one that is quoted. The longest ones of others are cut first.
-    """
-    kept = list(passages)
-    if len(kept) > MAX_PASSAGES:
-        kept[MAX_PASSAGES - 1 :] = [Passage(kind="quoted", text=joined(kept[MAX_PASSAGES - 1 :]))]
+    """At most 200 passages that fit into a message. What is cut has a mark; long ones of others are cut first."""
+    kept = list(limited(passages))
     while (over := sum(len(one.text) + len(JOINT) for one in kept) - MAX_TEXT) > 0:
         long = [n for n, one in enumerate(kept) if len(one.text) > 2 * _LEAST_KEPT]
         longest = max(long, key=lambda n: (kept[n].kind != "own", len(kept[n].text)))

@@ -1,15 +1,15 @@
 """Reads whose words the lines of a text are. Pure, and in linear time, because a stranger wrote the text.
 
-Called by `own.py` for texts of which nothing else is known, and by `core/mail/parse.py`, which knows the header fields
-and the marks of HTML. In: lines; out: passages, which have all visible words. Whatever follows a sign of others is not
-the sender's own: a passage that is wrongly `quoted` costs a question, one that is wrongly `own` a command. Next:
+Called by `own.py` for texts of which nothing else is known, and by `core/mail/passages.py`, which knows the header
+fields and the marks of HTML. In: lines; out: passages, which have all visible words. Whatever follows a sign of others
+is not the sender's own: a passage that is wrongly `quoted` costs a question, one that is wrongly `own` a command. Next:
 `signs.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from switchboard.core.passages.signs import FORWARD_PREFIX, REPLY_PREFIX, Sign, bare, is_marked, sign_at
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage, PassageKind
+from switchboard.ports.chat import is_quoted_line
 
 Hint = Literal["", "inside", "attribution", "rest"]
 """What the HTML of a mail says of a line: it is in a container of others' words, names their author, or begins a part
@@ -51,7 +52,7 @@ _NOTHING_KNOWN: Final = MailFacts()
 def passages_of_text(text: str) -> tuple[Passage, ...]:
     """The passages of a text that is not a mail: lines that begin with `>` are quoted."""
     lines = text.splitlines()
-    return passages_of_lines(lines, [_QUOTED if is_marked(bare(line)) else OWN for line in lines])
+    return passages_of_lines(lines, [_QUOTED if is_quoted_line(line) else OWN for line in lines])
 
 
 def passages_of_mail(text: str) -> tuple[Passage, ...]:
@@ -103,7 +104,7 @@ class _Text(Struct, frozen=True):
             return [above]
         if is_marked(self.shown[at]):
             return [_QUOTED]
-        sign = sign_at(self.shown, at) or self._hinted(at)
+        sign = sign_at(self.shown, at) or self._sign_of_hint(at)
         if sign is None:
             return [OWN if above.kind == "own" and self.hints[at] != "inside" else _BETWEEN]
         left = len(self.shown) - at
@@ -113,7 +114,7 @@ class _Text(Struct, frozen=True):
         tag = LineTag("quoted", wrote=True, author=_short(sign.author))
         return [tag] * (sign.lines if _is_marked_below(self.shown, at + sign.lines) else left)
 
-    def _hinted(self, at: int) -> Sign | None:
+    def _sign_of_hint(self, at: int) -> Sign | None:
         """The sign that only the HTML has."""
         if self.hints[at] == "rest":
             return Sign(1)
@@ -142,16 +143,20 @@ def _short(author: str | None) -> str | None:
 
 
 def passages_of_lines(lines: Sequence[str], tags: Sequence[LineTag]) -> tuple[Passage, ...]:
-    """The passages of tagged lines: neighbours of one kind are joined. At most 200; the last one takes what is left."""
-    found = list(_passages(lines, tags))
-    if len(found) <= MAX_PASSAGES:
-        return tuple(found)
-    kept, rest = found[: MAX_PASSAGES - 1], found[MAX_PASSAGES - 1 :]
+    """The passages of tagged lines: neighbours of one kind are joined. At most 200."""
+    return limited(list(_passages(lines, tags)))
+
+
+def limited(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """At most as many as a message may have: what is beyond is one that is quoted."""
+    if len(passages) <= MAX_PASSAGES:
+        return tuple(passages)
+    kept, rest = passages[: MAX_PASSAGES - 1], passages[MAX_PASSAGES - 1 :]
     return (*kept, Passage(kind="quoted", text="\n\n".join(one.text for one in rest)))
 
 
 def _passages(lines: Sequence[str], tags: Sequence[LineTag]) -> Iterator[Passage]:
-    said = [(line, tag) for line, tag in zip(lines, tags, strict=True)]
+    said = list(zip(lines, tags, strict=True))
     for kind, group in groupby(_without_loose_blanks(said), key=_kind):
         block = list(group)
         text = "\n".join(line for line, _ in block).strip()
@@ -181,7 +186,7 @@ def answering(passages: Sequence[Passage], tags: Sequence[LineTag], facts: MailF
     surely = facts.answers is not None and not facts.forwards and not any(one.kind == "forwarded" for one in passages)
     if not surely or not passages or passages[-1].kind != "quoted":
         return tuple(passages)
-    block = next((list(group) for kind, group in groupby(reversed(tags), key=lambda tag: tag.kind) if kind), [])
+    block = takewhile(lambda tag: tag.kind == tags[-1].kind, reversed(tags))
     if not any(tag.wrote for tag in block):
         return tuple(passages)
     return (*passages[:-1], replace(passages[-1], refers_to=facts.answers))

@@ -1,8 +1,9 @@
 """The shapes by which mail programs show that words of others follow, in one table for all languages. Pure.
 
-Called by `plain.py`. In: lines of text; out: how many lines say whose words follow, and of which kind these are. No
-list of phrases is complete, so most signs are shapes: a date and an author before a colon, or fields below each other
-of which one has an address and one a date. Linear time, because a stranger wrote the lines. Next: `plain.py`.
+Called by `plain.py` and `promotion.py`. In: lines of text; out: how many lines say whose words follow, and of which
+kind these are. No list of phrases is complete, so most signs are shapes: a date and an author before a colon, or fields
+below each other of which one has an address and one a date. Linear time, because a stranger wrote the lines. Next:
+`plain.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final
 
 from msgspec import Struct, structs
 
+from switchboard.ports.chat import QUOTE_MARKS, UNSEEN
+
 _MAX_LINE: Final = 400
 _ATTRIBUTION_LINES: Final = 3
 _LONG_ATTRIBUTION_LINES: Final = 6
@@ -22,12 +25,7 @@ _HEAD_LINES: Final = 8
 _LEAST_FIELDS: Final = 3
 _MAX_SEPARATOR: Final = 80
 
-_UNSEEN = re.compile(
-    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ufe00-\ufe0f]"
-)
-"""Characters between others that nobody sees: they would hide a sign."""
 _BLANKS: Final = {0xA0: " ", 0x202F: " "}
-_MARKS: Final = (">", "&gt;", "＞")
 _WORD = r"[^\W\d_]"
 
 # Dates ----------------------------------------------------------------------------------------------------------------
@@ -216,13 +214,13 @@ class Sign(Struct, frozen=True):
 
 def bare(line: str) -> str:
     """The beginning and the end of a line, without blanks around it and without what nobody sees."""
-    line = line if line.isascii() else _UNSEEN.sub("", line).translate(_BLANKS)
+    line = line if line.isascii() else UNSEEN.sub("", line).translate(_BLANKS)
     return line.strip() if len(line) <= _MAX_LINE else f"{line[: _MAX_LINE // 2]} {line[-_MAX_LINE // 2 :]}".strip()
 
 
 def is_marked(shown: str) -> bool:
     """Whether a line, as it is shown, begins with the mark of a quotation."""
-    return shown.startswith(_MARKS)
+    return shown.startswith(QUOTE_MARKS)
 
 
 def sign_at(lines: Sequence[str], at: int) -> Sign | None:
@@ -246,7 +244,7 @@ def _separator(lines: Sequence[str], at: int) -> Sign | None:
         if head is not None:
             return structs.replace(head, lines=below - at + head.lines, forwards=forwards)
     if words and _is_dated_attribution(words):
-        return Sign(1, wrote=True, author=_named(words))
+        return Sign(1, wrote=True, author=_author_in(words))
     if (forwards and (words or line.casefold().startswith(_BEGIN))) or (words and _ORIGINALS.search(words)):
         return Sign(1, forwards=forwards)
     return None
@@ -322,11 +320,11 @@ def _attribution(lines: Sequence[str], at: int) -> Sign | None:
             return None
         if window[-1].endswith(_ENDS):
             long = size > _ATTRIBUTION_LINES and not (window[-1][:-1].endswith(">") or _WROTE.search(window[-1]))
-            return None if long else _attributed(window, lines, at + size)
+            return None if long else _sign_of_attribution(window, lines, at + size)
     return None
 
 
-def _attributed(window: Sequence[str], lines: Sequence[str], below: int) -> Sign | None:
+def _sign_of_attribution(window: Sequence[str], lines: Sequence[str], below: int) -> Sign | None:
     """The sign that these lines are; they are none if it begins further down, as below a line without a blank one."""
     if any(map(_LOGGED.match, window)):
         return None
@@ -336,7 +334,7 @@ def _attributed(window: Sequence[str], lines: Sequence[str], below: int) -> Sign
             return None
     elif len(window) > 1 or not _is_undated_attribution(said, lines, below):
         return None
-    return Sign(len(window), wrote=True, author=_named(said))
+    return Sign(len(window), wrote=True, author=_author_in(said))
 
 
 def _begins_at(window: Sequence[str], n: int) -> bool:
@@ -375,7 +373,7 @@ def _has_name(said: str) -> bool:
     return _CAPITALISED.search(said) is not None
 
 
-def _named(said: str) -> str | None:
+def _author_in(said: str) -> str | None:
     """The address of the author, if there is one."""
     found = _ADDRESS.search(said)
     return found[0].strip("<>") if found else None
