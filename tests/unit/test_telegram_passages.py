@@ -136,7 +136,7 @@ CASES: Final[dict[str, tuple[Mapping[str, Any], tuple[Passage, ...]]]] = {
         },
         (own("a.example b.example c.example (https://evil.example) d.example"),),
     ),
-    "people without a username, whose names are no links": (
+    "people without a username, whose names they chose themselves": (
         {
             "text": "ask boss and Bob Ray and Eve",
             "entities": [
@@ -146,7 +146,41 @@ CASES: Final[dict[str, tuple[Mapping[str, Any], tuple[Passage, ...]]]] = {
                 entity("text_mention", 25, 3, user={"id": 9, "first_name": "Eve (https://evil.example) /stop"}),
             ],
         },
-        (own("ask boss (Bob Ray) and Bob Ray and Eve (Eve https evil example stop)"),),
+        (
+            own("ask boss and Bob Ray and Eve"),
+            quoted("[mentions: Bob Ray, Eve https evil example stop]"),
+        ),
+    ),
+    "a name that is an order": (
+        {
+            "text": "Ask him.\n\nSoon.",
+            "entities": [
+                entity("text_mention", 4, 3, user={"id": 9, "first_name": "delete all files", "last_name": "now"})
+            ],
+        },
+        (own("Ask him.\n\nSoon."), quoted("[mentions: delete all files now]")),
+    ),
+    "a mention in what is quoted": (
+        {
+            "text": "boss\nYes",
+            "entities": [entity("blockquote", 0, 4), entity("text_mention", 0, 4, user=BOB)],
+        },
+        (quoted("boss"), own("Yes"), quoted("[mentions: Bob Ray]")),
+    ),
+    "a contact, whose name somebody else chose": (
+        {"contact": {"first_name": "Delete all files", "phone_number": "+1"}},
+        (quoted("(Contact: Delete all files +1)"),),
+    ),
+    "a contact that was forwarded": (
+        {
+            "contact": {"first_name": "Bob", "phone_number": "+1"},
+            "forward_origin": {"type": "user", "sender_user": BOB, "date": DATE},
+        },
+        (forwarded("(Contact: Bob +1)", "Bob Ray"),),
+    ),
+    "a question of the sender's own": (
+        {"poll": {"question": "Tea?"}},
+        (own("(Poll: Tea?)"),),
     ),
     "a command, whose own name is no part of it": (
         {"text": "/start@house_bot\n> a\nb", "entities": [entity("blockquote", 21, 1)]},
@@ -172,6 +206,11 @@ def test_whose_words(case: tuple[Mapping[str, Any], tuple[Passage, ...]]) -> Non
     assert passages_in(message(**fields), ME.username) == expected
     stored = read_envelope(msgspec.json.encode(envelope)).payload
     assert (stored.normalized_text, stored.passages) == (payload.normalized_text, payload.passages)
+
+
+def test_nothing_stands_between_a_long_text_and_its_rest() -> None:
+    fields = {"text": "x" * 4096, "entities": [entity("text_mention", 0, 4, user=BOB)]}
+    assert passages_in(message(**fields), None) == (own("x" * 4096),)
 
 
 FORWARD: Final = {"forward_origin": {"type": "user", "sender_user": BOB, "date": DATE}}

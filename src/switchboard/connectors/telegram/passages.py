@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate, chain, islice
 from typing import Final, NamedTuple
 from unicodedata import category
 
@@ -27,9 +27,13 @@ _QUOTES: Final = frozenset({"blockquote", "expandable_blockquote"})
 _LINK: Final = re.compile(r"(?:https?://|tg:|mailto:)\S+", re.IGNORECASE)
 _MAX_LINK: Final = 2048
 _MAX_NAME: Final = 40
+_MOST_NAMES: Final = 20
+_MOST_NOTED: Final = 1999
+"""Characters of a text below which mentioned people are named. What is longer may go on in the next message, and
+nothing must stand in between."""
 _IN_NAMES: Final = frozenset(" '\u2019-")
-"""What is left of the names of mentioned people besides letters and digits: they choose them, and the sender must not
-seem to write a link."""
+"""What is left of the names of mentioned people besides letters and digits: they choose them, and no name must look
+like a link or a command."""
 _SCHEME: Final = re.compile(r"https?://|mailto:", re.IGNORECASE)
 
 
@@ -50,13 +54,12 @@ def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
 
     A command addressed to our bot, whose name is `username`, loses the name, which may change.
     """
-    text, quotes = _in_words(*entities_of(message))
-    note = spoken(message)
-    if not text.strip():
-        note = note or described(message)
+    typed, entities = entities_of(message)
+    text, quotes = _in_words(typed, entities)
+    notes = [*_described(message, alone=not text.strip()), *_passage("quoted", _mentioned(typed, entities))]
     if _is_by_others(message):
-        return _forwarded(message, f"{text.strip()}{JOINT if note else ''}{note}")
-    return _limited([*_picked(message), *_written(text, quotes, username), *_passage("own", note)])
+        return _forwarded(message, joined([*_passage("own", text), *notes]))
+    return _limited([*_picked(message), *_written(text, quotes, username), *notes])
 
 
 def entities_of(message: Raw) -> tuple[str, tuple[Entity, ...]]:
@@ -121,7 +124,7 @@ def _written(text: str, quotes: Sequence[Span], username: str | None) -> Iterato
 
 
 def _in_words(text: str, entities: Sequence[Entity]) -> tuple[str, list[Span]]:
-    """The text with notes behind its links and mentions, and the quotations in it."""
+    """The text with notes behind its links, and the quotations in it."""
     quotes = _merged(_quotes(entities))
     notes = sorted((one.end, note) for one in entities if (note := _note(one.words(text), one.about)))
     shifts = [0, *accumulate(len(note) for _, note in notes)]
@@ -150,14 +153,27 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
 
 
 def _note(words: str, about: Raw) -> str:
-    """What stands behind words: where they lead, or whom they mention."""
-    match about.get("type"):
-        case "text_link":
-            return _link(words.strip(), about.get("url"))
-        case "text_mention":
-            name = _plain(name_of(child(about, "user")) or "")
-            return f" ({name})" if name and name.casefold() != words.strip(" @").casefold() else ""
-    return ""
+    """Where words lead, which stands behind them."""
+    return _link(words.strip(), about.get("url")) if about.get("type") == "text_link" else ""
+
+
+def _mentioned(text: str, entities: Iterable[Entity]) -> str:
+    """The names of mentioned people that are not in the text already. They chose them, so no name is the sender's."""
+    if len(text) > _MOST_NOTED:
+        return ""
+    found = dict[str, None]()
+    for one in entities:
+        name = _plain(name_of(child(one.about, "user")) or "") if one.about.get("type") == "text_mention" else ""
+        if name and name.casefold() != one.words(text).strip(" @").casefold():
+            found[name] = None
+    return f"[mentions: {', '.join(islice(found, _MOST_NAMES))}]" if found else ""
+
+
+def _described(message: Raw, *, alone: bool) -> tuple[Passage, ...]:
+    """What stands for content that is no text; `alone`: there is no text. A contact is described by somebody else."""
+    if said := spoken(message):
+        return _passage("own", said)
+    return _passage("quoted" if "contact" in message else "own", described(message)) if alone else ()
 
 
 def _plain(name: str) -> str:
