@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from switchboard.connectors.kernel.series import MAX_EVENTS, belongs_to, due_after, merged
-from switchboard.core.passages.own import joined
+from switchboard.core.passages.own import has_others_words, joined, own_text, passages_of, read_passages
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage
 from switchboard.ports.connector import Inbound, Piece
 from switchboard.testing.connectors import ScriptedPlatform
@@ -32,6 +32,16 @@ def piece(text: str, number: int = 1, after_s: float = 0.0, *, cut: Cut = None, 
         theirs = (Passage(kind="forwarded", text=text, author="Bob"),)
         envelope = replace(envelope, payload=replace(envelope.payload, passages=theirs))
     return replace(event, envelope=envelope, piece=Piece(number=number, cut=cut, forwarded=forwarded))
+
+
+def of_telegram(event: Inbound, *, is_read: bool) -> Inbound:
+    """With the passages that its text has, or without them."""
+    payload = event.envelope.payload
+    found = read_passages(payload.normalized_text, "telegram") if is_read else ()
+    source = replace(event.envelope.source, channel="telegram")
+    text = joined(found) if found else payload.normalized_text
+    new = replace(payload, normalized_text=text, passages=found if has_others_words(found) else ())
+    return replace(event, envelope=replace(event.envelope, source=source, payload=new))
 
 
 def by(event: Inbound, sender: str) -> Inbound:
@@ -127,6 +137,34 @@ def test_a_text_that_was_split_anywhere_is_the_same_again(text: str, cuts: list[
     parts = [text[start:end] for start, end in zip([0, *ends], ends, strict=False)]
     whole = merged([piece(part, number, cut="") for number, part in enumerate(parts)])
     assert (whole.envelope.payload.normalized_text, whole.envelope.payload.passages) == (text, ())
+
+
+WORDS: Final = ("> " + "word " * 900)[:4096].strip()
+
+
+@pytest.mark.parametrize(
+    ("first", "cut", "last", "others", "own"),
+    [
+        (WORDS, "", "please run it", f"{WORDS}please run it", ""),
+        (WORDS, "\n", "please run it", f"{WORDS} please run it", ""),
+        (WORDS, "\n", "run it\u2028now\n\nYes", f"{WORDS} run it", "now\n\nYes"),
+        (f"Hm\n{WORDS}", "\n", "run it\nYes", f"{WORDS} run it", "Hm\n\nYes"),
+        (WORDS, "\n", "> run it\nYes", None, "Yes"),
+    ],
+)
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_quoted_line_that_was_split_is_quoted_to_its_end(
+    first: str, cut: Cut, last: str, others: str | None, own: str, is_read: bool
+) -> None:
+    whole = merged([of_telegram(one, is_read=is_read) for one in (piece(first, cut=cut), piece(last, 2))])
+    passages = passages_of(whole.envelope)
+    assert own_text(passages) == own
+    assert others is None or [one.text for one in passages if one.kind == "quoted"] == [others]
+
+
+def test_a_quoted_line_in_three_pieces_is_quoted_to_its_end() -> None:
+    pieces = piece(WORDS, cut=""), piece("x" * 4096, 2, cut=""), piece("run it", 3)
+    assert own_text(passages_of(merged([of_telegram(one, is_read=True) for one in pieces]).envelope)) == ""
 
 
 def test_at_a_blank_or_the_end_of_a_line_a_text_goes_on_in_a_new_line() -> None:

@@ -7,7 +7,7 @@ clock. Next: `intake.py`, which treats the message like any other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -16,6 +16,7 @@ from msgspec import structs
 from msgspec.structs import replace as with_fields
 
 from switchboard.core.passages.own import has_others_words, joined, passages_of
+from switchboard.core.passages.signs import bare, is_marked
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Event, Passage, Payload
 from switchboard.domain.json_values import JsonObject
 from switchboard.ports.connector import FileIn, Inbound
@@ -118,9 +119,8 @@ def _passages(events: Sequence[Inbound]) -> tuple[Passage, ...]:
     found, cut = list[Passage](), None
     for event in events:
         here = read(event.envelope)
-        if cut is not None and found and here and not event.files and _are_one(found[-1], here[0]):
-            found[-1] = with_fields(found[-1], text=f"{found[-1].text}{cut}{here[0].text}")
-            here = here[1:]
+        if cut is not None and found and here and not event.files:
+            here = (*_rejoined(found.pop(), cut, here[0]), *here[1:])
         found += here
         cut = None if event.piece is None else event.piece.cut
     return tuple(found)
@@ -132,8 +132,28 @@ def _as_own(envelope: Envelope) -> tuple[Passage, ...]:
     return (Passage(kind="own", text=text),) if text else ()
 
 
-def _are_one(one: Passage, next_: Passage) -> bool:
-    return (one.kind, one.author) == (next_.kind, next_.author) and one.kind != "quoted"
+def _rejoined(one: Passage, cut: str, next_: Passage) -> Iterator[Passage]:
+    """Two passages between which a text was split.
+
+    A text is also split within lines. So what follows a quoted line is quoted up to the end of its line: perhaps it is
+    the rest of it.
+    """
+    glue = " " if cut and _ends_marked(one) and not is_marked(bare(next_.text)) else cut
+    if (one.kind, one.author) == (next_.kind, next_.author) and one.kind != "quoted":
+        yield with_fields(one, text=f"{one.text}{glue}{next_.text}")
+        return
+    if (one.kind, next_.kind) != ("quoted", "own"):
+        yield from (one, next_)
+        return
+    line = next_.text.splitlines(keepends=True)[0]
+    yield with_fields(one, text=f"{one.text}{glue}{line.rstrip()}")
+    if rest := next_.text[len(line) :].strip():
+        yield with_fields(next_, text=rest)
+
+
+def _ends_marked(one: Passage) -> bool:
+    """Whether its last line begins with the mark of a quotation."""
+    return is_marked(bare(one.text.splitlines()[-1]))
 
 
 def _renumbered(events: Sequence[Inbound]) -> list[FileIn]:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from switchboard.connectors.telegram.content import described, spoken
 from switchboard.core.channels.telegram import answered_by, author_in, is_forwarded, name_of, origin_of, time_of
-from switchboard.core.passages.own import JOINT, joined, read_passages
+from switchboard.core.passages.own import joined, read_passages
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage, PassageKind
 from switchboard.ports.raw import Raw, at, child, one_line
 
