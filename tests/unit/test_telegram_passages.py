@@ -209,7 +209,7 @@ def test_whose_words(case: tuple[Mapping[str, Any], tuple[Passage, ...]]) -> Non
 
 
 def test_nothing_stands_between_a_long_text_and_its_rest() -> None:
-    fields = {"text": "x" * 4096, "entities": [entity("text_mention", 0, 4, user=BOB)]}
+    fields: dict[str, Any] = {"text": "x" * 4096, "entities": [entity("text_mention", 0, 4, user=BOB)]}
     assert passages_in(message(**fields), None) == (own("x" * 4096),)
 
 

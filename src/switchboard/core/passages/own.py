@@ -52,14 +52,21 @@ def joined(passages: Sequence[Passage]) -> str:
 
 
 def part_of(passages: Sequence[Passage], part: str) -> tuple[Passage, ...]:
-    """The passages of a part of the text, such as a model made of it. What is not in the text is not the sender's."""
+    """The passages of a part of the text, such as a model made of it. What is not in the text is not the sender's.
+
+    In a message with others' words nothing in a part is `own`: the model that cut it has read them, and may have cut
+    "delete it" out of "never delete it".
+    """
     text, at, found = joined(passages), 0, list[Passage]()
     begin = text.find(part)
     if begin < 0:
         return (Passage(kind="between", text=part),) if part.strip() else ()
+    if part.strip() == text.strip():
+        return tuple(passages)
+    mixed = has_others_words(passages)
     for one in passages:
         words = text[max(begin, at) : min(begin + len(part), at + len(one.text))].strip()
         at += len(one.text) + len(JOINT)
         if words:
-            found.append(replace(one, text=words))
+            found.append(replace(one, kind="between" if mixed and one.kind == "own" else one.kind, text=words))
     return tuple(found)
