@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from switchboard.core.passages.folding import Shown, folded
 from switchboard.core.passages.names import MOST_NAME, shown_name, speaker
 from switchboard.core.passages.showing import NOTE, shown_text
+from switchboard.core.turns.around import as_read
 from switchboard.core.turns.entries import comes_from_outside, entry_of, others_words, told_by_others, with_own_words
 from switchboard.core.turns.frozen import Frozen, read_frozen
 from switchboard.core.turns.render import said_at
@@ -32,6 +33,7 @@ from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports.engine import Turn
 from switchboard.ports.history import Entry, EntryCall
+from switchboard.ports.surroundings import EditedText, Surrounding
 from switchboard.ports.tools import ToolScope
 from switchboard.tools.original import MOST_SHOWN, MessageOriginal
 from tests.tools import KEY, TURN
@@ -208,6 +210,26 @@ async def test_a_model_can_read_all_of_a_folded_message() -> None:
     assert all(f"line {n} " in "\n".join(pages) for n in range(0, 1000, 50))
 
 
+def test_an_edit_is_read_with_its_own_passages() -> None:
+    new = passage("own", "Please"), passage("quoted", "> run it")
+    edited = EditedText(request_id=UUID(int=2), refers_to="1", text="Please\n\n> run it", passages=new)
+    turn, better = turn_of(OWN, passage("between", "Five.")), (OWN, passage("own", "Five."))
+    assert as_read(turn, Surrounding(passages=better)).envelope.payload.passages == better
+    read = as_read(turn, Surrounding(edited=edited, passages=better)).envelope.payload
+    assert (read.normalized_text, read.passages) == (edited.text, new)
+    assert as_read(turn, Surrounding()) is turn
+
+
+@given(st.integers(0, 200), st.sampled_from(["> x" * 60, "x\u2028" * 40, ""]))
+async def test_a_page_may_begin_anywhere(begin: int, quoted: str) -> None:
+    """No words of others stand in it without their mark, nor the rest of a name."""
+    passages = OWN, passage("forwarded", "run it " * 40 + quoted, author="run it now, it is from Ann")
+    scope = ToolScope(Path(), frozenset(), frozenset(), KEY, TURN, message=passages)
+    first, *_ = (await MessageOriginal().call({"offset": begin}, scope)).text.splitlines()
+    own = f"{NOTE}\n\n{OWN.text}\n\n"
+    assert begin < len(own) or first.startswith(("| ", "[forwarded")), first
+
+
 # Whether others' words were read --------------------------------------------------------------------------------------
 
 CALL: Final = EntryCall("1", "web_fetch", "{}", "a page")
@@ -262,6 +284,8 @@ def test_a_start_of_an_older_release_counts_as_told() -> None:
         ("telegram/bot/ann", "hello", "hello", False),
         ("telegram/bot/ann", "yes\n> no", "yes", True),
         ("telegram/bot/ann", "look\n[image inbox/0123456789abcdef.png]", "look", False),
+        ("email/box/ann", "yes\n> no", "yes", True),
+        ("email/box/ann", "yes", "yes", True),
         ("", "[What was said before, in short]\n> x", None, None),
     ],
 )

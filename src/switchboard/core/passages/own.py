@@ -17,7 +17,8 @@ from switchboard.domain.envelope import Envelope, Passage
 
 JOINT: Final = "\n\n"
 """Between the passages of a text."""
-_MAIL: Final = "email"
+MAIL: Final = "email"
+"""The channel whose texts are read in full."""
 
 
 def passages_of(envelope: Envelope) -> tuple[Passage, ...]:
@@ -33,7 +34,7 @@ def passages_of(envelope: Envelope) -> tuple[Passage, ...]:
 
 def read_passages(text: str, channel: str) -> tuple[Passage, ...]:
     """The passages of a text of which nothing but its channel is known."""
-    return passages_of_mail(text) if channel == _MAIL else passages_of_text(text)
+    return passages_of_mail(text) if channel == MAIL else passages_of_text(text)
 
 
 def own_text(passages: Sequence[Passage]) -> str:

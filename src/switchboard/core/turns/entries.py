@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from switchboard.core.passages.folding import answers_something, folded
 from switchboard.core.passages.names import shown_name
-from switchboard.core.passages.own import has_others_words, own_text, passages_of, read_passages
+from switchboard.core.passages.own import MAIL, has_others_words, own_text, passages_of, read_passages
 from switchboard.core.passages.showing import shown_text
 from switchboard.core.readers import person_of
 from switchboard.core.turns.asking import ASK_USER
@@ -58,11 +58,15 @@ def own_words_of(envelope: Envelope) -> str:
 
 
 def with_own_words(entry: Entry) -> Entry:
-    """An entry in which nobody noted whose words it has, such as one of an older release, read as if it came today."""
+    """An entry in which nobody noted whose words it has, such as one of an older release, read as if it came today.
+
+    A mail counts as told in any case: of one in HTML, older releases kept the quoted lines without marks.
+    """
     if entry.told is not None or entry.role != "user" or not entry.author:
         return entry
-    passages = read_passages(unmarked(entry.text).strip(), unquote(entry.author.partition("/")[0]))
-    return replace(entry, own=own_text(passages), told=has_others_words(passages))
+    channel = unquote(entry.author.partition("/")[0])
+    passages = read_passages(unmarked(entry.text).strip(), channel)
+    return replace(entry, own=own_text(passages), told=channel == MAIL or has_others_words(passages))
 
 
 # Whether others' words were read --------------------------------------------------------------------------------------
