@@ -15,6 +15,8 @@ from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
 
 MOST_SHOWN: Final = 8000
 """Characters of one result."""
+_MOST_HEAD: Final = 200
+"""Characters of the line above a passage."""
 
 MESSAGE_ORIGINAL: Final = ToolSpec(
     "message_original",
@@ -47,6 +49,9 @@ class MessageOriginal:
 
 
 def _begun_anew(whole: str, offset: int) -> str:
-    """The mark of the line in which a page begins, if that is not by the sender."""
+    """What a page begins with if it begins within a line: its mark, or all above it of a head, which may have a name."""
     begin = whole.rfind("\n", 0, offset) + 1
-    return "| " if begin + 2 <= offset and whole.startswith("| ", begin) else ""
+    above = whole[begin:offset]
+    if above.startswith("[") and len(above) <= _MOST_HEAD:
+        return above
+    return "| " if above and whole.startswith("| ", begin) else ""

@@ -209,13 +209,16 @@ def shortened(text: str, most: int = MAX_REPLIED) -> str:
 
 
 def as_read(turn: Turn, around: Surrounding) -> Turn:
-    """The turn with the text and the passages that it reads: the newest ones, as they were when it began."""
+    """The turn with the text and the passages that it reads: the newest ones, as they were when it began.
+
+    `around.passages` are of the text before an edit.
+    """
     payload, new = turn.envelope.payload, around.edited
     if new is not None:
         payload = replace(payload, normalized_text=new.text, passages=new.passages)
-    if around.passages:
+    elif around.passages:
         payload = replace(payload, passages=around.passages)
-    if payload is turn.envelope.payload:
+    else:
         return turn
     return dataclasses.replace(turn, envelope=replace(turn.envelope, payload=payload))
 
