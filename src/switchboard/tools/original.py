@@ -49,7 +49,7 @@ class MessageOriginal:
 
 
 def _begun_anew(whole: str, offset: int) -> str:
-    """What a page begins with if it begins within a line: its mark, or all above it of a head, which may have a name."""
+    """What a page that begins within a line needs: its mark, or the beginning of a head, which may have a name."""
     begin = whole.rfind("\n", 0, offset) + 1
     above = whole[begin:offset]
     if above.startswith("[") and len(above) <= _MOST_HEAD:
