@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from time import process_time
 from typing import Final
 from uuid import UUID
 
@@ -195,6 +196,14 @@ def test_only_history_at_the_end_of_an_answer_is_folded(
 def test_the_largest_message_is_compared_with_the_largest_record_in_one_pass() -> None:
     block, record = passage("quoted", "a b c d e f " * 20_000), ["a b c d e f " * 20_000] * 50
     assert folded((OWN, block), answers=True, record=record)[-1].folded == 1
+
+
+def test_many_passages_are_compared_with_a_record_that_is_read_once() -> None:
+    record = [f"{' '.join(f'w{n}' for n in range(40_000))}"]
+    blocks = [passage("quoted", f"> w{n} w{n + 1} w{n + 2} w{n + 3} w{n + 4} w{n + 5}") for n in range(190)]
+    begin = process_time()
+    assert sum(one.folded for one in folded((OWN, *blocks), answers=True, record=record)) == 190
+    assert process_time() - begin < 1.0
 
 
 async def test_a_model_can_read_all_of_a_folded_message() -> None:

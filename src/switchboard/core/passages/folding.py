@@ -8,13 +8,16 @@ Next: `showing.py`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 from msgspec import Struct
 
 from switchboard.domain.envelope import Envelope, Passage, PassageKind
+
+_Run = tuple[str, ...]
 
 _FOLDING: Final = frozenset({"email"})
 _WORD: Final = re.compile(r"\w+")
@@ -67,9 +70,9 @@ def _may_fold(passages: Sequence[Passage]) -> bool:
 
 def _history(passages: Sequence[Passage], record: Sequence[str]) -> int:
     """How many passages at the end are history."""
-    found = 0
+    found, recorded = 0, _known_runs(record)
     for one in reversed(passages):
-        if one.kind != "quoted" or not (one.refers_to is not None or _repeats(one.text, record)):
+        if one.kind != "quoted" or not (one.refers_to is not None or _repeats(one.text, recorded)):
             break
         found += 1
     return found
@@ -79,15 +82,25 @@ def _mark(lines: int) -> Shown:
     return Shown("quoted", f"[{lines} more line{'' if lines == 1 else 's'} quoted]", folded=lines)
 
 
-def _repeats(block: str, record: Sequence[str]) -> bool:
+def _repeats(block: str, recorded: Callable[[int], Collection[_Run]]) -> bool:
     """Whether a block says nothing but what is on record."""
     words = _words(block)
     size = min(_RUN, len(words))
     runs = _runs(words, size)
-    if not record or not runs:
+    if not runs:
         return False
-    known = {run for text in _latest(record) for run in _runs(_words(text), size)}
+    known = recorded(size)
     return sum(run in known for run in runs) >= _REPEATED * len(runs)
+
+
+def _known_runs(record: Sequence[str]) -> Callable[[int], Collection[_Run]]:
+    """All runs of a size that the record has, which are found once for all passages."""
+
+    @cache
+    def known(size: int) -> Collection[_Run]:
+        return {run for text in _latest(record) for run in _runs(_words(text), size)}
+
+    return known
 
 
 def _latest(record: Sequence[str]) -> Iterable[str]:
@@ -103,5 +116,5 @@ def _words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _runs(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
+def _runs(words: Sequence[str], size: int) -> list[_Run]:
     return [tuple(words[at : at + size]) for at in range(len(words) - size + 1)] if size else []
