@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from datetime import UTC, datetime
@@ -24,12 +25,14 @@ from switchboard.core.mail.passages import passages_of_texts
 from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.texts import MailText
 from switchboard.core.passages.fitting import fitting
-from switchboard.core.passages.folding import folded
 from switchboard.core.passages.own import JOINT, has_others_words, joined, own_text, part_of, passages_of
 from switchboard.core.passages.plain import MailFacts, answering, passages_of_lines, passages_of_text, tags_of
+from switchboard.core.turns.entries import entry_of
 from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Envelope, Passage
 from switchboard.domain.errors import InvalidInput
 from switchboard.ports.chat import is_called, words_of_sender
+from switchboard.ports.surroundings import RecordedText
+from switchboard.testing.engines import a_turn
 from tests.unit.test_hypertext import calls
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -360,9 +363,25 @@ def test_no_word_that_a_person_typed_is_missing(file: Path) -> None:
     assert not [word for word in words(plain_text_in(file)) if word not in shown]
 
 
-@pytest.mark.parametrize(("name", "mark"), [("m46d_roundcube", 2), ("m10_yahoo", 3), ("m58_plain_interleaved", 0)])
-def test_history_becomes_a_mark_for_a_model_and_stays_in_what_is_stored(name: str, mark: int) -> None:
-    passages = passages_of_handed(name)
-    shown = folded(passages, answers=True)
-    assert [one.folded for one in shown if one.folded] == ([mark] if mark else [])
-    assert "[2 more lines quoted]" in [one.text for one in shown] or mark != 2
+@pytest.mark.parametrize(
+    ("name", "record", "folds"),
+    [
+        ("m46d_roundcube", "", 2),
+        ("m10_yahoo", "", 3),
+        ("m58_plain_interleaved", "Which day? How many?", 0),
+        ("m12b_outlook_german_app", "", 0),
+        ("m12b_outlook_german_app", "Something else", 0),
+        ("m12b_outlook_german_app", "Welcher Tag\npasst?", 7),
+        ("m38b_outlook_forward_renamed", "The sum is 45 euro, IBAN XX00 1234.", 0),
+    ],
+)
+def test_history_becomes_a_mark_for_a_model_and_stays_in_what_is_stored(name: str, record: str, folds: int) -> None:
+    """Below an attribution surely, below a head of fields only what is on record; what is forwarded never."""
+    turn = a_turn({}, "x")
+    raw = (HANDED / f"{name}.eml").read_bytes()
+    envelope = envelope_from_mail(raw, endpoint="desk@home.example", now=NOW).envelope
+    turn = dataclasses.replace(turn, envelope=envelope)
+    entry = entry_of(turn, (), (RecordedText(record, answered=True),) if record else ())
+    assert (f"[{folds} more lines quoted]" in entry.text) is bool(folds)
+    assert ("more lines quoted" in entry.text) is bool(folds)
+    assert entry.told

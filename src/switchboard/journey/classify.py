@@ -239,7 +239,8 @@ class RouteLeg:
 
 def _shown(envelope: Envelope) -> str:
     """The text for a model that classifies, which need not read the history of a reply."""
-    shown = folded(passages_of(envelope), answers_something(envelope))
+    passages = passages_of(envelope)
+    shown = folded(passages, answers_something(passages))
     return plain_text(shown) if any(one.folded for one in shown) else envelope.payload.normalized_text
 
 

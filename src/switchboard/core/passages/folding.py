@@ -15,7 +15,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from switchboard.domain.envelope import Envelope, Passage, PassageKind
+from switchboard.core.passages.signs import bare, sign_at
+from switchboard.domain.envelope import Passage, PassageKind
 
 _Run = tuple[str, ...]
 
@@ -25,6 +26,8 @@ _RUN: Final = 5
 """Words that are compared together: programs rewrap lines, so lines cannot be compared."""
 _REPEATED: Final = 0.95
 """The share of its runs that a block must have in common with the record."""
+_MOST_OF_SIGN: Final = 20
+"""Lines in which the sign above a block ends."""
 _MOST_TEXTS: Final = 20
 _MOST_RECORD: Final = 262_144
 """Characters of the record that are compared."""
@@ -45,9 +48,9 @@ def folds(channel: str) -> bool:
     return channel in _FOLDING
 
 
-def answers_something(envelope: Envelope) -> bool:
-    """Whether a message says that it answers another one."""
-    return envelope.event.refers_to is not None or any(one.refers_to for one in envelope.payload.passages)
+def answers_something(passages: Sequence[Passage]) -> bool:
+    """Whether the reader of a mail found that it repeats the one that it answers."""
+    return any(one.refers_to for one in passages)
 
 
 def folded(passages: Sequence[Passage], answers: bool, record: Sequence[str] = ()) -> tuple[Shown, ...]:
@@ -83,14 +86,20 @@ def _mark(lines: int) -> Shown:
 
 
 def _repeats(block: str, recorded: Callable[[int], Collection[_Run]]) -> bool:
-    """Whether a block says nothing but what is on record."""
-    words = _words(block)
+    """Whether a block says nothing but what is on record, besides who wrote it when."""
+    words = _words(_below_sign(block))
     size = min(_RUN, len(words))
     runs = _runs(words, size)
     if not runs:
         return False
     known = recorded(size)
     return sum(run in known for run in runs) >= _REPEATED * len(runs)
+
+
+def _below_sign(block: str) -> str:
+    lines = block.splitlines()
+    sign = sign_at([bare(line) for line in lines[:_MOST_OF_SIGN]], 0)
+    return "\n".join(lines[sign.lines :]) if sign is not None else block
 
 
 def _known_runs(record: Sequence[str]) -> Callable[[int], Collection[_Run]]:

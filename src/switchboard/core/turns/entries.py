@@ -39,7 +39,8 @@ def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText
     """The message as this turn and all later ones are shown it; `history` and `record` are what this reader may see."""
     passages, attached = passages_of(turn.envelope), turn.envelope.payload.attachments
     known = [*(one.text for one in history), *(one.text for one in record)]
-    shown = folded(passages, answers_something(turn.envelope), known)
+    # There is a record only of what a message says that it answers.
+    shown = folded(passages, answers_something(passages) or bool(record), known)
     text, own = marked(shown_text(shown), attached), own_text(passages)
     return Entry(
         "user",
