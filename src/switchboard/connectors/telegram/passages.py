@@ -17,8 +17,10 @@ from msgspec.structs import replace
 
 from switchboard.connectors.telegram.content import described, spoken
 from switchboard.core.channels.telegram import answered_by, author_in, is_forwarded, name_of, origin_of, time_of
-from switchboard.core.passages.own import joined, read_passages
-from switchboard.domain.envelope import MAX_PASSAGES, MAX_TEXT, Passage, PassageKind
+from switchboard.core.passages.own import read_passages
+from switchboard.core.passages.plain import limited
+from switchboard.domain.envelope import MAX_TEXT, Passage, PassageKind
+from switchboard.ports.chat import is_quoted_line
 from switchboard.ports.raw import Raw, at, child, one_line
 
 Span = tuple[int, int]
@@ -59,7 +61,7 @@ def passages_in(message: Raw, username: str | None) -> tuple[Passage, ...]:
     notes = [*_described(message, alone=not text.strip()), *_passage("quoted", _mentioned(typed, entities))]
     if _is_by_others(message):
         return _forwarded(message, joined([*_passage("own", text), *notes]))
-    return _limited([*_picked(message), *_written(text, quotes, username), *notes])
+    return limited([*_picked(message), *_written(text, quotes, username), *notes])
 
 
 def entities_of(message: Raw) -> tuple[str, tuple[Entity, ...]]:
@@ -87,10 +89,10 @@ def own_entities(message: Raw) -> Iterator[tuple[str, Raw]]:
 
 def _quoted_lines(text: str) -> Iterator[Span]:
     start = 0
-    for line in text.split("\n") if ">" in text else ():
-        if line.lstrip().startswith(">"):
+    for line in text.splitlines(keepends=True):
+        if is_quoted_line(line):
             yield start, start + len(line)
-        start += len(line) + 1
+        start += len(line)
 
 
 def _places(text: str) -> Sequence[int]:
@@ -223,11 +225,3 @@ def _forwarded(message: Raw, text: str) -> tuple[Passage, ...]:
 def _passage(kind: PassageKind, text: object) -> tuple[Passage, ...]:
     words = text.strip() if isinstance(text, str) else ""
     return (Passage(kind=kind, text=words),) if words else ()
-
-
-def _limited(passages: Sequence[Passage]) -> tuple[Passage, ...]:
-    """At most as many as a message may have: what is beyond is one that is quoted."""
-    if len(passages) <= MAX_PASSAGES:
-        return tuple(passages)
-    rest = joined(passages[MAX_PASSAGES - 1 :])
-    return (*passages[: MAX_PASSAGES - 1], *_passage("quoted", rest))
