@@ -21,7 +21,7 @@ from switchboard.core.mail.reading import Reading
 from switchboard.core.mail.signed import signed_content
 from switchboard.core.mail.texts import MAX_ATTACHED, MAX_MAILS, MailText, texts_of
 from switchboard.core.routing.facts import facts
-from switchboard.domain.envelope import Envelope
+from switchboard.domain.envelope import MAX_TEXT, Envelope
 from tests.strategies import NOW
 
 HEAD = "From: Ann <ann@x.example>\nMessage-ID: <1@x.example>\n"
@@ -241,7 +241,8 @@ def test_attached_mails_are_read_within_limits_and_stay_attachments() -> None:
     assert texts(mail(multipart("mixed", *[ATTACHED] * 9))) == (INVOICE,) * MAX_MAILS
     assert [one.text for one in texts(mail(multipart("mixed", nested(5))))] == ["4\n\nplain words", "3\n\nplain words"]
     for kind in ("report", "digest"):
-        assert texts(mail(multipart(kind, PLAIN, ATTACHED))) == (MailText("plain words"),)
+        [only] = texts(mail(multipart(kind, PLAIN, ATTACHED)))
+        assert (only.text, only.forwarded) == ("plain words", kind == "digest")
     [long] = texts(mail(part("message/rfc822", f"Subject: x\n\n{'y' * 99_999}")))
     assert (len(long.text), long.forwarded) == (MAX_ATTACHED, True)
     many = multipart("mixed", *[part("text/plain", "x")] * 400, boundary="i")
@@ -279,8 +280,81 @@ def smime(data: bytes, name: str = "smime.p7m") -> str:
 @pytest.mark.parametrize("length", [True, False])
 def test_a_signed_mail_is_what_its_sender_wrote(length: bool) -> None:
     assert texts(mail(smime(wrapped(ENTITY, length=length)))) == (MailText("At nine."),)
-    footer = multipart("mixed", smime(wrapped(ENTITY, length=length)), part("text/plain", "a list"))
-    assert [one.text for one in texts(mail(footer))] == ["At nine.", "a list"]
+
+
+SIGNED = smime(wrapped(ENTITY))
+SHOWN_SIGNED = SIGNED.replace("Content-Disposition: attachment; filename=smime.p7m\n", "")
+LIST_FOOTER = part("text/plain", "a list")
+AT_NINE = MailText("At nine.", forwarded=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("List-Id: <x>\n" + multipart("mixed", SHOWN_SIGNED, LIST_FOOTER), [MailText("At nine."), MailText("a list")]),
+        (multipart("mixed", SHOWN_SIGNED), [MailText("At nine.")]),
+        (multipart("mixed", SHOWN_SIGNED, LIST_FOOTER), [MailText("a list"), AT_NINE]),
+        ("List-Id: <x>\n" + multipart("mixed", SIGNED, LIST_FOOTER), [MailText("a list"), AT_NINE]),
+        ("List-Id: <x>\n" + multipart("mixed", SHOWN_SIGNED, SHOWN_SIGNED), [AT_NINE, AT_NINE]),
+        (multipart("mixed", PLAIN, SIGNED), [MailText("plain words"), AT_NINE]),
+        (multipart("mixed", SIGNED), [AT_NINE]),
+        (smime(wrapped(smime(wrapped(ENTITY)).encode())), [MailText("At nine.")]),
+    ],
+)
+def test_a_signed_mail_in_a_mail_is_a_file_unless_it_is_all_of_it(body: str, expected: Sequence[MailText]) -> None:
+    assert list(texts(mail(body))) == list(expected)
+
+
+def described(text: str) -> str:
+    return part("text/plain", text, Content_Description="Mail message body")
+
+
+def page(*parts: str) -> str:
+    head = "Content-Disposition: attachment"
+    return multipart("related", *parts, boundary=f"p{len(parts)}").replace("\n", f"\n{head}\n", 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (multipart("mixed", page(PLAIN), PLAIN), [MailText("plain words"), MailText("plain words", forwarded=True)]),
+        (page(HTML), [MailText("rich words", forwarded=True)]),
+        (page(page(HTML), PLAIN), [MailText("rich words", forwarded=True), MailText("plain words", forwarded=True)]),
+        (multipart("mixed", PLAIN, page(ATTACHED)), [MailText("plain words"), INVOICE]),
+        (multipart("digest", f"\n{INNER}"), [INVOICE]),
+        (
+            multipart("mixed", PLAIN, multipart("digest", f"\n{INNER}", f"\n{INNER}", boundary="d"), PLAIN),
+            [MailText("plain words"), MailText("plain words"), INVOICE, INVOICE],
+        ),
+        (
+            multipart("digest", *[f"\n{INNER}"] * 4),
+            [INVOICE] * MAX_MAILS + [MailText(INNER, forwarded=True)],
+        ),
+        (multipart("digest", "\nno mail"), [MailText("no mail", forwarded=True)]),
+        (multipart("mixed", described("a"), PLAIN), [MailText("a"), MailText("plain words")]),
+        (multipart("mixed", PLAIN, described("a")), [MailText("plain words"), MailText("a", forwarded=True)]),
+        (multipart("mixed", part("image/png"), described("a")), [MailText("a")]),
+        (
+            multipart("alternative", DEFECT, part("text/html", "<p>x", Content_Location="a:b")),
+            [MailText("x", "<p>x", True)],
+        ),
+        (
+            multipart("mixed", PLAIN, part("message/rfc822", "From: b@x.example\nContent-Type: application/pdf\n\n")),
+            [MailText("plain words")],
+        ),
+    ],
+)
+def test_what_is_in_files_is_not_the_senders_and_not_lost(body: str, expected: Sequence[MailText]) -> None:
+    assert list(texts(mail(body))) == list(expected)
+    found = read(mail(body))
+    assert len(found.payload.attachments) == len(attached_to(mail(body)))
+
+
+def test_files_within_files_do_not_displace_what_the_sender_wrote() -> None:
+    long = part("text/plain", "y" * (2 * MAX_TEXT))
+    found = texts(mail(multipart("mixed", *[page(page(long), long)] * 9, PLAIN)))
+    assert found[0] == MailText("plain words")
+    assert MAX_TEXT < sum(len(one.text) for one in found[1:]) < MAX_TEXT + 2 * MAX_ATTACHED
 
 
 @pytest.mark.parametrize(
@@ -411,6 +485,8 @@ HOSTILE = {
     "images": multipart("related", part("text/html", "cid:" * (SIZE // 4)), part("image/png", "x", **IMAGE)),
     "escapes": part("text/html", "<style>" + r"\69" * (SIZE // 8) + "</style><p style='" + "\\" * (SIZE // 2) + "'>x"),
     "names": multipart("mixed", *[f"Content-Disposition: attachment; filename={'ü' * 900}\n\nx"] * 190),
+    "digest": multipart("digest", *[f"\nFrom: <b@x.example>\n\n{'y ' * (SIZE // 400)}"] * 190),
+    "pages": multipart("mixed", *[page(page(part("text/html", "<p>y" * (SIZE // 800)), PLAIN))] * 60),
     "mails": multipart("mixed", *[part("message/rfc822", f"Subject: x\n\n{'y' * (SIZE // 9)}")] * 9),
 }
 

@@ -54,6 +54,7 @@ def orders() -> tuple[Order, ...]:
         *_in_html(),
         *_in_both(),
         *_in_parts(),
+        *_in_files(),
         *_in_chats(),
     )
 
@@ -335,6 +336,73 @@ def _in_parts() -> Iterator[Order]:
     event = f"BEGIN:VCALENDAR\r\nMETHOD:REQUEST\r\nBEGIN:VEVENT\r\nSUMMARY:{ORDER}\r\nEND:VEVENT\r\nEND:VCALENDAR"
     yield Order("invitation", _mixed(f"Content-Type: text/calendar; method=REQUEST\r\n\r\n{event}"))
     yield Order("invitation with a comment", _mixed(comment, f"Content-Type: text/calendar\r\n\r\n{event}"))
+
+
+def _in_files() -> Iterator[Order]:
+    """Parts that are somebody's file or mail, although their media type is one in which people write."""
+    comment = f"Content-Type: text/plain\r\n\r\n{COMMENT}"
+    text, html = f"Content-Type: text/plain\r\n\r\n{ORDER}", f"Content-Type: text/html\r\n\r\n<p>{ORDER}</p>"
+    kind = 'Content-Type: application/pkcs7-mime; smime-type=signed-data; name="smime.p7m"\r\n'
+    signed = base64.encodebytes(_signed_data(text.encode())).decode().replace("\n", "\r\n")
+    coded = f"Content-Transfer-Encoding: base64\r\n\r\n{signed}"
+    attached = f'{kind}Content-Disposition: attachment; filename="smime.p7m"\r\n{coded}'
+    yield Order("signed mail, attached", _mixed(comment, attached))
+    yield Order("signed mail, attached above", _mixed(attached, comment))
+    yield Order("signed mail, attached alone", _mixed(attached))
+    yield Order("signed mail, shown", _mixed(comment, f"{kind}{coded}"))
+    yield Order("signed mail, shown above", _mixed(f"{kind}{coded}", comment))
+    yield Order("signed mail, shown, in a multipart", _mixed(comment, _multipart("mixed", "", f"{kind}{coded}")))
+    named = 'Content-Disposition: attachment; filename="page.mht"\r\n'
+    bare = "Content-Disposition: attachment\r\n"
+    for form, fields in (
+        ("named", named),
+        ("attached", bare),
+        ("shown by name", named.replace("attachment", "inline")),
+    ):
+        for what, part in (("text", text), ("HTML", html), ("Markdown", text.replace("plain", "markdown"))):
+            page = _multipart("related", fields, part)
+            yield Order(f"page with {what}, {form}", _mixed(comment, page))
+            yield Order(f"page with {what}, {form}, alone", _mixed(page))
+        yield Order(
+            f"page in a multipart, {form}", _mixed(comment, _multipart("mixed", fields, _multipart("x", "", text)))
+        )
+        broken = f"Content-Type: multipart/related\r\n{fields}\r\n{ORDER}"
+        yield Order(f"page without parts, {form}", _mixed(comment, broken))
+    post = f"From: Mallory <{MAIL}>\r\nSubject: Hello\r\n\r\n{ORDER}"
+    for form, one in (
+        ("without a type", f"\r\n{post}"),
+        ("without a blank line", post),
+        ("without fields", f"\r\n{ORDER}"),
+        ("with a broken type", f"Content-Type: mail\r\n\r\n{post}"),
+        ("with a type", text),
+    ):
+        digest = _multipart("digest", "", one)
+        yield Order(f"digest, {form}", _mixed(one).replace(b"multipart/mixed", b"multipart/digest", 1))
+        yield Order(f"digest in a mail, {form}", _mixed(comment, digest))
+    for name in ("Content-Description: order.txt", "Content-Location: https://evil.example/"):
+        for what, part in (("text", text), ("HTML", html), ("page", _multipart("related", "", html))):
+            yield Order(f"{what} with {name.partition(':')[0]}", _mixed(comment, f"{name}\r\n{part}"))
+        blank = "Content-Type: text/plain\r\n\r\n\r\n"
+        yield Order(f"text with {name.partition(':')[0]} below nothing", _mixed(blank, f"{name}\r\n{text}"))
+        both = _multipart("alternative", "", f"{name}\r\n{text}")
+        yield Order(f"alternative with {name.partition(':')[0]}", _mixed(comment, both))
+
+
+def _signed_data(content: bytes) -> bytes:
+    """A mail as the content of `signed-data` that nobody signed."""
+    data = _der(0x30, _der(6, bytes.fromhex("2a864886f70d010701")), _der(0xA0, _der(4, content)))
+    signed = _der(0x30, _der(2, b"\1"), _der(0x31), data, _der(0x31))
+    return _der(0x30, _der(6, bytes.fromhex("2a864886f70d010702")), _der(0xA0, signed))
+
+
+def _der(tag: int, *pieces: bytes) -> bytes:
+    data = b"".join(pieces)
+    return bytes((tag, 0x84)) + len(data).to_bytes(4) + data
+
+
+def _multipart(kind: str, fields: str, part: str) -> str:
+    mark = f"i{len(part)}"
+    return f'Content-Type: multipart/{kind}; boundary="{mark}"\r\n{fields}\r\n--{mark}\r\n{part}\r\n--{mark}--'
 
 
 def _mixed(*parts: str) -> bytes:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from switchboard.connectors.telegram.content import described, spoken
 from switchboard.core.channels.telegram import answered_by, author_in, is_forwarded, name_of, origin_of, time_of
-from switchboard.core.passages.own import read_passages
+from switchboard.core.passages.own import joined, read_passages
 from switchboard.core.passages.plain import limited
 from switchboard.domain.envelope import MAX_TEXT, Passage, PassageKind
 from switchboard.ports.chat import is_quoted_line

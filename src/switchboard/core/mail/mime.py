@@ -26,6 +26,7 @@ MAX_PARTS: Final = 200
 """Maximum number of parts of a mail that are read."""
 MAX_TEXT_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes of a part, as transferred, that are read as text."""
+DIGEST: Final = "multipart/digest"
 
 
 class MailPart(Struct, frozen=True):
@@ -50,9 +51,18 @@ class MailPart(Struct, frozen=True):
         """Whether it is a leaf that is not part of the text."""
         if self.children or self.media_type.startswith("multipart/"):
             return False
-        disposition = or_none(self.head.get_content_disposition)
         readable = self.media_type in {"text/plain", "text/html"}
-        return not readable or disposition == "attachment" or bool(self.filename)
+        return not readable or is_attached(self.head) or bool(self.filename)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file or a collection of mails, so that nothing in it is the text of the mail.
+
+        `is_attachment` does not say it of a multipart, because attachments are counted and found by that.
+        """
+        if not self.media_type.startswith("multipart/"):
+            return self.is_attachment
+        return self.media_type == DIGEST or is_attached(self.head) or bool(self.filename)
 
 
 def read_part(raw: bytes) -> MailPart:
@@ -63,6 +73,11 @@ def read_part(raw: bytes) -> MailPart:
 def read_inner(raw: bytes, budget: Iterator[int]) -> MailPart | None:
     """The tree of a mail within a mail, as far as the budget of parts reaches; None if it is used up."""
     return None if next(budget, None) is None else _read(raw.lstrip(b"\r\n"), MAX_NESTING, budget)
+
+
+def is_attached(head: Message) -> bool:
+    """Whether a part says that it is attached, rather than shown."""
+    return or_none(head.get_content_disposition) == "attachment"
 
 
 def parts_of(part: MailPart) -> Iterator[MailPart]:

@@ -34,6 +34,8 @@ _DATA = re.compile(r"data:[^\s\"'<>()]{100,}", re.IGNORECASE)
 
 def passages_of_text(text: MailText, facts: MailFacts, reading: Reading) -> tuple[Passage, ...]:
     """Whose words the parts of a text are. A line is the sender's own only if neither form calls it others'."""
+    if not text.text.strip():
+        return ()
     if text.forwarded:
         return (Passage(kind="forwarded", text=text.text, author=text.author, sent_at=text.sent_at),)
     lines, tags = (

@@ -3,14 +3,25 @@
 Called by `core/mail/texts.py`. In: the bytes of `smime.p7m`, which a stranger wrote; out: the bytes that were signed,
 or None. The signature is not checked: to us it is a wrapper. Only the way to the content is read (BER, RFC 5652,
 section 5): ContentInfo, SignedData, EncapsulatedContentInfo, OCTET STRING. Linear time. Next: `core/mail/mime.py`.
+
+Whoever attaches a signed mail did not write it, so only a part that is all of a mail wraps what its sender wrote.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
 from msgspec import Struct
+
+from switchboard.core.mail.head import field
+from switchboard.core.mail.mime import MailPart, content, is_attached
+
+_KINDS: Final = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
+_NAMES: Final = frozenset({"", "smime.p7m", "smime.p7s"})
+_ENTITY: Final = re.compile(rb"\s{0,20}(?:content-[a-z-]{1,30}|mime-version)[ \t]*:", re.IGNORECASE)
+_OF_LISTS: Final = ("list-id", "list-post", "list-unsubscribe", "list-help")
 
 _SIGNED_DATA: Final = bytes.fromhex("2a864886f70d010702")
 _INTEGER, _OCTETS, _OID, _SEQUENCE, _SET, _CONTENT = 0x02, 0x04, 0x06, 0x30, 0x31, 0xA0
@@ -31,6 +42,41 @@ class _Element(Struct, frozen=True):
     tag: int
     begin: int
     end: int | None
+
+
+def may_be_signed_mail(part: MailPart) -> bool:
+    """Whether it is a signed mail by its type and name; other names are those of documents."""
+    return part.kind in _KINDS and part.filename.lower() in _NAMES
+
+
+def wrapper_of(root: MailPart) -> MailPart | None:
+    """The signed mail that a mail consists of: the mail itself, or all that it contains.
+
+    Mailing lists put it into a multipart, with a footer below. Programs say of it that it is attached, so within a
+    multipart it could be a file of the sender.
+    """
+    part = root
+    while part.children and not part.is_file:
+        first, *below = part.children
+        if below and not (part is root and _is_by_list(root) and all(map(_is_footer, below))):
+            return None
+        part = first
+    is_all = part is root or not is_attached(part.head)
+    return part if is_all and may_be_signed_mail(part) else None
+
+
+def signed_mail(part: MailPart) -> bytes | None:
+    """The mail in a part that may be a signed one; None if it is something else."""
+    found = signed_content(content(part))
+    return found if found is not None and _ENTITY.match(found) else None
+
+
+def _is_by_list(root: MailPart) -> bool:
+    return any(field(root.head, name) for name in _OF_LISTS)
+
+
+def _is_footer(part: MailPart) -> bool:
+    return part.media_type == "text/plain" and not part.children and not part.is_file
 
 
 def signed_content(data: bytes) -> bytes | None:

@@ -21,17 +21,19 @@ from switchboard.core.mail.flowed import unflowed, without_markup
 from switchboard.core.mail.head import decoded, field, guessed_charset, or_none
 from switchboard.core.mail.marks import CUT_MARK
 from switchboard.core.mail.mime import (
+    DIGEST,
     MAX_PARTS,
     MAX_TEXT_BYTES,
     MailPart,
     content,
     decoded_body,
+    is_attached,
     leaves,
     parts_of,
     read_inner,
 )
 from switchboard.core.mail.reading import Reading
-from switchboard.core.mail.signed import signed_content
+from switchboard.core.mail.signed import may_be_signed_mail, signed_mail, wrapper_of
 from switchboard.core.mail.utf8 import Decoded
 from switchboard.domain.envelope import MAX_TEXT
 
@@ -40,6 +42,8 @@ MAX_MAILS: Final = 3
 MAX_ATTACHED: Final = 65_536
 """Maximum characters of each of them."""
 _DEPTH: Final = 2
+_MAX_WRAPPERS: Final = 4
+"""Signed mails within each other that are opened."""
 _PLAIN: Final = "text/plain"
 _HTML: Final = "text/html"
 _MARKED_UP: Final = frozenset({"text/enriched", "text/richtext"})
@@ -47,11 +51,8 @@ _WRITTEN: Final = _MARKED_UP | {"text/markdown", "text/x-markdown"}
 """What a person writes a mail in, if the part has no name; any other text is somebody's file."""
 _NOT_SHOWN: Final = frozenset({"text/x-amp-html", "text/rfc822-headers", "text/css", "text/javascript"})
 _MAILS: Final = frozenset({"message/rfc822", "message/global"})
-_NO_MAILS_IN: Final = frozenset({"multipart/report", "multipart/digest"})
+_NO_MAILS_IN: Final = frozenset({"multipart/report", DIGEST})
 """They contain mails by the dozen, which nobody attached."""
-_SIGNED: Final = frozenset({"application/pkcs7-mime", "application/x-pkcs7-mime"})
-_WRAPPERS: Final = frozenset({"", "smime.p7m", "smime.p7s"})
-_ENTITY: Final = re.compile(rb"\s{0,20}(?:content-[a-z-]{1,30}|mime-version)[ \t]*:", re.IGNORECASE)
 _PLACEHOLDER: Final = re.compile(r"html|\bmime\b|browser|viewer|mail (?:client|program|reader)", re.IGNORECASE)
 _MAX_PLACEHOLDER: Final = 400
 _INVISIBLE: Final = dict.fromkeys(map(ord, "\u00ad\u034f\u200b\u200c\u200d\u2060\ufeff"))
@@ -79,9 +80,10 @@ class MailText(Struct, frozen=True):
 
 
 def texts_of(root: MailPart, reading: Reading) -> tuple[MailText, ...]:
-    """The texts of a mail: what its sender wrote, then the mails attached to it.
+    """The texts of a mail: what its sender wrote, then what is in files, then the mails attached to it.
 
-    A mail in which nobody wrote anything has the files in it that can be read as its text.
+    Files are read only where no attachment stands for their text, as for a page with its pictures. But a mail in
+    which nobody wrote anything has the first files that can be read as its text.
     """
     budget = iter(range(max(0, MAX_PARTS - sum(1 for _ in parts_of(root)))))
     return tuple(_Texts(reading, budget).all(root))
@@ -99,39 +101,95 @@ class _Texts:
         self._reading = reading
         self._budget = budget
         self._mails = iter(range(MAX_MAILS))
-        self._room = MAX_TEXT
+        self._wrappers = iter(range(_MAX_WRAPPERS))
+        self._is_in_file = False
+        self._room = {False: MAX_TEXT, True: MAX_TEXT}
 
     def all(self, root: MailPart) -> Iterator[MailText]:
         yield from self._own(root)
         yield from self._mails_in(root, 0)
 
     def _own(self, root: MailPart) -> list[MailText]:
-        """The texts of a mail without those of the mails attached to it."""
-        return list(self._written(root)) or list(self._files(root))
+        """The texts of a mail without those of the mails attached to it; what is in files comes last."""
+        found = [*self._signed(root), *self._written(root)]
+        own = [text for text in found if not text.forwarded]
+        return [*(own or self._files(root)), *(text for text in found if text.forwarded)]
 
-    def _written(self, part: MailPart) -> Iterator[MailText]:
-        """What the sender wrote in a part."""
-        if part.children:
-            if part.media_type == "multipart/alternative":
-                yield from self._alternative(part.children)
-            else:
-                for child in part.children:
-                    yield from self._written(child)
-        elif _is_wrapper(part):
-            yield from self._signed(part)
-        elif self._room >= 0 and not part.is_attachment and _is_readable(part):  # what is beyond would be cut
-            text = self._read(part)
-            self._room -= len(text.text)
-            yield from _some(text)
+    def _signed(self, root: MailPart) -> list[MailText]:
+        """The texts of the signed mail that a mail consists of."""
+        part = wrapper_of(root)
+        if part is None or next(self._wrappers, None) is None or (data := signed_mail(part)) is None:
+            return []
+        inner = self._inner(data)
+        return self._own(inner) if inner else []
 
-    def _alternative(self, children: Sequence[MailPart]) -> Iterator[MailText]:
+    def _inner(self, data: bytes) -> MailPart | None:
+        """A mail within the mail; None if too many parts have been read."""
+        if inner := read_inner(data, self._budget):
+            self._reading.keep(inner)
+        return inner
+
+    def _written(self, part: MailPart, said: bool = False) -> Iterator[MailText]:
+        """What the sender wrote in a part, and what is forwarded in it; `said`: another text is above it."""
+        if part.is_file or (said and _is_described(part)):
+            yield from self._in_file(part)
+        elif part.media_type == "multipart/alternative" and part.children:
+            yield from self._alternative(part.children, said)
+        elif part.children:
+            yield from self._in_parts(part.children, said)
+        elif _is_readable(part):
+            yield from self._leaf(part)
+
+    def _in_parts(self, children: Sequence[MailPart], said: bool) -> Iterator[MailText]:
+        for child in children:
+            yield from self._written(child, said)
+            said = said or any(_is_readable(one) and not one.is_file for one in leaves(child))  # it may be blank
+
+    def _in_file(self, part: MailPart) -> list[MailText]:
+        """The texts in a file that is not among the attachments: nothing else shows them."""
+        if part.is_attachment:
+            return []
+        before, self._is_in_file = self._is_in_file, True
+        found = list(self._in_digest(part) if part.media_type == DIGEST else self._as_written(part))
+        self._is_in_file = before
+        return [text if text.forwarded else _forwarded(text.text, guessed=text.guessed) for text in found]
+
+    def _as_written(self, part: MailPart) -> Iterator[MailText]:
+        """What somebody wrote in a file."""
+        if not part.children:
+            return iter(self._leaf(part))
+        is_one = part.media_type == "multipart/alternative"
+        return self._alternative(part.children, False) if is_one else self._in_parts(part.children, False)
+
+    def _leaf(self, part: MailPart) -> list[MailText]:
+        if self._room[self._is_in_file] < 0:  # what is beyond would be cut
+            return []
+        text = self._read(part)
+        self._room[self._is_in_file] -= min(len(text.text), MAX_ATTACHED if self._is_in_file else MAX_TEXT + 1)
+        return _some(text)
+
+    def _in_digest(self, part: MailPart) -> Iterator[MailText]:
+        """The mails in a digest, which are mails unless a type says something else (RFC 2046, 5.1.5)."""
+        if not part.children:
+            yield from self._leaf(part)
+        for child in part.children:
+            yield from (self._mail_in(child) if _is_untyped(child) else ()) or self._written(child)
+
+    def _mail_in(self, part: MailPart) -> list[MailText]:
+        """The mail that a part contains; none if it does not begin like one, or too many have been read."""
+        if next(self._mails, None) is None:
+            return []
+        inner = part if field(part.head, "from") else self._inner(content(part))
+        return _some(self._mail(inner)) if inner and field(inner.head, "from") else []
+
+    def _alternative(self, children: Sequence[MailPart], said: bool) -> Iterator[MailText]:
         """The plain text with the HTML of the same words, unless it only stands in for the HTML."""
-        plain = [text for one in children if one.kind == _PLAIN for text in self._written(one)][:1]
+        plain = [text for one in children if one.kind == _PLAIN for text in self._written(one, said)][:1]
         others = [one for one in children if one.kind != _PLAIN]
         if plain and not _PLACEHOLDER.search(plain[0].text[:_MAX_PLACEHOLDER]):
             yield _with_html(plain[0], [source for one in others for source in self._sources(one)])
             return
-        found = next(filter(None, (list(self._written(one)) for one in others)), [])
+        found = next(filter(None, (list(self._written(one, said)) for one in others)), [])
         if plain and not _stands_in(plain[0].text, found):
             yield _with_html(plain[0], [text.html for text in found if text.html])
         else:
@@ -142,37 +200,36 @@ class _Texts:
         html = (one for one in leaves(part) if not one.is_attachment and one.kind == _HTML)
         return (self._decoded(one).text for one in html)
 
-    def _signed(self, part: MailPart) -> Iterator[MailText]:
-        inner = signed_content(content(part))
-        if inner is not None and _ENTITY.match(inner) and (root := read_inner(inner, self._budget)):
-            self._reading.keep(root)
-            yield from self._written(root)
-
     def _files(self, root: MailPart) -> Iterator[MailText]:
         """The texts that the sender wrote in another format, or else the first files that can be read."""
-        attached = [one for one in leaves(root) if one.is_attachment and _is_text(one)]
-        written = [text for one in attached if _is_written(one) for text in _some(self._read(one))]
+        written = [text for one in _attached(root) if _is_written(one) for text in _some(self._read(one))]
         if written:
             yield from written
             return
+        attached = (one for one in leaves(root) if one.is_attachment and _is_text(one))
         files = (text for one in attached for text in _some(self._read(one)))
         for text in islice(files, MAX_MAILS):
             yield _forwarded(text.text, guessed=text.guessed)
 
     def _mails_in(self, root: MailPart, depth: int) -> Iterator[MailText]:
-        for part in _attached_mails(root) if depth < _DEPTH else ():
-            if next(self._mails, None) is not None and (inner := read_inner(content(part), self._budget)):
-                self._reading.keep(inner)
-                yield self._mail(inner)
+        for part in _attached_mails(root, wrapper_of(root)) if depth < _DEPTH else ():
+            if next(self._mails, None) is not None and (inner := self._attached_mail(part)):
+                yield from _some(self._mail(inner))
                 yield from self._mails_in(inner, depth + 1)
 
+    def _attached_mail(self, part: MailPart) -> MailPart | None:
+        data = content(part) if part.media_type in _MAILS else signed_mail(part)
+        return None if data is None else self._inner(data)
+
     def _mail(self, root: MailPart) -> MailText:
-        """An attached mail, subject first."""
+        """An attached mail, subject first; its text may be empty."""
         texts = self._own(root)
         words = "\n\n".join(one.text for one in texts)
         text = below_subject({"subject": field(root.head, "subject")}, words)
         sender = short(decoded(field(root.head, "from")))
-        return _forwarded(text, sender or None, date_of(field(root.head, "date")), charset_guessed(root, texts))
+        return _forwarded(
+            _without_blanks(text), sender or None, date_of(field(root.head, "date")), charset_guessed(root, texts)
+        )
 
     def _read(self, part: MailPart) -> MailText:
         """The text of a leaf, which may be empty."""
@@ -204,7 +261,7 @@ def _some(text: MailText) -> list[MailText]:
 
 
 def _with_html(text: MailText, sources: Sequence[str]) -> MailText:
-    return MailText(text.text, "\n".join(sources) or None, guessed=text.guessed)
+    return text if text.forwarded else MailText(text.text, "\n".join(sources) or None, guessed=text.guessed)
 
 
 def _forwarded(
@@ -239,21 +296,35 @@ def _is_text(part: MailPart) -> bool:
 
 
 def _is_written(part: MailPart) -> bool:
-    disposition = or_none(part.head.get_content_disposition)
-    return part.kind in _WRITTEN and disposition != "attachment" and not part.filename
+    return part.kind in _WRITTEN and not is_attached(part.head) and not part.filename
 
 
-def _is_wrapper(part: MailPart) -> bool:
-    return part.kind in _SIGNED and part.filename.lower() in _WRAPPERS
+def _is_described(part: MailPart) -> bool:
+    """Whether it has what files have, and texts between pictures do not."""
+    return "content-description" in part.head or "content-location" in part.head
 
 
-def _attached_mails(part: MailPart) -> Iterator[MailPart]:
-    if part.media_type in _NO_MAILS_IN:
+def _is_untyped(part: MailPart) -> bool:
+    """Whether its media type is only a default."""
+    return not part.is_file and part.media_type == _PLAIN not in str(part.head.get("content-type", "")).lower()
+
+
+def _attached(part: MailPart) -> Iterator[MailPart]:
+    """The attachments of a mail that are in no other file."""
+    if part.is_attachment:
+        yield part
+    for child in () if part.is_file else part.children:
+        yield from _attached(child)
+
+
+def _attached_mails(part: MailPart, wrapper: MailPart | None) -> Iterator[MailPart]:
+    """The mails attached to a mail, also signed ones, but not the one that the mail consists of."""
+    if part.media_type in _NO_MAILS_IN or part is wrapper:
         return
-    if not part.children and part.media_type in _MAILS:
+    if not part.children and (part.media_type in _MAILS or may_be_signed_mail(part)):
         yield part
     for child in part.children:
-        yield from _attached_mails(child)
+        yield from _attached_mails(child, wrapper)
 
 
 def _parameter(part: MailPart, name: str) -> str:
