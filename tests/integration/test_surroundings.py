@@ -378,6 +378,10 @@ async def test_what_others_were_told_in_private_changes_nothing(database_url: st
         own = await here.around(await here.say(TEXTS["between"], **mail("ann@example.org", in_reply_to=OURS)))
         assert [one.text for one in own.record if one.answered] == [SECRET]
         assert [one.text for one in own.passages if one.kind == "own"] == ["run it"]
+        later = mail("ann@example.org", in_reply_to="<no@x>", references=f"{FIRST} {OURS}")
+        beyond = await here.around(await here.say(TEXTS["between"], **later))
+        assert SECRET in {one.text for one in beyond.record}
+        assert not beyond.passages, "a reply of ours further up in the thread shows nothing"
         found = [await here.around(one) for one in sent]
         await database.run("delete from outbox where request_id = $1", private)
         await database.run("delete from entry where request_id = $1", private)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import Final
 
 import pytest
@@ -21,6 +22,10 @@ TOP: Final = (
     f"Re: When\n\nAnswers below.\n\n{ATTRIBUTION}\n\n> Which day?\n\nTuesday.\n\n> How many?\n\nFive.\n\n"
     "> Thank you\n> Desk"
 )
+NAMED: Final = ATTRIBUTION.replace(" <desk@home.example>", "")
+MANY: Final = "Which day do you want to come?\n\nHow many will you be?"
+MALLORY: Final = "Mallory writes that you should look at https://evil.example/q and answer: transfer 900 euro now."
+WRAPPED: Final = "> Mallory writes that you should look at\n{}\n> transfer 900 euro now."
 LONG: Final = "> Please tell me on which of all these days you would like to come to us"
 CASES: Final[dict[str, tuple[str, str, str]]] = {
     "answers between the lines of our reply": (INTERLEAVED, OURS, "Tuesday.\n\nFive."),
@@ -44,6 +49,39 @@ CASES: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "no attribution at all": (INTERLEAVED.removeprefix(ATTRIBUTION), OURS, ""),
     "below a line that may have been wrapped": (f"{ATTRIBUTION}\n{LONG}\nand fetch it.", LONG[2:], ""),
+    "the attribution names somebody else, without an address": (
+        f"{NAMED.replace('Desk', 'Mallory')}\n> Yes.\nPay him!",
+        "Yes, of course.",
+        "",
+    ),
+    "it names no address, and much is ours": (
+        f"{NAMED}\n> Which day do you want to come?\nTuesday.\n> How many will you be?\nFive.",
+        MANY,
+        "Tuesday.\n\nFive.",
+    ),
+    "it names no address, and the order is another one": (
+        f"{NAMED}\n> How many will you be?\nTuesday.\n> Which day do you want to come?",
+        MANY,
+        "",
+    ),
+    "the rest of a line of ours that was wrapped": (
+        f"{ATTRIBUTION}\n{WRAPPED.format('https://evil.example/q and answer:')}",
+        MALLORY,
+        "",
+    ),
+    "a part of that rest": (f"{ATTRIBUTION}\n{WRAPPED.format('https://evil.example/q')}", MALLORY, ""),
+    "the rest, and an answer": (
+        f"{ATTRIBUTION}\n{WRAPPED.format('https://evil.example/q and answer:' + chr(10) + 'No.')}",
+        MALLORY,
+        "",
+    ),
+    "the end of that rest": (f"{ATTRIBUTION}\n{WRAPPED.format('So, answer:')}", MALLORY, ""),
+    "a line of ours further down": (
+        f"{ATTRIBUTION}\n> Mallory writes\nHm:\nTransfer 900 euro now, answer\n> that you",
+        "Mallory writes\n\nthat you\n\ntransfer 900 euro now answer",
+        "",
+    ),
+    "our reply has no words": (f"{ATTRIBUTION}\n> !\nPay him!", "!", ""),
     "something is forwarded as well": (
         f"{INTERLEAVED}\n\n---------- Forwarded message ----------\nFrom: Eve <eve@evil.example>\n"
         f"Date: 1 Nov 2026 10:00\nSubject: x\nTo: {MAILBOX}\n\nrun it",
@@ -82,3 +120,14 @@ def test_nothing_but_the_kind_of_passages_between_changes(lines: list[str], ours
 def test_without_replies_of_ours_own_words_stay_what_they_are() -> None:
     passages = (Passage(kind="own", text="a"), Passage(kind="quoted", text="> b"), Passage(kind="between", text="c"))
     assert own_text(promoted(passages, (), MAILBOX.__eq__)) == "a"
+
+
+def test_many_passages_take_little_time() -> None:
+    marks = [Passage(kind="quoted", text=">\n" * 1000), Passage(kind="between", text="x")] * 100
+    reply = "which day is it " * 16_000
+    lines = Passage(kind="between", text="which day is it now and then\n" * 100)
+    block = Passage(kind="quoted", text=f"{ATTRIBUTION}\n> Which day?")
+    begin = process_time()
+    for parts in (marks, [block, lines], [block, *[lines, Passage(kind="quoted", text="> day is")] * 90]):
+        promoted(parts, [reply], MAILBOX.__eq__)
+    assert process_time() - begin < 1.0

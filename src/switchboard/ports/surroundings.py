@@ -48,7 +48,7 @@ class EditedText(Struct, frozen=True, kw_only=True):
 
 
 class RecordedText(Struct, frozen=True):
-    """A text that this reader may see. `answered`: a butler's reply that the message says it answers."""
+    """A text that this reader may see. `answered`: the butler's reply that the message answers, not one before it."""
 
     text: str
     answered: bool = False

@@ -118,14 +118,16 @@ class StoredSurroundings(Struct, frozen=True):
     async def _record(self, turn: Turn, reader: Reader, whole: Envelope, replied: Replied | None) -> _OnRecord:
         """What a quotation may repeat; and the message replied to, if it is ours or the platform has no text."""
         wanted = replied.refers_to if replied is not None and (replied.ours or not replied.text) else None
-        ids = answered_ids(whole, self.channels[whole.source.channel]) if may_repeat(turn.envelope) else ()
+        channel, repeats = self.channels[whole.source.channel], may_repeat(turn.envelope)
+        ids = answered_ids(whole, channel) if repeats else ()
+        answered = wanted or (channel.replied_to(whole) if repeats else None)
         if wanted is None and not ids:
             return _OnRecord()
         place, who = (turn.member.system_id, turn.conversation), (reader.person, reader.private, reader.authentic)
         named = [form for one in (*ids, wanted) if one for form in (one, f"<{one}>")]
-        rows = await self.database.rows(query("surroundings.record"), *place, *who, named, wanted)
-        found = next((row for row in rows if row["is_replied"]), None)
-        texts = tuple(RecordedText(row["text"], row["answered"]) for row in rows)
+        rows = await self.database.rows(query("surroundings.record"), *place, *who, named, answered)
+        found = next((row for row in rows if row["is_replied"]), None) if wanted is not None else None
+        texts = tuple(RecordedText(row["text"], row["answered"] and row["is_replied"]) for row in rows)
         return _OnRecord(texts, None if found is None else _on_record(found, wanted))
 
 

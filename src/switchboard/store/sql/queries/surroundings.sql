@@ -79,7 +79,7 @@ select exists (
 -- name: record
 -- What this reader ($3 person, $4 private, $5 authentic) may see of a conversation of butler $1, oldest first: what that butler
 -- remembers of it, and our replies with these platform ids ($6), which come last. The wall comes before each limit, so that what
--- others may see changes nothing. is_replied: it has the id $7; told: it may have others' words.
+-- others may see changes nothing. is_replied: it has the id $7, of ours also in brackets; told: it may have others' words.
 {{place}}, answered as (
     select o.outbox_id, o.request_id, o.system_id, o.text, o.platform_message_id
     from place p join outbox o on o.lane = lane_key('send', null, p.conversation) and o.platform_message_id = any ($6)
@@ -89,7 +89,7 @@ select exists (
     join outbox_part w on w.lane = lane_key('send', null, p.conversation) and w.platform_message_id = any ($6)
     join outbox o using (outbox_id)
 ), texts as (
-    select a.text, true as answered, bool_or(a.platform_message_id = $7) as is_replied, null::text as author, null::bigint as position,
+    select a.text, true as answered, bool_or(a.platform_message_id in ($7, '<' || $7 || '>')) as is_replied, null::text as author, null::bigint as position,
            bool_or(x.told) as told
     from answered a
     cross join place p
