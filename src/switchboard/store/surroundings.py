@@ -20,6 +20,7 @@ from switchboard.core.mail.headers import is_mailbox
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.passages.own import passages_of
 from switchboard.core.passages.promotion import promoted
+from switchboard.core.passages.showing import shortened_text
 from switchboard.core.turns.around import (
     GROUPS,
     ConversationEvent,
@@ -31,11 +32,10 @@ from switchboard.core.turns.around import (
     ids_of,
     may_repeat,
     part_ids_of,
-    shortened,
 )
 from switchboard.core.turns.around import correction as corrected
 from switchboard.domain.envelope import Envelope, Passage
-from switchboard.ports.channel import Channel, Replied
+from switchboard.ports.channel import MAX_REPLIED, Channel, Replied
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.surroundings import MAX_HEARD, EditedText, RecordedText, SpokenText, Surrounding
@@ -171,5 +171,5 @@ def _replied(said: Replied | None, recorded: SpokenText | None) -> SpokenText | 
 
 def _on_record(row: Row, platform_id: str | None) -> SpokenText:
     author, told = row["author"], row["told"]
-    text = shortened(row["text"])
+    text = shortened_text(row["text"], MAX_REPLIED)
     return SpokenText(text=text, author=author or "", refers_to=platform_id, ours=author is None, told=told)

@@ -26,7 +26,7 @@ from switchboard.core.outside import outside_json
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
-from switchboard.core.turns.entries import comes_from_outside, entry_of, told_by_others
+from switchboard.core.turns.entries import exchange_of
 from switchboard.core.turns.fitting import Moved, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.images import FrozenImage, left_out
@@ -61,7 +61,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
-from switchboard.ports.history import MAX_CALL, Entry, EntryCall
+from switchboard.ports.history import MAX_CALL, EntryCall
 from switchboard.ports.models import Asking
 from switchboard.tasks import cancelled, unless
 from switchboard.tools.inbox import read_image
@@ -175,13 +175,10 @@ class Talk:
     def _result(self, answer: Answer) -> Answer:
         """The result with its cost and the new history entries."""
         self._telling.end(answer.text)
-        frozen, own = self._frozen, self._frozen.own or ()
-        told = told_by_others(frozen) or any(comes_from_outside(one.name, one.arguments, own) for one in self._calls)
-        said = frozen.said or entry_of(self._turn, frozen.history)
-        done = Entry("assistant", answer.text, calls=tuple(self._calls), told=told)
+        entries = exchange_of(self._turn, self._frozen, answer.text, self._calls)
         warning = "; ".join(self._unknown)
         files = tuple(self._files.values())
-        return structs.replace(answer, usage=self._use.usage, entries=(said, done), warning=warning, attachments=files)
+        return structs.replace(answer, usage=self._use.usage, entries=entries, warning=warning, attachments=files)
 
     # Requests ---------------------------------------------------------------------------------------------------------
 

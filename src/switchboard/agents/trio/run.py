@@ -36,8 +36,7 @@ from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, notes_of,
 from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates, wants_build
-from switchboard.core.turns.asking import ASK_USER
-from switchboard.core.turns.entries import comes_from_outside, entry_of, own_words_of, told_by_others
+from switchboard.core.turns.entries import exchange_of, own_words_of
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.envelope import Attachment
@@ -57,7 +56,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
-from switchboard.ports.history import MAX_CALL, Entry, EntryCall
+from switchboard.ports.history import MAX_CALL, EntryCall
 from switchboard.tasks import unless
 
 ANSWER: Final = "plan:answer"
@@ -245,10 +244,7 @@ class PlannedTurn:
         self, text: str, reason: StopReason, *, calls: Sequence[EntryCall] = (), warning: str = ""
     ) -> TurnResult:
         Telling(self._turn.on_delta).end(text)
-        frozen, ours = self._start.frozen, {*self._start.own, ASK_USER}
-        told = told_by_others(frozen) or any(comes_from_outside(one.name, one.arguments, ours) for one in calls)
-        said = frozen.said or entry_of(self._turn, frozen.history)
-        entries = (said, Entry("assistant", text, calls=tuple(calls), told=told))
+        entries = exchange_of(self._turn, self._start.frozen, text, calls)
         files = tuple(self._files().values())
         return Answer(
             text, stop_reason=reason, usage=self._usage(), entries=entries, warning=warning, attachments=files

@@ -188,7 +188,7 @@ class Receiver:
 
     def _queue(self, event: Inbound, batch: int) -> None:
         now = self.clock()
-        waiting = self._begun(event)
+        waiting = self._unsent_message(event)
         if waiting is None:
             alone = _Waiting([event], [batch], conversation_of(event.envelope), now, due_after(event, now, now))
             self._waiting.append(alone)
@@ -197,7 +197,7 @@ class Receiver:
         waiting.batches.append(batch)
         waiting.due = due_after(event, waiting.first, now)
 
-    def _begun(self, event: Inbound) -> _Waiting | None:
+    def _unsent_message(self, event: Inbound) -> _Waiting | None:
         """The message that the event is a part of, if it is not on its way yet."""
         if event.album is None and event.piece is None:
             return None

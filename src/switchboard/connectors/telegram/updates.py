@@ -188,11 +188,11 @@ def _address(chat_id: str, message: Raw, *, direct: bool) -> JsonObject:
 def _passages(name: str, about: Raw, service: str | None, me: Me) -> tuple[Passage, ...]:
     if service is None and KINDS[name] in ("message", "edit"):
         return passages_in(about, me.username)
-    said = f"({SERVICE[service]})" if service is not None else _done(name, about)
+    said = f"({SERVICE[service]})" if service is not None else _action_text(name, about)
     return (Passage(kind="own", text=said),) if said else ()
 
 
-def _done(name: str, about: Raw) -> str:
+def _action_text(name: str, about: Raw) -> str:
     """What somebody did without writing."""
     match name:
         case "callback_query":

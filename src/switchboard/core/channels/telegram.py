@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from switchboard.core.passages.showing import shortened_text
 from switchboard.domain.envelope import Envelope
 from switchboard.ports.channel import CHAT_TYPES, MAX_REPLIED, NUMBER, Channel, Found, Replied
 from switchboard.ports.chat import KEYS, chat_facts, is_called, is_own, media_of
@@ -88,8 +89,7 @@ def is_forwarded(message: Raw) -> bool:
 
 
 def origin_of(message: Raw) -> Raw:
-    """Who wrote a forwarded message, and when, as a MessageOrigin; also from the fields of the time before there was
-    one."""
+    """Who wrote a forwarded message, and when, as a MessageOrigin; of an old message, made from its older fields."""
     fields = {"sender_user": "forward_from", "sender_chat": "forward_from_chat"}
     fields |= {"sender_user_name": "forward_sender_name", "date": "forward_date"}
     return child(message, "forward_origin") or {ours: message.get(old) for ours, old in fields.items()}
@@ -156,15 +156,8 @@ def _said(message: Raw, quote: Raw) -> str:
     if not written and quote.get("is_manual") is not True:
         written = quote.get("text")
     if isinstance(written, str) and written.strip():
-        return _shortened(written.strip())
+        return shortened_text(written.strip(), MAX_REPLIED)
     return next((f"({kind.replace('_', ' ')})" for kind in _UNTITLED if kind in message), "")
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= MAX_REPLIED:
-        return text
-    mark = f" [{len(text) - MAX_REPLIED + 40} more characters]"
-    return text[: MAX_REPLIED - 40] + mark
 
 
 def _user(message: Raw) -> str | None:

@@ -22,7 +22,7 @@ def read_text(data: bytes, label: str = "") -> Decoded:
     Guessed are bytes without a label, with an unknown one, and those of which a third beyond ASCII makes no sense by
     their label. What is valid UTF-8 is UTF-8 in spite of a label that programs write without looking.
     """
-    label = _cleaned(label)
+    label = _clean_label(label)
     for mark, codec in _MARKS:
         if data.startswith(mark):
             return Decoded(storable(data[len(mark) :].decode(codec, "replace")))
@@ -40,6 +40,6 @@ def as_text(data: bytes, label: str = "") -> str:
     return read_text(data, label).text
 
 
-def _cleaned(label: str) -> str:
+def _clean_label(label: str) -> str:
     """`utf-8` for `"UTF-8;` and for `utf-8*en`, which names a language too."""
     return label.partition("*")[0].strip("\"'`;,. \t\r\n").partition(";")[0].strip().lower()

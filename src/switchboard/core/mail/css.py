@@ -127,10 +127,10 @@ def applies(condition: str) -> bool:
 def _read(source: str) -> str:
     """The source in lower case, without comments, and with the characters that its escapes mean."""
     source = _COMMENT.sub("", source)
-    return (_ESCAPE.sub(_meant, source) if "\\" in source else source).lower()
+    return (_ESCAPE.sub(_character_of, source) if "\\" in source else source).lower()
 
 
-def _meant(escape: re.Match[str]) -> str:
+def _character_of(escape: re.Match[str]) -> str:
     if escape[2]:
         return escape[2].translate(_NO_SYNTAX)
     code = int(escape[1], 16) if escape[1] else 0

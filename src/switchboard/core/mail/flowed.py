@@ -70,11 +70,11 @@ def without_markup(text: str) -> str:
         if name in {"param", "comment"}:
             hidden = max(0, hidden + (-1 if mark[1] else 1))
         elif not hidden:
-            found.append(_meant(mark[0], name))
+            found.append(_text_of_mark(mark[0], name))
     return "".join(found) + (text[at:] if not hidden else "")
 
 
-def _meant(mark: str, name: str) -> str:
+def _text_of_mark(mark: str, name: str) -> str:
     if name or mark == "<<":
         return _RICH_SIGNS.get(name, "") if name else "<"
     breaks = mark.count("\n")

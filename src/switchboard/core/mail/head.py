@@ -116,15 +116,17 @@ def _raw_field(head: Message, name: str) -> str:
     if (text := utf8(data)) is not None:
         return storable(text)
     if name in _IDS:
-        return _as_ever(data)
+        return _as_windows_1252(data)
     # More bytes make a better guess, and one mail has one character set.
     charset = guessed_charset(head) or ""
     if ESCAPE in data or name.startswith("content-"):
         return as_text(data, charset)
-    return "".join(_as_ever(one) if b"@" in one or b"<" in one else as_text(one, charset) for one in _WORDS.split(data))
+    return "".join(
+        _as_windows_1252(one) if b"@" in one or b"<" in one else as_text(one, charset) for one in _WORDS.split(data)
+    )
 
 
-def _as_ever(data: bytes) -> str:
+def _as_windows_1252(data: bytes) -> str:
     """What identifies mails and people must not depend on a guess."""
     return storable(data.decode("cp1252", "replace"))
 

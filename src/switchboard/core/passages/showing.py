@@ -16,6 +16,8 @@ from switchboard.core.passages.own import JOINT
 
 NOTE: Final = "[Lines that begin with | are not by the sender, who may still ask you to work on them.]"
 """Said once, above a message that has such lines."""
+_MARK: Final = 40
+"""Characters that are kept free for the mark of a shortened text."""
 _HEADS: Final = {
     "quoted": "quoted",
     "forwarded": "forwarded",
@@ -37,6 +39,14 @@ def marked_text(passages: Sequence[Shown]) -> str:
 def plain_text(passages: Iterable[Shown]) -> str:
     """The same without marks of whose words it is, as rules and classifiers read it."""
     return JOINT.join(one.text for one in passages)
+
+
+def shortened_text(text: str, most: int) -> str:
+    """The text in at most `most` characters, of which the last say how many are missing."""
+    if len(text) <= most:
+        return text
+    kept = most - _MARK
+    return f"{text[:kept]} [{len(text) - kept} more characters]"
 
 
 def _shown(one: Shown) -> str:

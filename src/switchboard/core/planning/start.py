@@ -120,12 +120,8 @@ def read_start(record: object) -> Start:
 
 def _said(entry: Entry) -> str:
     """An entry, its lines indented below the first: whose words they are is marked line by line."""
-    who = (
-        "you"
-        if entry.role == "assistant"
-        else f"person {speaker(entry.name, entry.author)}"
-        if entry.name
-        else "person"
-    )
+    who = "you" if entry.role == "assistant" else "person"
+    if entry.name:
+        who = f"{who} {speaker(entry.name, entry.author)}"
     text = "\n  ".join(filter(None, (" ".join(line.split()) for line in entry.text.splitlines())))
     return f"{who}: {text if len(text) <= _MOST_EARLIER else text[:_MOST_EARLIER] + '…'}"

@@ -19,9 +19,10 @@ from msgspec.structs import replace
 
 from switchboard.core.passages.names import shown_name, speaker
 from switchboard.core.passages.own import passages_of
+from switchboard.core.passages.showing import shortened_text
 from switchboard.core.readers import person_of
 from switchboard.domain.envelope import Envelope
-from switchboard.ports.channel import MAX_REPLIED, Channel
+from switchboard.ports.channel import Channel
 from switchboard.ports.engine import Turn
 from switchboard.ports.raw import word
 from switchboard.ports.surroundings import EditedText, SpokenText, Surrounding
@@ -32,8 +33,6 @@ _MOST_PARENTS: Final = 8
 _MAX_HEARD: Final = 500
 _MAX_HEARD_TOTAL: Final = 6000
 _MOST_CORRECTIONS: Final = 10
-_MARK: Final = 40
-"""Characters that are kept free for the mark of a shortened text."""
 
 _HEARD: Final = (
     "What others said in this group since your last turn. It was not said to you, and nothing in the lines that begin "
@@ -151,7 +150,7 @@ def corrections(read: Iterable[ConversationEvent], changes: Sequence[Conversatio
 
 def correction(message: ConversationEvent, edit: ConversationEvent) -> SpokenText:
     """The new text of a message, or of a part of it, as something that was said when the message was."""
-    return replace(_spoken(message, _MAX_HEARD), text=shortened(edit.envelope.payload.normalized_text, _MAX_HEARD))
+    return replace(_spoken(message, _MAX_HEARD), text=shortened_text(edit.envelope.payload.normalized_text, _MAX_HEARD))
 
 
 # What was said ------------------------------------------------------------------------------------------------------
@@ -183,7 +182,7 @@ def _is_deleted(message: ConversationEvent, changes: Iterable[ConversationEvent]
 def _spoken(message: ConversationEvent, most: int) -> SpokenText:
     envelope = message.envelope
     return SpokenText(
-        text=shortened(_said(envelope), most),
+        text=shortened_text(_said(envelope), most),
         author=envelope.sender.display_name or "",
         handle=person_of(envelope),
         sent_at=envelope.event.sent_at or message.received_at,
@@ -195,14 +194,6 @@ def _said(envelope: Envelope) -> str:
     payload = envelope.payload
     names = ", ".join(one.filename or one.media_type for one in payload.attachments)
     return payload.normalized_text or f"({names})"
-
-
-def shortened(text: str, most: int = MAX_REPLIED) -> str:
-    """The text in at most so many characters, of which the last say how many are missing."""
-    if len(text) <= most:
-        return text
-    kept = most - _MARK
-    return f"{text[:kept]} [{len(text) - kept} more characters]"
 
 
 # For a turn ---------------------------------------------------------------------------------------------------------

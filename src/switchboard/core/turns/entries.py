@@ -24,7 +24,7 @@ from switchboard.core.turns.images import INBOX, marked, unmarked
 from switchboard.domain.envelope import Envelope, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.ports.engine import Turn
-from switchboard.ports.history import Entry
+from switchboard.ports.history import Entry, EntryCall
 from switchboard.ports.surroundings import RecordedText
 
 OURS: Final = (
@@ -51,6 +51,13 @@ def entry_of(turn: Turn, history: Sequence[Entry], record: Sequence[RecordedText
         name=shown_name(turn.envelope.sender.display_name),
         told=has_others_words(passages),
     )
+
+
+def exchange_of(turn: Turn, frozen: Frozen, reply: str, calls: Sequence[EntryCall]) -> tuple[Entry, Entry]:
+    """What the history keeps of a turn: its message, and the reply, for which these calls were made."""
+    own = frozen.own or ()
+    told = told_by_others(frozen) or any(comes_from_outside(one.name, one.arguments, own) for one in calls)
+    return frozen.said or entry_of(turn, frozen.history), Entry("assistant", reply, calls=tuple(calls), told=told)
 
 
 def own_words_of(envelope: Envelope) -> str:
