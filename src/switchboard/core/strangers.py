@@ -12,7 +12,7 @@ from msgspec import Struct
 from switchboard.core.routing.facts import facts
 from switchboard.domain.envelope import Envelope
 from switchboard.domain.errors import InvalidInput
-from switchboard.ports.channel import Channel, Form
+from switchboard.ports.channel import GROUPS, Channel, Form
 
 Policy = Literal["pair", "listed", "open"]
 """Who may write: approved senders (others are told so, or told nothing), or everyone."""
@@ -20,7 +20,6 @@ Scope = Literal["person", "group", "unverified", "late"]
 
 CODE_ALPHABET: Final = "23456789ABCDEFGHJKMNPQRSTUVWXYZ"
 CODE_LENGTH: Final = 10
-_GROUPS: Final = frozenset({"group", "supergroup", "channel"})
 _START: Final = "/start "
 _ADDRESS: Final = "email_sender"
 """The fact that identifies a person where senders have addresses."""
@@ -52,7 +51,7 @@ def contact_of(envelope: Envelope, channel: Channel) -> Contact:
     """The group if it was written in one: approving a person admits no group, and approving a group no person."""
     known = facts(envelope, channel)
     account, kind = (envelope.source.channel, envelope.source.endpoint_identity), known.get("chat_type")
-    if kind in _GROUPS:
+    if kind in GROUPS:
         group = channel.chat(envelope) or envelope.event.external_thread_id or envelope.sender.identity
         return Contact(*account, "group", group)
     person = known.get(_ADDRESS, envelope.sender.identity)

@@ -103,6 +103,8 @@ class Replied(Struct, frozen=True, kw_only=True):
 
 
 CHAT_TYPES: Final = frozenset(get_args(ChatType))
+GROUPS: Final = CHAT_TYPES - {"private"}
+"""The kinds of chat in which everybody reads everything."""
 YES_OR_NO: Final = frozenset({"yes", "no"})
 MEDIA: Final = Form(
     re.compile("animation|audio|document|photo|sticker|video|voice"),

@@ -16,13 +16,12 @@ from msgspec.structs import replace
 
 from switchboard.core.channels.registry import Channels
 from switchboard.core.envelope.stored import stored_envelope
-from switchboard.core.mail.headers import is_mailbox
+from switchboard.core.mail.headers import is_mailbox, mailbox_of
 from switchboard.core.originals import Original, whole_envelope
 from switchboard.core.passages.own import passages_of
 from switchboard.core.passages.promotion import promoted
 from switchboard.core.passages.showing import shortened_text
 from switchboard.core.turns.around import (
-    GROUPS,
     ConversationEvent,
     answered_ids,
     corrections,
@@ -35,7 +34,7 @@ from switchboard.core.turns.around import (
 )
 from switchboard.core.turns.around import correction as corrected
 from switchboard.domain.envelope import Envelope, Passage
-from switchboard.ports.channel import MAX_REPLIED, Channel, Replied
+from switchboard.ports.channel import GROUPS, MAX_REPLIED, Channel, Replied
 from switchboard.ports.engine import Turn
 from switchboard.ports.facts import Reader
 from switchboard.ports.surroundings import MAX_HEARD, EditedText, RecordedText, SpokenText, Surrounding
@@ -150,7 +149,7 @@ def _edited(turn: Turn, changes: Sequence[ConversationEvent]) -> tuple[EditedTex
 
 
 def _promoted(envelope: Envelope, record: Sequence[RecordedText]) -> tuple[Passage, ...]:
-    passages, mailbox = passages_of(envelope), envelope.source.endpoint_identity.rpartition(":")[2].lower()
+    passages, mailbox = passages_of(envelope), mailbox_of(envelope.source.endpoint_identity)
     found = promoted(passages, [one.text for one in record if one.answered], lambda one: is_mailbox(one, mailbox))
     return () if found == passages else found
 

@@ -27,8 +27,6 @@ from switchboard.ports.engine import Turn
 from switchboard.ports.raw import word
 from switchboard.ports.surroundings import EditedText, SpokenText, Surrounding
 
-GROUPS: Final = frozenset({"group", "supergroup", "channel"})
-"""The kinds of chat in which everybody reads everything."""
 _MOST_PARENTS: Final = 8
 _MAX_HEARD: Final = 500
 _MAX_HEARD_TOTAL: Final = 6000
