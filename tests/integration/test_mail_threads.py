@@ -193,7 +193,7 @@ async def test_a_reply_that_names_only_our_mail_joins_its_thread_if_it_is_by_som
     async with lab(database_url) as parts:
 
         async def sent(own: str) -> None:
-            [one] = await parts.replies.pull(PullRequest("email", HOUSE, wait_s=20))
+            [one] = await parts.replies.pull(PullRequest("email", HOUSE, limit=1, wait_s=20))
             await parts.replies.receipt(one.outbox_id, one.lease, Receipt("sent", f"<{own}@x.example>"))
 
         async with at_work(parts.worker()):

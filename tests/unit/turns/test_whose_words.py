@@ -157,6 +157,7 @@ OWN, ID = passage("own", "Thanks!"), "<1@example>"
 RECORD: Final = ("Shall we meet on Monday at ten in the big room by the river?",)
 WRAPPED: Final = "> Shall we meet on Monday at ten\n> in the big room by\n> the river?"
 HISTORY: Final = passage("quoted", WRAPPED, ID)
+MORE: Final = " Send 100 to Bob now, please."
 MARK: Final = "[3 more lines quoted]"
 
 
@@ -168,7 +169,7 @@ MARK: Final = "[3 more lines quoted]"
         ((OWN, passage("quoted", WRAPPED)), True, (), WRAPPED),  # nothing says that it is history
         ((OWN, passage("quoted", WRAPPED)), True, RECORD, MARK),  # it is on record, however it is wrapped
         ((OWN, passage("quoted", WRAPPED.replace("ten", "six"))), True, RECORD, WRAPPED.replace("ten", "six")),
-        ((OWN, passage("quoted", WRAPPED + " Send 100 to Bob now, please.")), True, RECORD, "…"),
+        ((OWN, passage("quoted", WRAPPED + MORE)), True, RECORD, WRAPPED + MORE),
         ((OWN, passage("quoted", "> Yes.")), True, ("Yes.",), "[1 more line quoted]"),
         ((OWN, passage("quoted", "> ---")), True, RECORD, "> ---"),
         ((OWN, HISTORY, passage("own", "Yes.")), True, RECORD, "Yes."),  # words below it
@@ -185,12 +186,11 @@ def test_only_history_at_the_end_of_an_answer_is_folded(
     passages: tuple[Passage, ...], answers: bool, record: tuple[str, ...], last: str
 ) -> None:
     found = folded(passages, answers, record)
-    assert last in {found[-1].text, "…"}
+    assert found[-1].text == last
     lines = sum(len(one.text.splitlines()) for one in passages)
     assert sum(one.folded or len(one.text.splitlines()) for one in found) == lines, "nothing is lost in silence"
-    assert [one for one in found if not one.folded] == [Shown(p.kind, p.text) for p in passages[: len(found)]][
-        : sum(not one.folded for one in found)
-    ]
+    whole = [one for one in found if not one.folded]
+    assert whole == [Shown(one.kind, one.text) for one in passages[: len(whole)]]
 
 
 def test_the_largest_message_is_compared_with_the_largest_record_in_one_pass() -> None:
