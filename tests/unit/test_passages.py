@@ -249,12 +249,16 @@ def test_passages_take_the_place_of_the_text() -> None:
         ({"passages": [{"kind": "own", "text": "a", "length": 1}]}, "unknown_field", "payload.passages.0.length"),
         ({"passages": 7, "normalized_text": "a"}, "wrong_type", "payload.passages"),
         ({"passages": []}, "missing_field", "payload.normalized_text"),
+        ({"passages": [{"kind": "own"}]}, "missing_field", "payload.passages.0.text"),
+        ({"passages": "own"}, "wrong_type", "payload.passages"),
+        ({"passages": ["own"]}, "wrong_type", "payload.passages.0"),
     ],
 )
 def test_passages_are_refused_with_what_would_be_right(payload: dict[str, object], code: str, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         envelope_with(**payload)
     assert (refused.value.code, refused.value.field) == (code, field)
+    assert "more)" not in str(refused.value), "what follows from one fault is not another"
 
 
 def test_no_word_is_stored_twice() -> None:

@@ -135,13 +135,16 @@ def _short(value: JsonObject) -> JsonObject:
 
 
 def _with_text(payload: Any) -> Any:
-    """The payload with its text, if only its passages are given."""
-    if not isinstance(payload, dict) or "normalized_text" in payload:
+    """The payload with its text, if only its passages are given.
+
+    Also if they are wrong: then they are what is to be mended, and not the text that is missing.
+    """
+    if not isinstance(payload, dict) or "normalized_text" in payload or payload.get("passages", []) == []:
         return payload
-    passages = payload.get("passages")
+    passages = payload["passages"]
     texts = [one.get("text") for one in passages if isinstance(one, dict)] if isinstance(passages, list) else []
-    said = [text.strip() for text in texts if isinstance(text, str)]
-    return {**payload, "normalized_text": JOINT.join(said)} if said else payload
+    said = JOINT.join(text.strip() for text in texts if isinstance(text, str))
+    return {**payload, "normalized_text": said}
 
 
 def _consistent(envelope: Any) -> Any:
