@@ -1,4 +1,4 @@
-"""Finds amounts of money in a message. Exit code 0 with text is a reply, 0 without text means that none is needed."""
+"""Finds amounts of money in what the sender wrote. What they quote or forward is not booked."""
 
 import json
 import os
@@ -6,8 +6,9 @@ import re
 import sys
 import time
 
-delivery = json.load(sys.stdin)
-text = delivery["envelope"]["payload"]["normalized_text"]
+payload = json.load(sys.stdin)["envelope"]["payload"]
+parts = payload.get("passages") or [{"kind": "own", "text": payload["normalized_text"]}]
+text = "\n\n".join(part["text"] for part in parts if part["kind"] in ("own", "between"))
 time.sleep(float(os.environ.get("THINK_SECONDS", "0.6")))
 amounts = re.findall(r"\d+[.,]\d\d(?= ?(?:EUR|€))", text)
 if amounts:

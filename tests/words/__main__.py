@@ -1,9 +1,6 @@
 """`make words`: how many mails of the corpus are read as the laws say, by client and by language, in percent.
 
     python -m tests.words [--faults NUMBER] [--client WORDS]
-
-shown: every visible word is in a passage. not stolen: no word of others is `own`. own kept: every word above the first
-sign of others is `own`. by law: all passages are as the laws say. first: ordinary first mails that are all `own`.
 """
 
 from __future__ import annotations
@@ -11,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.words.measure import described, measured, measured_first, tables
+from tests.words.measure import described, legend, measured, measured_first, tables
 from tests.words.orders import in_own_words, orders
 
 
@@ -21,7 +18,7 @@ def main() -> int:
     options.add_argument("--faults", type=int, default=0, help="print so many mails that are not read by the laws")
     options.add_argument("--client", default="", help="only of clients whose name contains this")
     given = options.parse_args()
-    print(tables())
+    print(f"{tables()}\n\n{legend()}")
     obeyed = [one.form for one in orders() if in_own_words(one)]
     print(f"\norders of others that count as the sender's words: {len(obeyed)} of {len(orders())}")
     print("".join(f"  {form}\n" for form in obeyed), end="")

@@ -108,11 +108,23 @@ def tables() -> str:
     """The figures by client and by language, for a terminal; one word a fault costs the whole mail."""
     return "\n\n".join(
         (
-            _table("client", lambda one: one.client),
+            _table("client or form", lambda one: one.client),
             _table("language", lambda one: one.language),
             _table("all", lambda _: "all mails"),
         )
     )
+
+
+def legend() -> str:
+    """What each column of the tables counts."""
+    meanings = {
+        ALL_SHOWN: "every visible word is in a passage",
+        NONE_STOLEN: "no word of others counts as the sender's own",
+        OWN_KEPT: "every word above the first sign of others counts as the sender's own",
+        AS_BY_LAW: "all passages are as the corpus says (tests/words/truth.py)",
+        FIRST_KEPT: f"of {len(measured_first())} ordinary first mails and texts, those that are wholly the sender's own",
+    }
+    return "\n".join(f"{name:11} {meaning}" for name, meaning in meanings.items())
 
 
 def _table(title: str, key: Callable[[Case], str]) -> str:
@@ -125,7 +137,7 @@ def _table(title: str, key: Callable[[Case], str]) -> str:
     lines += [
         f"{name:28}{len(group):>7}" + "".join(_shares(group, firsts.get(name, []))) for name, group in rows.items()
     ]
-    return "\n".join(lines)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _shares(group: Iterable[Found], firsts: Iterable[FoundFirst]) -> Iterator[str]:
