@@ -1,3 +1,4 @@
+-- Called by statements of the release before only: place_in_correspondence has taken its place.
 -- The conversation of each message (by ord) of a channel where anybody can name any thread: that of the first of its threads
 -- (t_*, in order) in which its author is known. A stranger in the thread that it names (_home) gets a conversation of its own
 -- (_apart), unless nobody is known there yet. Its recipients (a_*) are known from now on in its own thread (_own),
