@@ -35,7 +35,9 @@ def envelope_of(body: str, *headers: str) -> dict[str, Any]:
 
 
 FIRST: Final = envelope_of("It was 12.50 EUR.", "Subject: Lunch")
-ANSWER: Final = envelope_of("It was 12.50 EUR." + _HISTORY, "Subject: Re: Bill 8.00 EUR", "In-Reply-To: <1@example.org>")
+ANSWER: Final = envelope_of(
+    "It was 12.50 EUR." + _HISTORY, "Subject: Re: Bill 8.00 EUR", "In-Reply-To: <1@example.org>"
+)
 ABOVE: Final = envelope_of(_HISTORY.lstrip() + "\nIt was 12.50 EUR.\n", "Subject: Re: Bill", "In-Reply-To: <1@x>")
 OUTLOOK: Final = envelope_of("It was 12.50 EUR." + _OUTLOOK, "Subject: RE: Bill", "In-Reply-To: <1@x>")
 

@@ -1,6 +1,8 @@
 """`make words`: how many mails of the corpus are read as the laws say, by client and by language, in percent.
 
     python -m tests.words [--faults NUMBER] [--client WORDS]
+
+A legend below the tables says what the columns count.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def legend() -> str:
         NONE_STOLEN: "no word of others counts as the sender's own",
         OWN_KEPT: "every word above the first sign of others counts as the sender's own",
         AS_BY_LAW: "all passages are as the corpus says (tests/words/truth.py)",
-        FIRST_KEPT: f"of {len(measured_first())} ordinary first mails and texts, those that are wholly the sender's own",
+        FIRST_KEPT: f"of {len(measured_first())} ordinary first mails and chat texts, those wholly the sender's own",
     }
     return "\n".join(f"{name:11} {meaning}" for name, meaning in meanings.items())
 

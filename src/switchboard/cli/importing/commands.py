@@ -100,13 +100,15 @@ def import_files(
         typer.Argument(metavar="PATH", help="mbox or .eml files, folders of .eml files or Maildirs, JSON lines."),
     ],
     *,
-    endpoint: Annotated[str, typer.Option(help="For mails: the address that received them; without `email/`.")] = "",
+    endpoint: Annotated[str, typer.Option(help="For mails: the address that received them, without `email/`.")] = "",
     kind: Annotated[SourceKind | None, typer.Option(help="What the files are; by default it is detected.")] = None,
 ) -> None:
     """Import mails and envelopes. Repeat it at any time: nothing is stored twice. Exit code 1: some were refused."""
     sources = find_sources(paths, kind)
     if not endpoint and any(source.kind != "jsonl" for source in sources):
-        raise typer.BadParameter("mails need the address that received them: --endpoint you@example.org", param_hint="--endpoint")
+        raise typer.BadParameter(
+            "mails need the address that received them: --endpoint you@example.org", param_hint="--endpoint"
+        )
     tally = ImportTally()
     try:
         ask(lambda client: _import(client, sources, endpoint, tally))

@@ -61,7 +61,7 @@ def explain(
         list[str] | None,
         typer.Option("--facts", metavar="KEY=VALUE", help="The same, by its facts; repeat for each key."),
     ] = None,
-    endpoint: Annotated[str, typer.Option(help="With a mail: the account that received it.")] = "dry-run",
+    endpoint: Annotated[str, typer.Option(help="With a mail: the address that received it.")] = "dry-run",
 ) -> None:
     """Explain a message: decisions with their rules, deliveries, attempts, steps, replies, dead letters.
 
