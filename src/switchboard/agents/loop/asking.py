@@ -41,6 +41,13 @@ MadeCall = tuple[str, str]
 log = structlog.get_logger(__name__)
 
 
+class _Reason(Struct, frozen=True):
+    """Why a call needs an approval. `told`: only because others' words were read."""
+
+    why: str
+    told: bool = False
+
+
 class People(Struct, frozen=True):
     """`scope` is the scope of a call before it is approved; `granted`: the tools that the person may use now."""
 
@@ -63,9 +70,11 @@ class People(Struct, frozen=True):
         own = self.frozen.own or ()
         wary = told_by_others(self.frozen) or any(comes_from_outside(*one, own) for one in read)
         new = [call for call in calls if not self._made_unasked(call)]
-        asked = {call.path: ask for call in new if (ask := self._ask(call, wary=wary)) is not None}
-        withheld = {path: _unasked(ask.why, _IN_GROUP) for path, ask in asked.items() if self._withholds(ask.why)}
-        asked = {path: ask for path, ask in asked.items() if path not in withheld}
+        found = {call.path: found for call in new if (found := self._ask(call, wary=wary)) is not None}
+        withheld = {
+            path: _unasked(ask.why, _IN_GROUP) for path, (ask, reason) in found.items() if self._withholds(reason)
+        }
+        asked = {path: ask for path, (ask, _) in found.items() if path not in withheld}
         if not asked:
             return withheld
         if why := await self._nobody(str(n), len(asked)):
@@ -79,17 +88,23 @@ class People(Struct, frozen=True):
         records = self.journal.on_record()
         return call.path in records and event_of(call.path) not in records
 
-    def _withholds(self, why: str) -> bool:
+    def _withholds(self, reason: _Reason | None) -> bool:
         """Whether a call is not made because nobody can approve it where the turn answers."""
-        return why.startswith((OUTSIDE, STRANGE)) and not self.frozen.approvable
+        return reason is not None and reason.told and not self.frozen.approvable
 
-    async def decision(self, call: PlannedCall, why: str) -> Decided | None:
-        """The decision about one call that needs an approval; None if people have been asked but not decided yet."""
+    async def decision(self, call: PlannedCall, approval: str) -> Decided | None:
+        """The decision about one call that needs an approval; None if people have been asked but not decided yet.
+
+        `approval`: why each call of the tool needs one; empty if this one does only because others' words were read.
+        """
         tool = next(one for one in self.frozen.tools if one.name == call.made.name)
-        why = self._quoting(why, call.made.arguments) if why == OUTSIDE else why
-        ask = Ask("call", tool.name, call.made.arguments, why, self._digest(tool.parameters, call), self.frozen.readers)
-        if nobody := _IN_GROUP if self._withholds(why) else await self._nobody(call.path, 1):
-            return _unasked(why, nobody)
+        made = call.made
+        reason = _Reason(approval) if approval else _Reason(self._quoting(OUTSIDE, made.arguments), told=True)
+        ask = Ask(
+            "call", tool.name, made.arguments, reason.why, self._digest(tool.parameters, call), self.frozen.readers
+        )
+        if nobody := _IN_GROUP if self._withholds(reason) else await self._nobody(call.path, 1):
+            return _unasked(reason.why, nobody)
         await self.journal.expect(event_of(call.path), within=self.hours * _HOUR_S, ask=ask)
         try:
             return await self.journal.wait(event_of(call.path))
@@ -117,23 +132,28 @@ class People(Struct, frozen=True):
         found: str | None = await self.journal.step(f"ask:{n}", look)
         return found
 
-    def _ask(self, call: PlannedCall, *, wary: bool) -> Ask | None:
-        """The question to people about a call; None if it is made, or fails, without asking."""
+    def _ask(self, call: PlannedCall, *, wary: bool) -> tuple[Ask, _Reason | None] | None:
+        """The question to people about a call, and why it is asked; None if it is made, or fails, without asking."""
         made = call.made
         tool = next((one for one in self.frozen.tools if one.name == made.name), None)
         if tool is None or made.malformed or complaint(made.arguments, tool.parameters):
             return None
         is_question = tool.name == ASK_USER
-        why = "" if is_question else self._why(tool, call, wary=wary)
-        if not (is_question or why):
+        reason = None if is_question else self._reason(tool, call, wary=wary)
+        if not (is_question or reason):
             return None
         kind: Literal["call", "question"] = "question" if is_question else "call"
-        digest = self._digest(tool.parameters, call)
-        return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers)
+        why, digest = reason.why if reason else "", self._digest(tool.parameters, call)
+        return Ask(kind, tool.name, made.arguments, why, digest, self.frozen.readers), reason
 
-    def _why(self, tool: FrozenTool, call: PlannedCall, *, wary: bool) -> str:
-        """Why a call needs an approval; "" if it does not."""
-        return tool.approval or (self._outside(tool, call.made.arguments) if wary else "") or self._first(call)
+    def _reason(self, tool: FrozenTool, call: PlannedCall, *, wary: bool) -> _Reason | None:
+        """Why a call needs an approval; None if it does not."""
+        if tool.approval:
+            return _Reason(tool.approval)
+        if wary and (why := self._outside(tool, call.made.arguments)):
+            return _Reason(why, told=True)
+        first = self._first(call)
+        return _Reason(first) if first else None
 
     def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
         """Why a call needs an approval after outside content was read; "" if it changes and reveals nothing."""

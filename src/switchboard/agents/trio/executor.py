@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from switchboard.agents.loop.asking import OUTSIDE
 from switchboard.agents.trio.steps import Carrier, call_of
 from switchboard.core.planning.guard import Guard
 from switchboard.core.planning.machine import (
@@ -122,8 +121,7 @@ class Executor:
 
     async def _ask(self, step: PipelineStep) -> None:
         tool = self.carrier.menu.tool(step.target)
-        why = OUTSIDE if tool is None else tool.approval or OUTSIDE
-        decided = None if tool is None else await self.carrier.people.decision(call_of(step), why)
+        decided = None if tool is None else await self.carrier.people.decision(call_of(step), tool.approval)
         if tool is None:
             self._events.append(StepRefused(step.id, f"there is no tool {step.target}"))
         elif decided is not None:
