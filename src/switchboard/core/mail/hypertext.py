@@ -84,6 +84,7 @@ _ITEM: Final = "\ue008"
 """The beginning of an item of a list."""
 _MARKS = re.compile("([\ue000-\ue006\ue008])")
 _OURS = re.compile("[\ue000-\ue008]")
+_ALL_MARKS: Final = frozenset((*_STEPS, _ITEM))
 _BLANKS = re.compile(r"\s+")
 _SPACES = re.compile(r"[ \t\r\f\v\u00a0]+")
 
@@ -418,7 +419,7 @@ def _line(line: str, margin: _Margin) -> HtmlLine | None:
     depth, said, is_item = 0, list[str](), False
     hint: Hint = ""
     for piece in _MARKS.split(line):
-        if _MARKS.fullmatch(piece):
+        if piece in _ALL_MARKS:
             is_item = is_item or (piece == _ITEM and not "".join(said).strip())
             margin.take(piece)
             continue
