@@ -6,16 +6,20 @@ For tests of anything that talks to a model, ours and yours; docs/scripted-llm.m
 from __future__ import annotations
 
 from switchboard.testing.scripted_llm.faults import (
+    CallsAsText,
     ContentType,
     Cut,
     Disconnect,
     Empty,
     Fault,
     Garbage,
+    Habit,
+    Habits,
     Hang,
     HugeText,
     Slow,
     Status,
+    TextForm,
     TwoTools,
     UnknownTool,
     WithoutIds,
@@ -28,6 +32,7 @@ from switchboard.testing.scripted_llm.server import ScriptedLlm
 
 __all__ = [
     "Call",
+    "CallsAsText",
     "ContentType",
     "Conversation",
     "Cut",
@@ -38,6 +43,8 @@ __all__ = [
     "Exchange",
     "Fault",
     "Garbage",
+    "Habit",
+    "Habits",
     "Hang",
     "HugeText",
     "Reply",
@@ -48,6 +55,7 @@ __all__ = [
     "ScriptedLlm",
     "Slow",
     "Status",
+    "TextForm",
     "Tool",
     "ToolCall",
     "TwoTools",

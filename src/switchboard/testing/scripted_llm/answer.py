@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.testing.scripted_llm.faults import WithoutIds
+from switchboard.testing.scripted_llm.faults import Habit, WithoutIds
+from switchboard.testing.scripted_llm.habits import habits_of
 from switchboard.testing.scripted_llm.request import Request
 from switchboard.testing.scripted_llm.script import Call, Reply, Usage
 
@@ -50,6 +51,7 @@ class Answer(Struct, frozen=True):
     request: Request
     without_ids: bool = False
     without_usage: bool = False
+    habits: frozenset[Habit] = frozenset()
 
 
 def answer(reply: Reply, request: Request) -> Answer:
@@ -58,7 +60,18 @@ def answer(reply: Reply, request: Request) -> Answer:
     usage = reply.usage or _estimate(reply, request)
     ended: Ended = reply.finish or ("tool" if calls else "stop")
     without_ids = isinstance(reply.fault, WithoutIds)
-    return Answer(request.number, request.model, reply.thinking, reply.text, calls, usage, ended, request, without_ids)
+    return Answer(
+        request.number,
+        request.model,
+        reply.thinking,
+        reply.text,
+        calls,
+        usage,
+        ended,
+        request,
+        without_ids,
+        habits=habits_of(reply.fault),
+    )
 
 
 def _called(number: int, call: Call, request: Request) -> Called:

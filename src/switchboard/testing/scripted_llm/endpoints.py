@@ -37,6 +37,7 @@ from switchboard.testing.scripted_llm.faults import (
     Status,
 )
 from switchboard.testing.scripted_llm.gemini import Gemini
+from switchboard.testing.scripted_llm.habits import sent_as, type_of
 from switchboard.testing.scripted_llm.local import CONTEXT, SLOTS, check_locally, within
 from switchboard.testing.scripted_llm.openai_chat import OpenAiChat
 from switchboard.testing.scripted_llm.openai_responses import OpenAiResponses
@@ -226,11 +227,12 @@ class _Way:
 
     async def _whole(self, request: Request, reply: Reply) -> Ending:
         said = self._made(reply, request)
-        if request.streamed:
-            return await self._parts(said, list(self._speaker.stream(said)), _EVENTS, reply)
+        if request.streamed and "whole" not in said.habits:
+            parts = sent_as(list(self._speaker.stream(said)), said.habits)
+            return await self._parts(said, parts, _EVENTS, reply)
         body = _encode(self._speaker.whole(said))
         half = len(body) // 2
-        return await self._parts(said, [body[:half], body[half:]], _JSON, reply)
+        return await self._parts(said, [body[:half], body[half:]], _EVENTS if request.streamed else _JSON, reply)
 
     def _made(self, reply: Reply, request: Request) -> Answer:
         made = answer(reply, request)
@@ -241,7 +243,7 @@ class _Way:
         length = {} if media_type == _EVENTS else {"content-length": str(sum(map(len, parts)))}
         if isinstance(reply.fault, Cut) and reply.fault.after is not None:
             return await self._cut_after(said.request, b"".join(parts), media_type, reply.fault)
-        await self._start(said.request, 200, media_type, length)
+        await self._start(said.request, 200, type_of(media_type, said.habits), length)
         for n, part in enumerate(parts):
             if n == (len(parts) + 1) // 2:
                 match reply.fault:
@@ -270,7 +272,8 @@ class _Way:
         await self._body(body, more=False)
 
     async def _start(self, request: Request, status: int, media_type: str, more: Mapping[str, str]) -> None:
-        named = {"content-type": media_type, **self._speaker.headers(request.number), **more}
+        kind = {"content-type": media_type} if media_type else {}
+        named = {**kind, **self._speaker.headers(request.number), **more}
         headers = [(name.encode(), value.encode()) for name, value in named.items()]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 

@@ -97,6 +97,39 @@ class HugeText(_Fault, frozen=True, tag="huge_text"):
     characters: int = 1_000_000
 
 
-OfTheWire = Status | Disconnect | Hang | Cut | Garbage | Empty | ContentType | Slow
-OfTheModel = WrongTool | UnknownTool | TwoTools | WithoutIds | HugeText
+Habit = Literal[
+    "no_done",  # the stream ends without saying so, after the reason for its end
+    "keep_alive",  # comments, and events without data or with `null`
+    "no_blank_line",  # the last event ends with the body
+    "json_type",  # a stream as `application/json`
+    "no_type",  # a body without a content type
+    "whole",  # the answer in one piece as `text/event-stream`
+    "name_repeated",  # in every piece of a call
+    "name_again",  # in the last piece of a call
+    "name_in_pieces",
+    "name_padded",
+    "name_prefixed",  # with `functions.`
+    "no_index",  # nor an id; each call is one piece
+    "one_index",  # for all calls
+    "function_call",  # the only call, as it was sent before there were several
+]
+
+
+class Habits(_Fault, frozen=True, tag="habits"):
+    """Habits of servers that are no failure. Those of calls are of OpenAI's chat only."""
+
+    habits: tuple[Habit, ...]
+
+
+TextForm = Literal["json", "fenced", "tool_call", "mistral", "function", "parameters", "pythonic", "channel"]
+
+
+class CallsAsText(_Fault, frozen=True, tag="calls_as_text"):
+    """The model writes its calls into the text, behind the text of the reply."""
+
+    form: TextForm = "fenced"
+
+
+OfTheWire = Status | Disconnect | Hang | Cut | Garbage | Empty | ContentType | Slow | Habits
+OfTheModel = WrongTool | UnknownTool | TwoTools | WithoutIds | HugeText | CallsAsText
 Fault = OfTheWire | OfTheModel

@@ -11,6 +11,7 @@ from typing import Final
 from switchboard.domain.json_values import JsonMapping
 from switchboard.testing.scripted_llm.answer import CREATED, Answer, Called, Ended, Json, event, pieces, slices
 from switchboard.testing.scripted_llm.dialect import text_of, wanted
+from switchboard.testing.scripted_llm.habits import name_of, pieces_of
 from switchboard.testing.scripted_llm.request import Choice, Conversation, Dialect, Role, Said, Tool, ToolCall
 
 DONE: Final = b"data: [DONE]\n\n"
@@ -67,7 +68,11 @@ class OpenAiChat(OpenAi):
         if answer.thinking:
             message["reasoning_content"] = answer.thinking
         if answer.calls:
-            message["tool_calls"] = [_call(answer, call, call.text) for call in answer.calls]
+            calls = [
+                _call(answer, call, {"name": _name(answer, call), "arguments": call.text}) for call in answer.calls
+            ]
+            legacy = "function_call" in answer.habits
+            message |= {"function_call": calls[0]["function"]} if legacy else {"tool_calls": calls}
         choice = {"index": 0, "message": message, "finish_reason": _FINISH[answer.ended], "logprobs": None}
         figures = {} if answer.without_usage else {"usage": _usage(answer)}
         return {**_head(answer), "object": "chat.completion", "choices": [choice], **figures}
@@ -104,9 +109,13 @@ def _head(answer: Answer) -> Json:
     return {"id": f"chatcmpl-{answer.number}", "created": CREATED, "model": answer.model, "system_fingerprint": None}
 
 
-def _call(answer: Answer, call: Called, arguments: str) -> Json:
-    function = {"name": call.name, "arguments": arguments}
-    key = {} if answer.without_ids else {"id": f"call_{answer.number}_{call.number}"}
+def _name(answer: Answer, call: Called) -> str:
+    return name_of(call.name, answer.habits)
+
+
+def _call(answer: Answer, call: Called, function: Json) -> Json:
+    without = answer.without_ids or "no_index" in answer.habits
+    key = {} if without else {"id": f"call_{answer.number}_{call.number}"}
     return {**key, "type": "function", "function": function}
 
 
@@ -117,9 +126,15 @@ def _deltas(answer: Answer) -> Iterator[Json]:
     for piece in pieces(answer.text):
         yield {"content": piece}
     for index, call in enumerate(answer.calls):
-        yield {"tool_calls": [{"index": index, **_call(answer, call, "")}]}
-        for piece in slices(call.text):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+        for n, function in enumerate(pieces_of(_name(answer, call), slices(call.text), answer.habits)):
+            yield _piece(answer, call, index, function, first=n == 0)
+
+
+def _piece(answer: Answer, call: Called, index: int, function: Json, *, first: bool) -> Json:
+    if "function_call" in answer.habits:
+        return {"function_call": function}
+    place = {} if "no_index" in answer.habits else {"index": 0 if "one_index" in answer.habits else index}
+    return {"tool_calls": [{**place, **(_call(answer, call, function) if first else {"function": function})}]}
 
 
 def _chunk(answer: Answer, choices: list[Json], **more: object) -> bytes:
