@@ -30,6 +30,12 @@ NotAsked = Literal[
     "busy",  # the maximum number of sessions was running
     "budget",  # it could exceed what may be spent
 ]
+Unmade = Literal[
+    "",
+    "cut_off",  # a call was begun, and the answer was cut off at its limit
+    "as_text",  # the answer ends with calls written as text, which are not carried out
+]
+"""Why a reply makes calls of which it has none."""
 Outcome = Literal["answered", "unfit", FailureKind, NotAsked]
 """`unfit`: it answered, but the caller rejected the answer."""
 
@@ -70,6 +76,7 @@ class ToolCall(Struct, frozen=True):
     `ok` depends on the result alone, and is None where no result was seen; `result` is any JSON value. `server` is the
     MCP server's name where the source gives it separately from the tool's. `malformed` is the text of arguments that
     are not a JSON object, as the model wrote it; `arguments` is empty then, and the call must not be carried out.
+    `as_text`: the model wrote it as the text of its answer.
     """
 
     name: str
@@ -79,6 +86,7 @@ class ToolCall(Struct, frozen=True):
     id: str | None = None
     server: str | None = None
     malformed: str = ""
+    as_text: bool = False
 
 
 class ToolResult(Struct, frozen=True):
@@ -208,8 +216,8 @@ class Reply:
     `stop_reason`: `end`, `tool_calls`, `length`, `refused`, `context_too_long`, else what the source said; None: the
     end was never seen. `by_program`: the calls went from a program to the request's tool server, whose record is the
     truth; otherwise they have not been carried out yet. `thought`: the model is known to have thought before it
-    answered.
-    `blocks` and `origin` as in `ChatMessage`.
+    answered. `unmade`: why calls that the model has begun are not in `calls`. `blocks` and `origin` as in
+    `ChatMessage`.
     """
 
     text: str = ""
@@ -222,6 +230,7 @@ class Reply:
     thought: bool = False
     blocks: tuple[Mapping[str, object], ...] = field(default=(), repr=False)
     origin: str = ""
+    unmade: Unmade = ""
 
     @property
     def message(self) -> ChatMessage:

@@ -19,7 +19,8 @@ from switchboard.core.replies import call_of
 from switchboard.domain.llm import ModelFailure, Reply, Request, ToolCall, Usage
 from switchboard.llm.json_form import described
 from switchboard.llm.port import ApiKind
-from switchboard.llm.speech import spoken
+from switchboard.llm.speech import Speech, SpeechRules, spoken
+from switchboard.llm.text_calls import TextCalls, read_calls
 from switchboard.llm.web import status_failure
 
 Document = Mapping[str, object]
@@ -27,6 +28,8 @@ Document = Mapping[str, object]
 MALFORMED: Final = "malformed"
 """The key under which arguments that are no object of JSON go back to models that take nothing else."""
 
+_PREFIX: Final = "functions."
+"""The namespace that some models write before the name of a tool."""
 _CODES: Final[Mapping[str, int]] = {
     "rate_limit_exceeded": 429,
     "rate_limit_error": 429,
@@ -45,18 +48,21 @@ _STOPS: Final[Mapping[str, str]] = {
 }
 
 
-def read_answer(kind: ApiKind, body: str, request: Request, *, local: bool = False) -> Reply:
+def read_answer(kind: ApiKind, body: str, request: Request, *, local: bool = False, thinks: bool = False) -> Reply:
     """The reply in the body of a response; see `read_document`. Also raises ModelFailure if it is not JSON."""
     document = json_value(body)
     if not isinstance(document, Mapping):
         raise ModelFailure("garbage", f"the answer is not a JSON object: {clean(body[:100])!r}")
-    return read_document(kind, document, request, local=local)
+    return read_document(kind, document, request, local=local, thinks=thinks)
 
 
-def read_document(kind: ApiKind, document: Document, request: Request, *, local: bool = False) -> Reply:
+def read_document(
+    kind: ApiKind, document: Document, request: Request, *, local: bool = False, thinks: bool = False
+) -> Reply:
     """The reply in a response.
 
-    Of a `local` model, the forced tool was requested as JSON in the text, which may also contain thinking.
+    Of a `local` model, the forced tool was requested as JSON in the text, and an answer that is nothing but calls of
+    offered tools makes these calls. `thinks`: its template may have written the beginning of the thinking.
 
     Raises ModelFailure: `garbage` if it is not an answer or was cut off, `refused`, `context_too_long`, or the error in
     the body. Calls of an answer that was cut off, or that was to have none, are dropped: they must not run.
@@ -64,16 +70,38 @@ def read_document(kind: ApiKind, document: Document, request: Request, *, local:
     if document.get("error"):
         raise told_in_the_body(document, json.dumps(document))
     reply, refusal = _READERS[kind](document)
-    said = spoken(reply.text)
-    reply = replace(reply, thought=reply.thought or said != reply.text)
-    if local:
-        reply = replace(reply, text=said, calls=reply.calls or described(said, request))
-    stop = _STOPS.get(reply.stop_reason or "", reply.stop_reason)
-    reply = replace(reply, stop_reason="tool_calls" if reply.calls and stop == "end" else stop)
+    said = spoken(reply.text, rules_of(request, local=local, thinks=thinks))
+    calls = reply.calls or (described(said.text, request) if local else ())
+    reply = replace(reply, text=said.text, thought=reply.thought or said.thought, calls=calls)
+    reply = replace(reply, stop_reason=_STOPS.get(reply.stop_reason or "", reply.stop_reason))
+    if not reply.calls and not request.force:
+        reply = _with_text_calls(reply, said, request, carried_out=local)
+    if reply.calls and reply.stop_reason == "end":
+        reply = replace(reply, stop_reason="tool_calls")
     _check_end(reply, refusal, whole=request.whole)
-    if reply.calls and (reply.stop_reason == "length" or request.no_calls):
+    if reply.calls and reply.stop_reason == "length":
+        return replace(reply, calls=(), blocks=(), unmade="cut_off")
+    if reply.calls and request.no_calls:
         return replace(reply, calls=(), blocks=())
-    return _identified(replace(reply, calls=tuple(map(_untried, reply.calls))), request)
+    return _identified(replace(reply, calls=tuple(_untried(call, request) for call in reply.calls)), request)
+
+
+def rules_of(request: Request, *, local: bool, thinks: bool) -> SpeechRules:
+    """How the text of an answer to this request is read."""
+    return SpeechRules(local, thinks, tuple(tool.name for tool in request.tools))
+
+
+def _with_text_calls(reply: Reply, said: Speech, request: Request, *, carried_out: bool) -> Reply:
+    """The reply with the calls of which its text consists; if they are not to be made, it says so."""
+    found = TextCalls((), said.text, said.text) if said.called else None
+    found = found or read_calls(said.text, request.tools, said.calls_at)
+    if found is None:
+        return reply
+    if reply.stop_reason == "length":
+        return replace(reply, text=found.prose, unmade="cut_off")
+    if carried_out and found.calls and not request.no_calls:
+        return replace(reply, text="", calls=found.calls, blocks=())
+    return replace(reply, text=found.text, unmade="as_text")
 
 
 def told_in_the_body(document: Document, body: str) -> ModelFailure:
@@ -109,9 +137,12 @@ def _check_end(reply: Reply, refusal: str, *, whole: bool) -> None:
         raise ModelFailure("refused", shown(refusal) or "the provider's filter ended the answer", reply=reply)
 
 
-def _untried(call: ToolCall) -> ToolCall:
-    """A pending call, whatever status the provider reports."""
-    return structs.replace(call, ok=None, result=None)
+def _untried(call: ToolCall, request: Request) -> ToolCall:
+    """A pending call, whatever status the provider reports, with the name under which its tool was offered."""
+    name = call.name.strip() or call.name
+    if name not in (tool.name for tool in request.tools):
+        name = name.removeprefix(_PREFIX).strip() or name
+    return structs.replace(call, name=name, ok=None, result=None)
 
 
 def _chat(document: Document) -> tuple[Reply, str]:
@@ -121,7 +152,7 @@ def _chat(document: Document) -> tuple[Reply, str]:
     message = mapping(choice.get("message"))
     reply = Reply(
         text=block_text(message.get("content")),
-        calls=_calls(items(message.get("tool_calls"))),
+        calls=_calls(items(message.get("tool_calls"))) or _calls([{"function": mapping(message.get("function_call"))}]),
         usage=_openai_usage(mapping(document.get("usage")), "prompt", "completion"),
         model=string(document.get("model")) or None,
         stop_reason=string(choice.get("finish_reason")) or None,

@@ -15,15 +15,16 @@ from typing import Final
 
 import httpx2
 
+from switchboard.core.lenient import json_value
 from switchboard.core.tokens import asked_tokens, estimate_tokens
 from switchboard.domain.llm import ModelDelta, ModelFailure, OnDelta, Reply, Request, Usage
 from switchboard.llm import bodies
-from switchboard.llm.answers import read_answer, read_document
-from switchboard.llm.events import EventReader
+from switchboard.llm.answers import read_answer, read_document, rules_of
+from switchboard.llm.events import BYTE_ORDER_MARK, BodyKind, EventReader, body_kind
 from switchboard.llm.port import ApiKind, tell, with_usage
 from switchboard.llm.spec import ModelSpec
-from switchboard.llm.speech import Speech
-from switchboard.llm.streams import FOLDS, Fold
+from switchboard.llm.speech import Listener, SpeechRules
+from switchboard.llm.streams import FOLDS
 
 Open = Callable[[bodies.Body], AbstractAsyncContextManager[httpx2.Response]]
 """Sends a body and opens the response of a 200; raises ModelFailure for everything else, also while it is read."""
@@ -54,7 +55,8 @@ class ApiSession:
 
     async def run(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Ask once. Usage is always set: as the provider reported it, else an estimate."""
-        heard = _Heard(self.kind, on_delta, local=self._local)
+        rules = rules_of(request, local=self._local, thinks=self._spec.thinks)
+        heard = _Heard(self.kind, on_delta, rules)
         try:
             async with asyncio.timeout(request.deadline):
                 reply = await self._asked(request, heard)
@@ -80,27 +82,43 @@ class ApiSession:
         return await self._sent(bodies.unsealed(body), request, heard)
 
     async def _sent(self, body: bodies.Body, request: Request, heard: _Heard) -> Reply:
+        local, thinks = self._local, self._spec.thinks
         async with self._open(body) as response:
-            if _is_stream(response):
-                await heard.listen(response.aiter_bytes(), request.idle)
-                return read_document(self.kind, heard.fold.document, request, local=self._local)
-            await response.aread()  # some servers never stream, whatever the request says
-            return read_answer(self.kind, response.text, request, local=self._local)
+            chunks = response.aiter_bytes()
+            kind, begun = await _begun(chunks)
+            if kind == "events" or (kind != "document" and _says_stream(response)):
+                await heard.listen(begun, chunks, request.idle)
+                return read_document(self.kind, heard.fold.document, request, local=local, thinks=thinks)
+            # Some servers never stream, whatever the request says.
+            text = b"".join([begun, *[chunk async for chunk in chunks]]).decode("utf-8", "replace")
+            return read_answer(self.kind, text, request, local=local, thinks=thinks)
+
+
+async def _begun(chunks: AsyncIterator[bytes]) -> tuple[BodyKind | None, bytes]:
+    """What a body is, known from its beginning, and this beginning. Before it, a model may think."""
+    begun = b""
+    while (kind := body_kind(begun)) is None:
+        chunk = await anext(chunks, None)
+        if chunk is None:
+            return None, begun
+        begun = begun.lstrip() + chunk
+    return kind, begun.removeprefix(BYTE_ORDER_MARK)
 
 
 class _Heard:
     """What was received of an answer, and reported to the listener."""
 
-    def __init__(self, kind: ApiKind, on_delta: OnDelta | None, *, local: bool) -> None:
+    def __init__(self, kind: ApiKind, on_delta: OnDelta | None, rules: SpeechRules) -> None:
         self.on_delta = on_delta
-        self.fold: Fold = FOLDS[kind]()
-        self._speech = Speech() if local else None
+        self.fold = FOLDS[kind](rules.tools)
+        self._listener = Listener(rules)
         self._told: list[str] = []
 
-    async def listen(self, chunks: AsyncIterator[bytes], idle: float) -> None:
-        """Read until the provider says that the answer has ended. Raises ModelFailure if it never does."""
+    async def listen(self, begun: bytes, chunks: AsyncIterator[bytes], idle: float) -> None:
+        """Read until the answer has ended. Raises ModelFailure if it never does."""
         reader = EventReader()
-        while (chunk := await self._next(chunks, idle)) is not None:
+        chunk: bytes | None = begun
+        while chunk is not None:
             for data in reader.feed(chunk):
                 self._tell(self.fold.feed(data))
             if self.fold.done:
@@ -108,12 +126,20 @@ class _Heard:
                     async with asyncio.timeout(_REST_S):
                         await anext(chunks, None)
                 return
-        raise ModelFailure("unavailable" if self.fold.begun else "garbage", "the stream ended before the answer did")
+            chunk = await self._next(chunks, idle)
+        for data in reader.end():
+            if json_value(data) is not None or data.strip() == "[DONE]":
+                self._tell(self.fold.feed(data))
+        if not self.fold.finished:
+            raise ModelFailure(
+                "unavailable" if self.fold.begun else "garbage", "the stream ended before the answer did"
+            )
 
     async def _next(self, chunks: AsyncIterator[bytes], idle: float) -> bytes | None:
         """The next bytes, None at the end.
 
-        Before the first, a model may think as long as the whole request may take.
+        Before the first event, a model may think as long as the whole request may take. After the answer, silence is an
+        end.
         """
         if not self.fold.begun:
             return await anext(chunks, None)
@@ -121,31 +147,46 @@ class _Heard:
             async with asyncio.timeout(idle):
                 return await anext(chunks, None)
         except TimeoutError as error:
+            if self.fold.finished:
+                return None
             raise ModelFailure("timeout", f"the stream said nothing for {idle:g} s") from error
 
     def _tell(self, text: str) -> None:
-        said = text if self._speech is None else self._speech.feed(text)
-        if said and self.on_delta is not None:
-            self._told.append(said)
-            self.on_delta(ModelDelta(said))
+        said = self._listener.feed(text)
+        if self.on_delta is None:
+            return
+        if said.anew:
+            self._take_back()
+        if said.text:
+            self._told.append(said.text)
+            self.on_delta(ModelDelta(said.text))
 
     @property
     def told(self) -> str:
+        """The text that the listener has."""
         return "".join(self._told)
 
     def finish(self, reply: Reply) -> None:
-        """Report the rest. Text that turned out not to be the answer, such as unmarked thinking, is taken back."""
+        """Report the rest. Text that turned out not to be the answer is taken back."""
         if self.on_delta is None:
             return
         if not reply.text.startswith(self.told):
-            self.on_delta(ModelDelta(reset=True))
-            self._told.clear()
-        if rest := reply.text[len(self.told) :]:
+            self._take_back()
+        rest = reply.text[len(self.told) :]
+        if reply.unmade == "as_text":  # its reader decides whether this is told to a person
+            self.on_delta(ModelDelta(end=replace(reply, text=rest)))
+            return
+        if rest:
             self.on_delta(ModelDelta(rest))
         tell(reply, self.on_delta, text=False)
 
+    def _take_back(self) -> None:
+        if self._told and self.on_delta is not None:
+            self.on_delta(ModelDelta(reset=True))
+        self._told.clear()
 
-def _is_stream(response: httpx2.Response) -> bool:
+
+def _says_stream(response: httpx2.Response) -> bool:
     return str(response.headers.get("content-type", "")).startswith("text/event-stream")
 
 

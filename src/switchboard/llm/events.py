@@ -1,16 +1,34 @@
 """Server-sent events, read from the bytes of a stream. Pure.
 
-`api.py` feeds received bytes to an `EventReader`, which returns the data of each complete event. Data after the last
-blank line is not an event, so an event cut off at the end is dropped.
+`api.py` feeds received bytes to an `EventReader`, which returns the data of each complete event. Some servers omit the
+blank line after the last event, so what is left at the end is an event too, if it is whole: whether it is, its reader
+must see from the data. `body_kind` tells a stream from an answer in one piece, whatever the content type says.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Literal
 
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _LINE: Final = re.compile(rb"\r\n|\n|\r")
+
+
+_FIELDS: Final = frozenset({b"data", b"event", b"id", b"retry", b""})
+_LONGEST_FIELD: Final = max(map(len, _FIELDS))
+BodyKind = Literal["events", "document", "other"]
+
+
+def body_kind(beginning: bytes) -> BodyKind | None:
+    """What a body is that begins like this: a stream of events, or one document; None if that is not known yet."""
+    body = beginning.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if body.startswith((b"{", b"[")):
+        return "document"
+    field, colon, _ = body.partition(b":")
+    if colon and field in _FIELDS:
+        return "events"
+    return "other" if colon or len(body) > _LONGEST_FIELD else None
 
 
 class EventReader:
@@ -32,6 +50,10 @@ class EventReader:
             elif self._data:
                 yield b"\n".join(self._data).decode("utf-8", "replace")
                 self._data = []
+
+    def end(self) -> Iterator[str]:
+        """The data behind the last blank line, which may be cut off."""
+        yield from self.feed(b"\n\n")
 
     def _take(self, line: bytes) -> None:
         name, _, value = line.partition(b":")

@@ -1,14 +1,16 @@
 """Folds a streamed answer into the document that the same provider sends without streaming. Pure.
 
 `api.py` feeds each event's data to a `Fold`, reports the text that it returns, and finally parses `document` like any
-answer. An answer has ended only when the provider says so: `done`.
+answer. An answer has ended when the provider says so: `done`, after which nothing comes, or `finished`, after which the
+body may end.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from switchboard.core.lenient import block_text, clean, count, items, json_value, mapping, string
@@ -20,17 +22,27 @@ from switchboard.llm.port import ApiKind
 StreamEvent = Mapping[str, object]
 
 
+_NOTHING: Final = frozenset({"[DONE]", "", "null"})
+"""Events that say nothing: the end, and what is sent to keep a connection open."""
+_BRACKET: Final = re.compile(r'[{}\[\]"\\]')
+
+
 class Fold(ABC):
     """The stream so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Collection[str] = ()) -> None:
+        """`names`: of the offered tools."""
+        self.names = frozenset(names)
         self.done = False
+        self.finished = False
         self.begun = False
 
     def feed(self, data: str) -> str:
         """Take an event; returns the text that it adds. Raises ModelFailure for an error reported by the provider."""
-        if data.strip() == "[DONE]":
-            self.done = True
+        said = data.strip()
+        if said == "[DONE]":
+            self.done = self.finished = True
+        if said in _NOTHING:
             return ""
         event = json_value(data)
         self.begun = self.begun or bool(event)
@@ -52,13 +64,14 @@ class Fold(ABC):
 class ChatFold(Fold):
     """Chunks of a chat completion."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, names: Collection[str] = ()) -> None:
+        super().__init__(names)
         self._head: JsonObject = {}
         self._text: list[str] = []
         self._reasoning = ""
         self._refusal: list[str] = []
-        self._calls: list[_Call] = []
+        self._calls = _Calls(self.names)
+        self._legacy = _Calls(self.names)
         self._finish: object = None
 
     @property
@@ -67,7 +80,7 @@ class ChatFold(Fold):
             "content": "".join(self._text),
             "reasoning_content": self._reasoning,
             "refusal": "".join(self._refusal),
-            "tool_calls": [call.document for call in self._calls],
+            "tool_calls": self._calls.documents or self._legacy.documents,
         }
         return self._head | {"choices": [{"message": message, "finish_reason": self._finish}]}
 
@@ -75,37 +88,118 @@ class ChatFold(Fold):
         self._head |= {name: event[name] for name in ("model", "usage") if event.get(name)}
         choice = next(iter(items(event.get("choices"))), {})
         self._finish = choice.get("finish_reason") or self._finish
+        self.finished = self.finished or bool(self._finish)
         delta = mapping(choice.get("delta"))
         self._refusal.append(string(delta.get("refusal")))
         # Its beginning is enough: nobody reads the thinking.
         self._reasoning = self._reasoning or string(delta.get("reasoning_content") or delta.get("reasoning"))
         for call in items(delta.get("tool_calls")):
-            self._take_call(call)
+            self._calls.take(call)
+        if function := mapping(delta.get("function_call")):
+            self._legacy.take({"function": function})
         self._text.append(text := block_text(delta.get("content")))
         return text
 
-    def _take_call(self, piece: StreamEvent) -> None:
-        """Local servers omit the index, or give every call the same: a different id or name begins another call."""
-        index, key = piece.get("index"), string(piece.get("id"))
+
+class _Calls:
+    """Calls in pieces. Servers omit indexes and ids, or give every call the same, and repeat names."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self._names = frozenset(names)
+        self._calls: list[_Call] = []
+        self._latest: dict[int | None, _Call] = {}
+        """By index; under None the latest of all."""
+        self._keyed: dict[tuple[int | None, str], _Call] = {}
+
+    @property
+    def documents(self) -> list[JsonObject]:
+        """The calls, as they are sent whole."""
+        return [call.document for call in self._calls]
+
+    def take(self, piece: StreamEvent) -> None:
+        """Take a piece of a call, or a whole one."""
+        given, key = piece.get("index"), string(piece.get("id"))
+        index = given if isinstance(given, int) else None
         function = mapping(piece.get("function"))
-        found = next((call for call in reversed(self._calls) if index is None or call.index == index), None)
-        if found is None or (key and found.key and key != found.key) or (not key and function.get("name")):
-            found = _Call(index, key)
+        name, arguments = string(function.get("name")), _as_text(function.get("arguments"))
+        found = self._keyed.get((index, key)) or self._latest.get(
+            index if name or key or index in self._latest else None
+        )
+        if found is None or self._begins_another(found, key, name, arguments):
+            found = _Call()
             self._calls.append(found)
-        found.name += string(function.get("name"))
-        found.pieces.append(_as_text(function.get("arguments")))
+        found.add(key, name, arguments)
+        for place in (index, None):
+            self._latest[place] = found
+            if found.key:
+                self._keyed[place, found.key] = found
+
+    def _begins_another(self, found: _Call, key: str, name: str, arguments: str) -> bool:
+        """Whether a piece begins another call than the one found for it: by its id, or by its name and arguments.
+
+        A name that comes again, or in pieces before the arguments, begins nothing.
+        """
+        if key and found.key:
+            return key != found.key
+        if not name:
+            return False
+        if not found.begun:
+            return name != found.name and {name.strip(), found.name.strip()} <= self._names
+        return name != found.name or (bool(arguments.strip()) and found.complete)
 
 
 class _Call:
     """A call being streamed."""
 
-    def __init__(self, index: object, key: str) -> None:
-        self.index, self.key, self.name = index, key, ""
-        self.pieces: list[str] = []
+    def __init__(self) -> None:
+        self.key = self.name = ""
+        self.begun = False
+        """Whether there are arguments."""
+        self._pieces: list[str] = []
+        self._scanned = 0
+        self._depth = 0
+        self._quoted = self._escaped = False
+
+    def add(self, key: str, name: str, arguments: str) -> None:
+        """Add a piece."""
+        self.key = self.key or key
+        if name.startswith(self.name):
+            self.name = name or self.name  # again, or all of it until now
+        elif not self.begun:
+            self.name += name
+        self._pieces.append(arguments)
+        self.begun = self.begun or bool(arguments.strip())
+
+    @property
+    def complete(self) -> bool:
+        """Whether the arguments are as many as an object closes."""
+        for piece in self._pieces[self._scanned :]:
+            self._scan(piece)
+        self._scanned = len(self._pieces)
+        return self.begun and self._depth == 0 and not self._quoted
+
+    def _scan(self, piece: str) -> None:
+        """Count the brackets outside of strings."""
+        skipped = 0 if self._escaped else -1
+        self._escaped = False
+        for found in _BRACKET.finditer(piece):
+            if found.start() == skipped:
+                continue
+            match found.group():
+                case "\\" if self._quoted:
+                    skipped = found.end()
+                    self._escaped = skipped == len(piece)
+                case '"':
+                    self._quoted = not self._quoted
+                case "{" | "[" if not self._quoted:
+                    self._depth += 1
+                case "}" | "]" if not self._quoted:
+                    self._depth -= 1
 
     @property
     def document(self) -> JsonObject:
-        return {"id": self.key, "function": {"name": self.name, "arguments": "".join(self.pieces)}}
+        """The call, as it is sent whole."""
+        return {"id": self.key, "function": {"name": self.name, "arguments": "".join(self._pieces)}}
 
 
 def _as_text(arguments: object) -> str:
@@ -116,8 +210,8 @@ def _as_text(arguments: object) -> str:
 class ResponsesFold(Fold):
     """Events of a response. The last one contains it whole, except from servers that rely on the events before."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, names: Collection[str] = ()) -> None:
+        super().__init__(names)
         self._response: JsonObject = {}
         self._items: dict[int, JsonObject] = {}
 
@@ -133,15 +227,15 @@ class ResponsesFold(Fold):
         if kind == "response.output_item.done":
             self._items[count(event.get("output_index"))] = dict(mapping(event.get("item")))
         if kind in {"response.completed", "response.incomplete", "response.failed"}:
-            self.done = True
+            self.done = self.finished = True
         return string(event.get("delta")) if kind == "response.output_text.delta" else ""
 
 
 class MessagesFold(Fold):
     """Events of a message: each block is begun, extended, and ended."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, names: Collection[str] = ()) -> None:
+        super().__init__(names)
         self._message: JsonObject = {}
         self._usage: JsonObject = {}
         self._blocks: dict[int, _Block] = {}
@@ -164,9 +258,10 @@ class MessagesFold(Fold):
                 return self._blocks[index].add(mapping(event.get("delta")))
             case "message_delta":
                 self._message |= mapping(event.get("delta"))
+                self.finished = self.finished or bool(self._message.get("stop_reason"))
                 self._count(mapping(event.get("usage")))
             case "message_stop":
-                self.done = True
+                self.done = self.finished = True
         return ""
 
     def _count(self, usage: StreamEvent) -> None:
@@ -212,7 +307,7 @@ class _Block:
         return self._begun | told
 
 
-FOLDS: Final[Mapping[ApiKind, Callable[[], Fold]]] = {
+FOLDS: Final[Mapping[ApiKind, type[Fold]]] = {
     "openai": ChatFold,
     "openai-responses": ResponsesFold,
     "anthropic": MessagesFold,

@@ -26,7 +26,8 @@ class Telling:
         """Process a piece of a model's output."""
         if delta.reset:
             self.restart(self._step)
-        self._add(storable_text(delta.text + (delta.end.text if delta.end else "")))
+        rest = delta.end.text if delta.end and not delta.end.unmade else ""  # calls as text are shown only if sent
+        self._add(storable_text(delta.text + rest))
 
     def restart(self, step: int) -> None:
         """A request begins, so the text streamed so far is not the reply."""

@@ -1,0 +1,247 @@
+"""What a model says to people: no thinking, channels, tokens of templates or calls as text; code stays as it is."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import islice
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchboard.domain.llm import ChatMessage, OfferedTool, Reply, Request
+from switchboard.llm.answers import read_document
+from switchboard.llm.speech import Listener, SpeechRules, spoken
+from switchboard.testing.scripted_llm import Call, TextForm
+from switchboard.testing.scripted_llm.spoil import as_text
+
+LOCAL: Final = SpeechRules(local=True, tools=("write_file",))
+THINKS: Final = SpeechRules(local=True, thinks=True)
+WRITE: Final = OfferedTool(
+    "write_file",
+    "writes",
+    {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "text": {"type": "string"}, "mode": {"type": "integer"}},
+        "required": ["path"],
+    },
+)
+ASKED: Final = Request((ChatMessage("user", "Write it."),), tools=(WRITE,), whole=False)
+ARGUMENTS: Final = {"path": "a.txt", "text": "one\ntwo", "mode": 7}
+GOOD: Final = Call("write_file", ARGUMENTS)
+READ: Final[tuple[TextForm, ...]] = ("json", "fenced", "tool_call", "mistral", "function", "parameters")
+CODE: Final = "```\n<|im_end|> </think> <tool_call>\n```"
+PIECES: Final = (
+    *("<think>", "</think>", "<thought>", "<|im_end|>", "</s>", "<s>", "<|channel|>", "final<|message|>", "<|end|>"),
+    *("<tool_call>", "[TOOL_CALLS]", "<function=", "```", "~~~~", "`", "``", "\n", " ", "> ", "{", "<", "[", "json"),
+    *('{"name": "write_file", "arguments": {"path": "a"}}', "write_file(", "word", "\u0130", "<|start|>assistant to=f"),
+)
+
+texts = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+rules = st.builds(SpeechRules, st.booleans(), st.booleans(), st.sampled_from([(), ("write_file",)]))
+
+
+def reply_to(text: str, finish: str = "stop", *, local: bool = True, request: Request = ASKED) -> Reply:
+    document = {"choices": [{"message": {"content": text}, "finish_reason": finish}]}
+    return read_document("openai", document, request, local=local)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Sun.", "Sun."),
+        ("  Sun.", "  Sun."),
+        ("<think>Rain?</think>\n\nSun.", "Sun."),
+        (" <THINK>a</THINK> <thought>b</thought> Sun.", "<thought>b</thought> Sun."),
+        ("<think>\n\n</think>\n<think>a</think>Sun.", "Sun."),
+        ("[THINK]a[/THINK]Sun.", "Sun."),
+        ("<thinking>Rain?", ""),
+        ("<think></think>", ""),
+        ("<thin", "<thin"),
+        ("<b>Sun.</b> <think>", "<b>Sun.</b> <think>"),
+        ("`<think>` begins it. </think> ends it.", "`<think>` begins it. </think> ends it."),
+        ("It rains, I think.</think>\nSun.", "It rains, I think.</think>\nSun."),
+        ("Sun.<|im_end|>\n<|im_start|>user\nThanks", "Sun."),
+        ("It`s sun.<|im_end|>\n<|im_start|>user", "It`s sun."),
+        ("It`s `sun`.<|im_end|>", "It`s `sun`."),
+        ("```\nls\n```<|im_end|>", "```\nls\n```"),
+        ("```\nls\n<|im_end|>", "```\nls\n"),
+        (f"It is `<|im_end|>`:\n{CODE}\nSo.", f"It is `<|im_end|>`:\n{CODE}\nSo."),
+        (f"- {CODE}", f"- {CODE}"),
+        ("Sun.</s>", "Sun."),
+        ("<s>Rain</s> Sun.", "<s>Rain</s> Sun."),
+        (
+            "<|channel|>analysis<|message|>Rain?<|end|><|start|>assistant<|channel|>final<|message|>Sun.<|return|>",
+            "Sun.",
+        ),
+        ("<|channel|>analysis<|message|>Rain?", ""),
+        ("", ""),
+    ],
+)
+def test_only_what_is_meant_for_people_is_said(text: str, said: str) -> None:
+    assert spoken(text, LOCAL).text == said
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("It rains, I think.</think>\nSun.", "Sun."),
+        ("`</think>` ends it.</think>Sun. </think>", "Sun. </think>"),
+        ("It`s rain.</think>\nSun.<|im_end|>", "Sun."),
+        ("<think>a</think>It is </think>.", "It is </think>."),
+        ("It`s </think>\nSun.\n\nRain.", "Sun.\n\nRain."),
+        (CODE, CODE),
+    ],
+)
+def test_an_end_without_a_beginning_ends_the_thinking_of_models_that_think(text: str, said: str) -> None:
+    assert spoken(text, THINKS).text == said
+
+
+def test_a_providers_words_are_not_cut() -> None:
+    assert spoken("Use <|im_end|> there.").text == "Use <|im_end|> there."
+    assert spoken("<think>Hm.</think>Sun.").text == "Sun."
+
+
+@given(texts, rules, st.data())
+def test_pieces_say_what_the_whole_says(text: str, given_: SpeechRules, data: st.DataObject) -> None:
+    listener, rest, told = Listener(given_), text, ""
+    while rest:
+        at = data.draw(st.integers(1, 9))
+        part = listener.feed(rest[:at])
+        told, rest = part.text if part.anew else told + part.text, rest[at:]
+    last = listener.end()
+    assert (last.text if last.anew else told + last.text) == spoken(text, given_).text
+    assert (listener.thought, listener.called, listener.calls_at) == (
+        spoken(text, given_).thought,
+        spoken(text, given_).called,
+        spoken(text, given_).calls_at,
+    )
+
+
+@given(texts, rules, st.data())
+def test_nothing_of_a_call_is_told_before_it_is_decided(text: str, given_: SpeechRules, data: st.DataObject) -> None:
+    reply = reply_to(text, local=given_.local)
+    listener, rest, told = Listener(SpeechRules(given_.local, tools=("write_file",))), text, ""
+    while rest:
+        at = data.draw(st.integers(1, 9))
+        told, rest = told + listener.feed(rest[:at]).text, rest[at:]
+    if reply.calls:
+        assert told == ""
+    elif reply.unmade:
+        assert reply.text.startswith(told.strip())
+    else:
+        assert reply.text.startswith(told)
+
+
+codes = st.lists(st.sampled_from(["<|im_end|>", "</think>", "<tool_call>", "x", "\n", "`", "```", "{", " "])).map(
+    "".join
+)
+
+
+@given(codes.filter(lambda code: "````" not in code))
+def test_code_in_an_answer_stays_as_it_is(code: str) -> None:
+    text = f"So:\n````\n{code}\n````\nDone."
+    assert reply_to(text).text == text
+    assert spoken(text, THINKS).text == text
+
+
+@pytest.mark.parametrize("form", READ)
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_answer_that_is_nothing_but_calls_makes_them(form: TextForm, times: int) -> None:
+    text = "\n".join([as_text(GOOD, form)] * times)
+    reply = reply_to(f"<think>I write.</think>\n{text}<|im_end|>")
+    assert [(call.name, call.arguments, call.as_text) for call in reply.calls] == [
+        ("write_file", ARGUMENTS, True)
+    ] * times
+    assert (reply.text, reply.stop_reason, reply.unmade) == ("", "tool_calls", "")
+    assert len({call.id for call in reply.calls}) == times
+
+
+@pytest.mark.parametrize("form", [*READ, "pythonic", "channel"])
+@pytest.mark.parametrize(
+    ("call", "local", "finish"),
+    [
+        (GOOD, False, "stop"),
+        (Call("write_file", {"text": "no path"}), True, "stop"),
+        (Call("write_file", {"path": "a", "mode": "x"}), True, "stop"),
+        (Call("write_file", '{"path": "a'), True, "stop"),
+        (GOOD, True, "length"),
+    ],
+    ids=["hosted", "path missing", "wrong type", "broken", "cut off"],
+)
+def test_a_call_as_text_that_cannot_be_made_is_not_lost(
+    form: TextForm, call: Call, finish: str, *, local: bool
+) -> None:
+    reply = reply_to(as_text(call, form), finish, local=local)
+    assert reply.calls == ()
+    assert reply.unmade == ("cut_off" if finish == "length" else "as_text")
+    assert not [mark for mark in ("<tool_call>", "<function=", "[TOOL_CALLS]", "<|", "|>") if mark in reply.text]
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+def test_prose_before_the_call_of_a_template_goes_back_without_its_marks(finish: str) -> None:
+    reply = reply_to(f"I write it.\n{as_text(GOOD, 'tool_call')}", finish)
+    assert (reply.calls, reply.unmade) == ((), "as_text" if finish == "stop" else "cut_off")
+    assert reply.text.startswith("I write it.")
+    assert "tool_call" not in reply.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here you are:\n{as_text(GOOD, 'fenced')}",
+        f"{as_text(GOOD, 'fenced')}\nThat is the call.",
+        f"{as_text(GOOD, 'json')} is the call.",
+        f"The form is `{as_text(GOOD, 'json')}`.",
+        f"```\n{as_text(GOOD, 'tool_call')}\n```\nis what Qwen writes.",
+        as_text(Call("Write_file", ARGUMENTS), "fenced"),
+        as_text(Call("read_file", ARGUMENTS), "json"),
+        '{"name": "write_file", "size": 3}',
+        '{"name": "write_file", "arguments": {}, "comment": "an example"}',
+        '[{"name": "Ann", "arguments": []}]',
+        '```json\n{"name": "Ann", "age": 3}\n```',
+        '```python\nwrite_file("a")\n```',
+        "write_file(path) writes a file.",
+        "[1, 2, 3]",
+        "{}",
+    ],
+)
+@pytest.mark.parametrize("local", [True, False])
+def test_what_a_person_may_have_asked_to_see_stays_as_it_is(text: str, *, local: bool) -> None:
+    assert reply_to(text, local=local) == Reply(text, stop_reason="end")
+
+
+def test_no_call_as_text_is_made_where_none_may_be() -> None:
+    text = as_text(GOOD, "fenced")
+    none = Request(ASKED.messages, tools=(WRITE,), whole=False, no_calls=True)
+    assert (reply_to(text, request=none).calls, reply_to(text, request=none).unmade) == ((), "as_text")
+    assert reply_to(text, request=Request(ASKED.messages, whole=False)) == Reply(text, stop_reason="end")
+
+
+@pytest.mark.parametrize("unit", ["<", "{", "`", "\n", "``` ", "<tool_call>", "`<|im_end|>"])
+def test_four_megabytes_of_anything_are_read_in_time_that_grows_with_them(unit: str) -> None:
+    text = unit * (4_000_000 // len(unit))
+    began = time.process_time()
+    listener, pieces = Listener(SpeechRules(local=True, thinks=True, tools=("write_file",))), iter(text)
+    while piece := "".join(islice(pieces, 1000)):
+        listener.feed(piece)
+    listener.end()
+    reply_to(text)
+    assert time.process_time() - began < 40.0
+
+
+def test_arguments_in_another_place_are_no_arguments() -> None:
+    reply = reply_to('<tool_call>{"name": "write_file", "path": "a.txt"}</tool_call>')
+    assert (reply.calls, reply.unmade) == ((), "as_text")
+
+
+def test_arguments_between_tags_have_the_types_of_the_schema() -> None:
+    text = "<function=write_file><parameter=path>\n17\n</parameter><parameter=mode>17</parameter></function>"
+    assert [call.arguments for call in reply_to(text).calls] == [{"path": "17", "mode": 17}]
+
+
+def test_line_breaks_in_the_strings_of_a_call_are_read() -> None:
+    text = json.dumps({"name": "write_file", "arguments": ARGUMENTS}).replace("\\n", "\n")
+    assert [call.arguments for call in reply_to(text).calls] == [ARGUMENTS]
