@@ -297,6 +297,23 @@ def test_an_attempt_shows_what_it_used_of_models_and_why_it_stopped() -> None:
     assert "tokens" not in plain
 
 
+def test_a_call_that_a_model_wrote_as_text_is_marked() -> None:
+    delivery = {"system_id": "System1/a", "state": "answered", "error_class": None, "seq": 1, "lane": "turn:x"}
+    step: dict[str, Any] = {
+        "path": "tool:1:a",
+        "tool": "write_file",
+        "effect": "effectful",
+        "state": "done",
+        "epoch": 1,
+    }
+    step |= {"tokens_in": 0, "tokens_out": 0, "cost_usd": None, "as_text": False}
+    steps = [step, step | {"path": "tool:2:b", "as_text": True}]
+    lines = _told([], [], [{"delivery": delivery, "attempts": [], "steps": steps}]).splitlines()
+    native, written = (line for line in lines if "write_file" in line)
+    assert "read from text" in written
+    assert "read from text" not in native
+
+
 def test_the_reason_of_an_attempt_does_not_repeat_its_outcome() -> None:
     attempt: dict[str, Any] = dict.fromkeys(("worker", "stop_reason", "usage"))
     attempt |= {"engine": "command", "outcome": "refused", "epoch": 1, "finished_at": NOW.isoformat()}

@@ -65,7 +65,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class ShownStep:
-    """A recorded step of a turn, such as a model call, without its result. `tool`: the name of the tool it called."""
+    """A recorded step of a turn, such as a model call, without its result.
+
+    `tool`: the name of the tool it called; `as_text`: its model wrote this call as the text of its answer.
+    """
 
     lane: str
     seq: int
@@ -79,6 +82,7 @@ class ShownStep:
     cost_usd: float | None
     started_at: datetime
     ended_at: datetime | None
+    as_text: bool
 
 
 class ShownDecision(Struct, frozen=True):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from switchboard.core.turns.limits import CompletedCall, LoopLimits, is_loop
 from switchboard.core.turns.loop import (
+    AS_TEXT,
     CUT_OFF,
     EMPTY,
     LoopProgress,
@@ -95,6 +96,44 @@ def test_calls_that_were_cut_off_never_run() -> None:
     assert course.run == []
     assert course.asked[1].messages[-1] == ChatMessage("user", CUT_OFF)
     assert course.end == TurnEnd("Shorter.", "end")
+
+
+@pytest.mark.parametrize("text", ["", "I write it now."])
+def test_a_call_that_was_begun_and_cut_off_is_told_even_behind_text(text: str) -> None:
+    course = play([Reply(text, stop_reason="length", unmade="cut_off"), Reply("Shorter.")])
+    assert course.asked[1].messages[1:] == (ChatMessage("assistant", text or "…"), ChatMessage("user", CUT_OFF))
+    assert course.end == TurnEnd("Shorter.", "end")
+
+
+def test_calls_as_text_go_back_once_and_are_then_the_answer() -> None:
+    written = Reply('{"name": "write"}', stop_reason="end", unmade="as_text")
+    course = play([written, written, Reply("never")])
+    assert course.asked[1].messages[1:] == (ChatMessage("assistant", written.text), ChatMessage("user", AS_TEXT))
+    assert course.end == TurnEnd(written.text, "end")
+    course = play([written, calls("a"), written, Reply("Done.")])
+    assert course.end == TurnEnd("Done.", "end"), "after calls that were made, it may happen again"
+    course = play([calls("a"), written], limits=replace(LIMITS, requests=2))
+    assert course.end is not None
+    assert course.end.text.startswith("I have stopped here"), "at a limit, it is no answer"
+
+
+def test_an_empty_answer_after_calls_that_worked_says_what_was_done() -> None:
+    reply = Reply(
+        calls=(ToolCall("write_file", {"path": "a.txt", "text": "x\n" * 200}, id="1"), ToolCall("look", id="2"))
+    )
+    progress = answered(begin("hello"), reply, LIMITS)
+    progress = carried_out(progress, [ToolResult("1", "written"), ToolResult("2", "no", ok=False)])
+    ended = next_step(answered(answered(progress, Reply(), LIMITS), Reply(), LIMITS), LIMITS)
+    assert isinstance(ended, TurnEnd)
+    assert ended.stop_reason == "error"
+    assert "ask again" not in ended.text
+    lines = ended.text.splitlines()
+    assert lines[1].startswith("- write file (path: a.txt, text: x x x")
+    assert lines[2:] == ["- look (this failed)"]
+    failed_only = carried_out(answered(begin("hello"), calls("a"), LIMITS), [ToolResult("id0", "no", ok=False)])
+    assert next_step(answered(answered(failed_only, Reply(), LIMITS), Reply(), LIMITS), LIMITS) == TurnEnd(
+        EMPTY, "error"
+    )
 
 
 def test_a_text_that_was_cut_off_says_so() -> None:
@@ -183,6 +222,7 @@ REPLIES = st.builds(
     ).map(tuple),
     st.builds(Usage, st.integers(0, 100), st.integers(0, 100)),
     stop_reason=st.sampled_from(["end", "tool_calls", "length", None]),
+    unmade=st.sampled_from(["", "", "cut_off", "as_text"]),
 )
 
 

@@ -27,7 +27,7 @@ from switchboard.agents.loop.talk import Talk
 from switchboard.core.planning.guard import is_read_only
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import CompletedCall, TurnUsage, reached
-from switchboard.core.turns.loop import DAY_SPENT, EMPTY, PlannedCall, begin, ended_at, written
+from switchboard.core.turns.loop import DAY_SPENT, PlannedCall, begin, empty_answer, ended_at, written
 from switchboard.core.turns.render import arguments_text, as_text, made_before, messages
 from switchboard.domain.json_values import JsonMapping, JsonObject
 from switchboard.domain.llm import (
@@ -188,7 +188,7 @@ class ProgramTalk(Talk):
         if record["limit"]:
             return self._ended(record["limit"], reply.text)
         if not reply.text.strip():
-            return self._result(Answer(EMPTY, stop_reason="error"))
+            return self._result(Answer(empty_answer(self._finished), stop_reason="error"))
         ended: StopReason = "length" if reply.stop_reason == "length" else "end"
         return self._result(Answer(reply.text.strip(), stop_reason=ended))
 
@@ -317,7 +317,8 @@ class ProgramTalk(Talk):
 
     def _keep_record(self, call: PlannedCall, record: JsonMapping) -> None:
         self._records[call.path] = record
-        self._finished.append(CompletedCall(call.made.name, written(call.made), f"{record['ok']} {record['text']}"))
+        result, ok = f"{record['ok']} {record['text']}", record["ok"]
+        self._finished.append(CompletedCall(call.made.name, written(call.made), result, ok=ok))
 
     def _close(self) -> None:
         """Add the calls to the history, and their files to the answer."""

@@ -284,6 +284,7 @@ def _journal(step: Json) -> Text:
         Text(f"{mark} ", style=style)
         .append(f"step {one_line(step['path'])}")
         .append(f"  {one_line(step['tool'])}" if step["tool"] else "", style="cyan")
+        .append("  read from text" if step.get("as_text") else "", style="yellow")
         .append(f"  {clean(step['effect'])}", style="dim")
         .append(f"  ({spent})" if step["tokens_in"] or step["tokens_out"] else "", style="dim")
     )

@@ -42,11 +42,12 @@ class TurnUsage(Struct, frozen=True):
 
 
 class CompletedCall(Struct, frozen=True):
-    """A call and its result, for comparison with others."""
+    """A call and its result, for comparison with others. `ok`: it worked."""
 
     name: str
     arguments: str
     result: str
+    ok: bool = False
 
 
 _PERIODS: Final = (1, 2)

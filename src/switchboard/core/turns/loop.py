@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field, structs
 
+from switchboard.core.lenient import json_value, shown
 from switchboard.core.turns.limits import CompletedCall, LoopLimits, TurnUsage, reached
 from switchboard.domain.llm import ChatMessage, Image, Reply, ToolCall, ToolResult
 from switchboard.ports.engine import StopReason
@@ -32,6 +33,13 @@ CUT_OFF: Final = (
     "Your answer was cut off at its length limit, so none of its tool calls was carried out. "
     "Answer more briefly, or do the work in smaller steps."
 )
+AS_TEXT: Final = (
+    "You wrote a call of a tool as text, or with arguments that do not fit, so it was not carried out. "
+    "Call the tool as it was described to you, or answer in words."
+)
+_DONE: Final = "The model wrote no answer. This was done:"
+_MOST_DONE: Final = 10
+_MOST_SHOWN: Final = 100
 _NOT_RUN: Final = "not carried out: the limit of tool calls for this message is reached"
 
 
@@ -72,6 +80,8 @@ class LoopProgress(Struct, frozen=True):
     pending: tuple[ToolCall, ...] = ()
     empty: bool = False
     """Whether the last reply was empty."""
+    sent_back: bool = False
+    """Whether the last reply was sent back, because it had calls as text."""
     end: TurnEnd | None = None
 
 
@@ -112,16 +122,42 @@ def answered(
     )
     after = structs.replace(progress, used=used)
     if stop is not None:
-        return structs.replace(after, end=ended_at(stop, reply.text))
-    if reply.stop_reason == "length" and (reply.calls or not reply.text.strip()):
-        return _cut_off(after, reply)
+        return structs.replace(after, end=ended_at(stop, "" if reply.unmade == "as_text" else reply.text))
+    if reply.unmade == "cut_off" or (reply.stop_reason == "length" and (reply.calls or not reply.text.strip())):
+        return _told(after, reply, CUT_OFF)
+    if reply.unmade and not progress.sent_back:
+        return structs.replace(_told(after, reply, AS_TEXT), sent_back=True)
     if reply.calls:
         said = replace(reply.message, calls=_named(reply.calls, used.requests))
-        return structs.replace(after, messages=(*progress.messages, said), pending=said.calls, empty=False)
+        messages = (*progress.messages, said)
+        return structs.replace(after, messages=messages, pending=said.calls, empty=False, sent_back=False)
     if reply.text.strip():
         ended: StopReason = "length" if reply.stop_reason == "length" else "end"
         return structs.replace(after, end=TurnEnd(reply.text.strip(), ended))
-    return structs.replace(after, empty=True, end=TurnEnd(EMPTY, "error") if progress.empty else None)
+    end = TurnEnd(empty_answer(progress.done), "error") if progress.empty else None
+    return structs.replace(after, empty=True, end=end)
+
+
+def empty_answer(done: Sequence[CompletedCall]) -> str:
+    """What a person is told if a model gives no answer: what was done, if anything was."""
+    if not any(call.ok for call in done):
+        return EMPTY
+    lines = [_line(call) for call in done[-_MOST_DONE:]]
+    more = [f"- (before that, {len(done) - len(lines)} more calls)"] if len(done) > len(lines) else []
+    return "\n".join((_DONE, *more, *lines))
+
+
+def _line(call: CompletedCall) -> str:
+    given = json_value(call.arguments)
+    words = (f"{name}: {_short(value)}" for name, value in given.items()) if isinstance(given, dict) else ()
+    said = ", ".join(words)
+    failed = "" if call.ok else " (this failed)"
+    return f"- {call.name.replace('_', ' ')}{f' ({said})' if said else ''}{failed}"
+
+
+def _short(value: object) -> str:
+    text = shown(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
 def failed(progress: LoopProgress, limits: LoopLimits) -> LoopProgress | None:
@@ -145,7 +181,7 @@ def carried_out(progress: LoopProgress, results: Sequence[ToolResult], *, second
     calls = progress.pending
     missing = (ToolResult(call.id or "", _NOT_RUN, ok=False) for call in calls[len(results) :])
     done = tuple(
-        CompletedCall(call.name, written(call), f"{result.ok} {result.text}")
+        CompletedCall(call.name, written(call), f"{result.ok} {result.text}", ok=result.ok)
         for call, result in zip(calls, results, strict=False)
     )
     used = structs.replace(
@@ -164,10 +200,10 @@ def written(call: ToolCall) -> str:
     return json.dumps(dict(call.arguments), ensure_ascii=False, sort_keys=True)
 
 
-def _cut_off(progress: LoopProgress, reply: Reply) -> LoopProgress:
-    """After a reply that was cut off: none of its calls is made, as even the earlier ones may not be intended."""
+def _told(progress: LoopProgress, reply: Reply, why: str) -> LoopProgress:
+    """After a reply of which no call is made, as even the earlier ones may not be intended: the model is told why."""
     said = ChatMessage("assistant", reply.text.strip() or "…")
-    return structs.replace(progress, messages=(*progress.messages, said, ChatMessage("user", CUT_OFF)), empty=False)
+    return structs.replace(progress, messages=(*progress.messages, said, ChatMessage("user", why)), empty=False)
 
 
 def _named(calls: tuple[ToolCall, ...], n: int) -> tuple[ToolCall, ...]:

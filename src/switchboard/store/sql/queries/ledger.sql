@@ -39,16 +39,18 @@ where d.request_id = $1 order by t.finished_at, t.epoch;
 
 -- name: steps
 -- tool: what the request with this number called, by the id of the call; `#2` tells apart calls that a model gave the same id.
-select lane_name(s.lane) as lane, s.seq, s.path, (
-           select c.call ->> 'name' from step r
-           cross join json_array_elements(r.result -> 'reply' -> 'calls') with ordinality c (call, n)
-           where s.path like 'tool:%' and r.request_id = s.request_id and r.lane = s.lane and r.seq = s.seq
-             and r.path = 'request:' || split_part(s.path, ':', 2)
-             and left(coalesce(nullif(c.call ->> 'id', ''), 'call_' || split_part(s.path, ':', 2) || '_' || c.n), 100)
-                 = regexp_replace(regexp_replace(s.path, '^tool:\d+:', ''), '#\d+$', '')
-           order by c.n limit 1
-       ) as tool, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out, s.cost / 1e6::float8 as cost_usd, s.started_at, s.ended_at
+select lane_name(s.lane) as lane, s.seq, s.path, called.tool, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out,
+       s.cost / 1e6::float8 as cost_usd, s.started_at, s.ended_at, coalesce(called.as_text, false) as as_text
 from delivery d join step s on s.lane = d.lane and s.seq = d.seq and s.request_id = d.request_id
+left join lateral (
+    select c.call ->> 'name' as tool, (c.call ->> 'as_text')::boolean as as_text from step r
+    cross join json_array_elements(r.result -> 'reply' -> 'calls') with ordinality c (call, n)
+    where s.path like 'tool:%' and r.request_id = s.request_id and r.lane = s.lane and r.seq = s.seq
+      and r.path = 'request:' || split_part(s.path, ':', 2)
+      and left(coalesce(nullif(c.call ->> 'id', ''), 'call_' || split_part(s.path, ':', 2) || '_' || c.n), 100)
+          = regexp_replace(regexp_replace(s.path, '^tool:\d+:', ''), '#\d+$', '')
+    order by c.n limit 1
+) called on true
 where d.request_id = $1 order by d.system_id, s.seq, s.started_at, s.path;
 
 -- name: decisions

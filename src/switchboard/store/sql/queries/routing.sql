@@ -27,6 +27,7 @@ from routing r join attempt t on t.request_id = r.request_id and t.lane = r.lane
 where r.request_id = $1 order by t.finished_at, t.epoch;
 
 -- name: steps
-select lane_name(s.lane) as lane, s.seq, s.path, null::text as tool, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out, s.cost / 1e6::float8 as cost_usd, s.started_at, s.ended_at
+select lane_name(s.lane) as lane, s.seq, s.path, null::text as tool, s.effect, s.state, s.epoch, s.tokens_in, s.tokens_out, s.cost / 1e6::float8 as cost_usd, s.started_at, s.ended_at,
+       false as as_text
 from routing r join step s on s.lane = r.lane and s.seq = r.seq and s.request_id = r.request_id
 where r.request_id = $1 order by s.started_at, s.path;
