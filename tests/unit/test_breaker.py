@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from switchboard.core.policy.breaker import Breaker, BreakerPolicy, Ticket, admit, settle, wait_left
+from switchboard.core.policy.breaker import Breaker, BreakerPolicy, CallEnd, Ticket, admit, settle, wait_left
 
 POLICY = BreakerPolicy(threshold=3, wait=10.0, longest_wait=35.0, probe_timeout=60.0)
 
@@ -25,7 +25,7 @@ def refused(breaker: Breaker, now: float) -> bool:
 
 def fail(breaker: Breaker, now: float) -> Breaker:
     after, ticket = passed(breaker, now)
-    return settle(after, ticket, ok=False, now=now, policy=POLICY)
+    return settle(after, ticket, CallEnd(False, now), POLICY)
 
 
 def opened(now: float = 0.0) -> Breaker:
@@ -40,7 +40,7 @@ def test_two_failures_in_a_row_change_nothing_the_third_opens() -> None:
 
 def test_a_success_resets_the_count() -> None:
     twice, ticket = passed(fail(fail(Breaker(), 0), 0), 0)
-    calm = settle(twice, ticket, ok=True, now=0, policy=POLICY)
+    calm = settle(twice, ticket, CallEnd(True, 0), POLICY)
     assert fail(fail(calm, 0), 0).state == "closed"
 
 
@@ -53,7 +53,7 @@ def test_after_the_wait_one_probe_passes_and_no_second() -> None:
 
 def test_a_probe_that_succeeds_closes_it() -> None:
     probing, ticket = passed(opened(), 10)
-    closed = settle(probing, ticket, ok=True, now=11, policy=POLICY)
+    closed = settle(probing, ticket, CallEnd(True, 11), POLICY)
     assert (closed.state, closed.failures, closed.openings, refused(closed, 11)) == ("closed", 0, 0, False)
 
 
@@ -69,23 +69,53 @@ def test_each_probe_that_fails_doubles_the_wait_up_to_the_longest() -> None:
 def test_a_lost_probe_is_replaced_and_its_late_outcome_counts_for_nothing() -> None:
     probing, lost = passed(opened(), 10)
     second, ticket = passed(probing, 70)
-    assert settle(second, lost, ok=True, now=71, policy=POLICY) == second
-    assert settle(second, lost, ok=False, now=71, policy=POLICY) == second
-    assert settle(second, ticket, ok=True, now=71, policy=POLICY).state == "closed"
+    assert settle(second, lost, CallEnd(True, 71), POLICY) == second
+    assert settle(second, lost, CallEnd(False, 71), POLICY) == second
+    assert settle(second, ticket, CallEnd(True, 71), POLICY).state == "closed"
 
 
 def test_what_was_running_when_it_opened_neither_closes_nor_reopens_it() -> None:
     running, early = passed(Breaker(), 0)
     breaker = fail(fail(fail(running, 0), 0), 0)
-    assert settle(breaker, early, ok=True, now=1, policy=POLICY) == breaker
+    assert settle(breaker, early, CallEnd(True, 1), POLICY) == breaker
     probing, _ = passed(breaker, 10)
-    assert settle(probing, early, ok=False, now=11, policy=POLICY) == probing
+    assert settle(probing, early, CallEnd(False, 11), POLICY) == probing
 
 
 def test_an_open_breaker_has_given_no_ticket_and_heeds_none() -> None:
     breaker = opened()
     for ok in (True, False):
-        assert settle(breaker, Ticket(breaker.generation), ok=ok, now=99, policy=POLICY) == breaker
+        assert settle(breaker, Ticket(breaker.generation), CallEnd(ok, 99), POLICY) == breaker
+
+
+def failing(*requests: str, alone: bool = False) -> Breaker:
+    """After calls of these requests have failed, each at its first chance, one after the other."""
+    breaker, now = Breaker(), 0.0
+    for request in requests:
+        now += wait_left(breaker, now)
+        breaker, ticket = passed(breaker, now)
+        breaker = settle(breaker, ticket, CallEnd(False, now, request, alone), POLICY)
+    return breaker
+
+
+def test_failures_of_one_request_count_once_but_for_a_probe() -> None:
+    one, many = failing(*["a"] * 50), failing("a", "b", "a", "c")
+    assert (one.state, one.failures, many.state) == ("closed", 1, "open")
+    assert failing("", "", "").state == "open", "calls without a name are each their own"
+    assert failing("a", "b", "c", "a").openings == 2, "the probe of a request that had failed before"
+    after, ticket = passed(one, 0)
+    calm = settle(after, ticket, CallEnd(True, 0), POLICY)
+    assert settle(calm, ticket, CallEnd(False, 0, "a"), POLICY).failures == 1, "a success forgets which had failed"
+
+
+def test_the_only_model_left_opens_for_a_second_doubling_to_fifteen() -> None:
+    waits = []
+    for probes in range(6):
+        breaker = failing("a", "b", "c", *["p"] * probes, alone=True)
+        waits.append(
+            breaker.until - failing("a", "b", "c", *["p"] * (probes - 1), alone=True).until if probes else breaker.until
+        )
+    assert waits == [1, 2, 4, 8, 15, 15]
 
 
 def test_how_long_to_wait() -> None:
@@ -118,7 +148,7 @@ class AnyOrder(RuleBasedStateMachine):
         if self.running:
             ticket = self.running.pop(which % len(self.running))
             before = self.breaker
-            self.breaker = settle(before, ticket, ok=ok, now=self.now, policy=POLICY)
+            self.breaker = settle(before, ticket, CallEnd(ok, self.now), POLICY)
             assert before.state != "open" or self.breaker == before
 
     @invariant()

@@ -10,6 +10,9 @@ out: the next breaker.
     half_open   refuse while the probe is out;      closed           open, for twice as long
                 a lost probe is replaced
 
+Failures of one request count once, however often it is asked: what one message provokes says little about the others.
+A probe counts in any case. A model that is the only one left opens for a shorter time, as nobody can answer instead.
+
 Only the outcome of a call that was admitted since the last change of state counts (its ticket says so): a call that was
 still running when the breaker opened neither closes nor re-opens it.
 """
@@ -28,22 +31,43 @@ Ticket = NewType("Ticket", int)
 
 
 class BreakerPolicy(Struct, frozen=True):
-    """`threshold` failures in a row open it; seconds. `probe_timeout`: when an unanswered probe counts as lost."""
+    """`threshold` failures in a row open it; seconds. `probe_timeout`: when an unanswered probe counts as lost.
+
+    `wait_alone` and `longest_alone`: the waits of a model that is the only one left.
+    """
 
     threshold: int = 3
     wait: float = 30.0
     longest_wait: float = 300.0
+    wait_alone: float = 1.0
+    longest_alone: float = 15.0
     probe_timeout: float = 120.0
 
 
 class Breaker(Struct, frozen=True):
-    """`failures` in a row; `openings` in a row without a success; `until`: when it admits a call, if not closed."""
+    """`failures` in a row; `openings` in a row without a success; `until`: when it admits a call, if not closed.
+
+    `failed`: the requests that failed in a row, each of which was counted once.
+    """
 
     state: State = "closed"
     failures: int = 0
+    failed: frozenset[str] = frozenset()
     openings: int = 0
     until: float = 0.0
     generation: int = 0
+
+
+class CallEnd(Struct, frozen=True):
+    """The outcome of a call at `now`, in seconds of the clock.
+
+    `request`: which request it was, "" if each call is its own. `alone`: no other model was left for it.
+    """
+
+    ok: bool
+    now: float
+    request: str = ""
+    alone: bool = False
 
 
 DEFAULT: Final = BreakerPolicy()
@@ -59,11 +83,11 @@ def admit(breaker: Breaker, now: float, policy: BreakerPolicy = DEFAULT) -> tupl
     return probing, Ticket(probing.generation)
 
 
-def settle(breaker: Breaker, ticket: Ticket, *, ok: bool, now: float, policy: BreakerPolicy = DEFAULT) -> Breaker:
+def settle(breaker: Breaker, ticket: Ticket, end: CallEnd, policy: BreakerPolicy = DEFAULT) -> Breaker:
     """The breaker after the outcome of the call with this `ticket`; an outdated ticket changes nothing."""
     if ticket != breaker.generation:
         return breaker
-    return _SETTLED[breaker.state, ok](breaker, now, policy)
+    return _SETTLED[breaker.state, end.ok](breaker, end, policy)
 
 
 def wait_left(breaker: Breaker, now: float) -> float:
@@ -75,29 +99,33 @@ def _moved(breaker: Breaker, state: State) -> Breaker:
     return replace(breaker, state=state, generation=breaker.generation + 1)
 
 
-def _same(breaker: Breaker, _now: float, _policy: BreakerPolicy) -> Breaker:
+def _same(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
     return breaker
 
 
-def _calm(breaker: Breaker, _now: float, _policy: BreakerPolicy) -> Breaker:
-    return replace(breaker, failures=0)
+def _calm(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
+    return replace(breaker, failures=0, failed=frozenset())
 
 
-def _counted(breaker: Breaker, now: float, policy: BreakerPolicy) -> Breaker:
-    worse = replace(breaker, failures=breaker.failures + 1)
-    return _opened(worse, now, policy) if worse.failures >= policy.threshold else worse
+def _counted(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
+    if end.request and end.request in breaker.failed:
+        return breaker
+    failed = breaker.failed | {end.request} if end.request else breaker.failed
+    worse = replace(breaker, failures=breaker.failures + 1, failed=failed)
+    return _opened(worse, end, policy) if worse.failures >= policy.threshold else worse
 
 
-def _closed(breaker: Breaker, _now: float, _policy: BreakerPolicy) -> Breaker:
-    return _moved(replace(breaker, failures=0, openings=0, until=0.0), "closed")
+def _closed(breaker: Breaker, _end: CallEnd, _policy: BreakerPolicy) -> Breaker:
+    return _moved(replace(breaker, failures=0, failed=frozenset(), openings=0, until=0.0), "closed")
 
 
-def _opened(breaker: Breaker, now: float, policy: BreakerPolicy) -> Breaker:
-    wait = min(policy.longest_wait, policy.wait * 2.0 ** min(breaker.openings, 30))
-    return _moved(replace(breaker, openings=breaker.openings + 1, until=now + wait), "open")
+def _opened(breaker: Breaker, end: CallEnd, policy: BreakerPolicy) -> Breaker:
+    first, longest = (policy.wait_alone, policy.longest_alone) if end.alone else (policy.wait, policy.longest_wait)
+    wait = min(longest, first * 2.0 ** min(breaker.openings, 30))
+    return _moved(replace(breaker, openings=breaker.openings + 1, until=end.now + wait), "open")
 
 
-_SETTLED: Final[Mapping[tuple[State, bool], Callable[[Breaker, float, BreakerPolicy], Breaker]]] = {
+_SETTLED: Final[Mapping[tuple[State, bool], Callable[[Breaker, CallEnd, BreakerPolicy], Breaker]]] = {
     ("closed", True): _calm,
     ("closed", False): _counted,
     ("open", True): _same,
