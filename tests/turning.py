@@ -15,7 +15,7 @@ from switchboard.core.policy.breaker import BreakerPolicy
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.llm import Report, Request
 from switchboard.llm.build import Sessions
-from switchboard.llm.dispatch import Dispatcher
+from switchboard.llm.dispatch import Dispatcher, DispatchLimits
 from switchboard.llm.models import OpenModels
 from switchboard.llm.spec import ModelSpec
 from switchboard.llm.spending import DayBook
@@ -28,7 +28,9 @@ from switchboard.testing.scripted_llm import ScriptedLlm
 from tests.asking import spec
 from tests.engines import Book
 
-QUICK: Final = BreakerPolicy(wait=0.05, longest_wait=0.1)
+QUICK: Final = BreakerPolicy(wait=0.05, longest_wait=0.1, wait_alone=0.05, longest_alone=0.1)
+AT_ONCE: Final = DispatchLimits(pauses=())
+"""A turn whose models are unavailable ends at once, and is tried again by its lane."""
 OWNER: Final = ["api:alice", "telegram:alice", "api:x"]
 """Option `owners` with which the senders of tests may use all tools."""
 
@@ -66,8 +68,9 @@ class Asked(OpenModels):
     def __init__(self, specs: Sequence[ModelSpec], database: Database | None = None) -> None:
         sessions = Sessions(specs)
         spending = DayBook(_today) if database is None else StoredSpending(database)
-        slots, context = None if database is None else StoredSlots(database, 2.0), sessions.contexts.of
-        super().__init__(sessions, Dispatcher(sessions.models, spending, policy=QUICK, slots=slots, context=context))
+        slots, context = None if database is None else StoredSlots(database, 2.0), sessions.contexts
+        dispatcher = Dispatcher(sessions.models, spending, AT_ONCE, policy=QUICK, slots=slots, context=context)
+        super().__init__(sessions, dispatcher)
         self.requests: list[Request] = []
         self.askings: list[Asking] = []
 

@@ -36,6 +36,8 @@ log = structlog.get_logger(__name__)
 
 RESERVED_FOR: Final = timedelta(minutes=10)
 """For as long a reservation counts that is not settled, because its process died."""
+HearLimit = Callable[[str, int, float], None]
+"""Told of a model, the tokens that it can read, and the seconds for which that counts."""
 _NO_CAP: Final = Cap()
 _SLOT_TTL_S: Final = 2.0
 """Short: the slots of a killed worker stay taken for this long, and renewing costs one statement."""
@@ -76,8 +78,15 @@ class StoredSlots:
     An unrenewed slot is free after `ttl` seconds; a task renews those of this process while it has any.
     """
 
-    def __init__(self, database: Database, ttl: float, key_hashes: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._database, self._ttl, self._key_hashes = database, ttl, key_hashes
+    def __init__(
+        self,
+        database: Database,
+        ttl: float,
+        key_hashes: Mapping[str, str] = MappingProxyType({}),
+        hear: HearLimit | None = None,
+    ) -> None:
+        """`hear` is told what other processes have learned about how much a model can read."""
+        self._database, self._ttl, self._key_hashes, self._hear = database, ttl, key_hashes, hear
         self._process = new_uuid7()
         self._known: set[str] = set()
         """The models that were asked for before."""
@@ -94,6 +103,8 @@ class StoredSlots:
         slot = SlotWanted(wanted.model, wanted.slot, wanted.most, self._ttl, wanted.rank, key_hash, fresh)
         found = await model_usage.take_slot(self._database, wanted.ticket, self._process, slot)
         self._known.add(wanted.model)
+        if found.context is not None and self._hear is not None:
+            self._hear(wanted.model, found.context, found.context_s)
         if not found.taken:
             return NoSlot(found.paused_s, found.refused or "")
         self._held.add(wanted.ticket)
@@ -130,6 +141,11 @@ class StoredSlots:
         with suppress(Unavailable):  # an existing answer is worth more than this note
             await model_usage.cooldown(self._database, self._process, model, seconds, why, for_all=for_all)
 
+    async def limit(self, model: str, tokens: int, seconds: float) -> None:
+        """Record how much a model can read."""
+        with suppress(Unavailable):
+            await model_usage.limit_context(self._database, self._process, model, tokens, seconds)
+
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._ttl / 3)
@@ -146,6 +162,11 @@ def open_models(settings: Settings, database: Database) -> OpenModels:
     """Those that can be asked from here. Raises ConfigurationError."""
     sessions = Sessions(model.spec for model in settings.models if flaw(model.spec) is None)
     limits = DispatchLimits(settings.spending.cap, sender_tokens=settings.turn.sender_tokens_per_day)
-    slots = StoredSlots(database, _SLOT_TTL_S, sessions.key_hashes)
-    spending, context = StoredSpending(database), sessions.contexts.of
-    return OpenModels(sessions, Dispatcher(sessions.models, spending, limits, slots=slots, context=context))
+    specs, contexts = {spec.name: spec for spec, _ in sessions.models}, sessions.contexts
+
+    def hear(model: str, tokens: int, seconds: float) -> None:
+        contexts.learn(specs[model], tokens, seconds)
+
+    slots = StoredSlots(database, _SLOT_TTL_S, sessions.key_hashes, hear)
+    spending = StoredSpending(database)
+    return OpenModels(sessions, Dispatcher(sessions.models, spending, limits, slots=slots, context=contexts))

@@ -6,7 +6,7 @@ answer into a `Reply`. Values only: no I/O, no clock. Next: `llm/port.py`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
@@ -29,6 +29,7 @@ NotAsked = Literal[
     "cooldown",  # the breaker is open, or the provider asked for a pause
     "busy",  # the maximum number of sessions was running
     "budget",  # it could exceed what may be spent
+    "at_fault",  # it fails at this request only, even in its shortest form
 ]
 Unmade = Literal[
     "",
@@ -46,6 +47,7 @@ _PAUSED: Final[frozenset[Outcome]] = frozenset({"cooldown", "busy"})
 _NOT_ASKED: Final = frozenset(get_args(NotAsked))
 _ANSWERED: Final = frozenset({"answered", "unfit"})
 _KINDS: Final[Mapping[str, FailureKind]] = {kind: kind for kind in get_args(FailureKind)}
+_UNKNOWN: Final[Mapping[Outcome, FailureKind]] = {"at_fault": "defect"}
 _OF_THE_REQUEST: Final = frozenset({"refused", "context_too_long"})
 _NOT_RETRYABLE: Final = frozenset({"refused", "context_too_long", "auth", "defect"})
 
@@ -271,10 +273,12 @@ class ModelFailure(Exception):
     """A session that failed; what it said and cost until then is in `reply`.
 
     `retryable`: the same model may succeed later. `alive`: the other side works, and only rejects this request, so
-    there is no reason to mistrust it. `retry_after`: seconds, if the provider asks for a pause.
+    there is no reason to mistrust it. `retry_after`: seconds, if the provider asks for a pause. `limit`: of a request
+    that is too long, the tokens that the other side says it can read. `overloaded`: it says that it has too much to do,
+    which has nothing to do with the request.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what there is to know of a failure, all but two of it optional
         self,
         kind: FailureKind,
         message: str,
@@ -283,6 +287,8 @@ class ModelFailure(Exception):
         retry_after: float | None = None,
         alive: bool | None = None,
         reply: Reply | None = None,
+        limit: int | None = None,
+        overloaded: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -291,6 +297,8 @@ class ModelFailure(Exception):
         self.retry_after = retry_after
         self.alive = kind in _OF_THE_REQUEST if alive is None else alive
         self.reply = reply or Reply()
+        self.limit = limit
+        self.overloaded = overloaded or kind in {"rate_limited", "auth"}
 
 
 class ModelAttempt(Struct, frozen=True):
@@ -354,28 +362,40 @@ class Report(Struct, frozen=True):
 
     @property
     def failure(self) -> ModelFailure | None:
-        """Why no model answered, as one failure; retryable if one of the attempts is.
+        """Why no model answered, as one failure; retryable if one of the models is.
 
-        The kind is that of the last unavailable model if there is one, whatever the others said; then that of the last
-        paused one; then that of the last one asked.
+        Of a model that was asked several times the last answer counts. The kind is that of the last unavailable model
+        if there is one, whatever the others said; then that of the last paused one; then that of the last one asked.
         """
         if self.reply is not None:
             return None
-        kind = _KINDS.get(self._failed[-1], "unavailable") if self._failed else "unavailable"
-        told = "; ".join(map(_told, self.attempts)) or "there is no model"
-        waits = [one.retry_after for one in self.attempts if one.retry_after is not None]
-        retryable = any(one.retryable for one in self.attempts)
+        last = self._by_model
+        kind = _KINDS.get(self._failed[-1], _UNKNOWN.get(self._failed[-1], "unavailable")) if last else "unavailable"
+        told = "; ".join(dict.fromkeys(map(_told, self.attempts))) or "there is no model"
+        latest = {one.name: one.retry_after for one in self.attempts}.values()
+        waits = [wait for wait in latest if wait is not None]
+        retryable = any(one.retryable for one in last)
         return ModelFailure(kind, told[:2000], retryable=retryable, retry_after=min(waits, default=None))
 
     @property
+    def _by_model(self) -> Sequence[ModelAttempt]:
+        """The attempt that counts of each model: the last one, but a pause does not hide why it failed before."""
+        found: dict[str, ModelAttempt] = {}
+        for one in self.attempts:
+            before = found.pop(one.name, one)
+            found[one.name] = before if before.asked and one.outcome in _PAUSED else one
+        return tuple(found.values())
+
+    @property
     def _failed(self) -> list[Outcome]:
-        """The outcomes that decide the kind: of unavailable models, else of paused ones, else of all asked."""
-        outcomes = [one.outcome for one in self.attempts]
+        """The outcomes that decide the kind: of unavailable models, else of paused ones, else of all others."""
+        outcomes = [one.outcome for one in self._by_model]
         away = [one for one in outcomes if one in AWAY] or [one for one in outcomes if one in _PAUSED]
-        return away or [one.outcome for one in self.attempts if one.asked]
+        asked = [one for one in outcomes if one not in _NOT_ASKED]
+        return away or asked or outcomes
 
 
 def _told(attempt: ModelAttempt) -> str:
-    if attempt.outcome == "cooldown":
+    if attempt.outcome in {"cooldown", "at_fault"}:
         return f"model {attempt.name} {attempt.message}"
     return f"{attempt.name}: {attempt.outcome}: {attempt.message}"

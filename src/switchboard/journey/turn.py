@@ -24,6 +24,7 @@ from switchboard.core.owners import decides_in_chat
 from switchboard.core.policy.retry import OutagePolicy, backoff, outage_pause
 from switchboard.core.reply_files import ChosenFiles, chosen
 from switchboard.core.storable import storable_text
+from switchboard.core.turns.entries import entry_of
 from switchboard.core.turns.stop import STOPPED
 from switchboard.domain.errors import Unavailable
 from switchboard.domain.ledger import Item
@@ -50,6 +51,7 @@ from switchboard.ports.engine import (
     OutcomeUnknown,
     Parked,
     Refusal,
+    Remembers,
     SetsPatience,
     Stoppable,
     Turn,
@@ -127,6 +129,8 @@ class TurnLeg:
         self._engines = {**engines, STOP: StopEngine(database, self._can_stop, decisions, replies.whole)}
         # Determined once: checking whether an engine has such a method takes longer than some turns.
         self._stoppable = {name: engine for name, engine in self._engines.items() if isinstance(engine, Stoppable)}
+        remembering = {name: engine for name, engine in self._engines.items() if isinstance(engine, Remembers)}
+        self._remembering = frozenset(name for name, engine in remembering.items() if engine.remembers)
         self._patient = {name: engine for name, engine in self._engines.items() if isinstance(engine, SetsPatience)}
         self._limits = limits
         self._deltas = Deltas(database, notifier)
@@ -148,7 +152,7 @@ class TurnLeg:
             return await self._save(self._unreadable(item, error), claim)
         if not claim.alive():
             raise Fenced
-        settlement = await self._attempt(item, work, claim)
+        settlement = await self._with_question(await self._attempt(item, work, claim), work)
         if settlement.outcome == "failed" and settlement.dead_letter is None:
             await self._retry(settlement, work, claim)
             return None
@@ -211,7 +215,9 @@ class TurnLeg:
         item = draft.item
         journal = await StoredJournal.open(claim.steps, item, work.request_id, resumed=work.resumed)
         turn = turn_of(work, member, item.attempts)
-        turn = dataclasses.replace(turn, keeps=partial(claim.steps.keep, item), below=self._below(member))
+        turn = dataclasses.replace(
+            turn, keeps=partial(claim.steps.keep, item), below=self._below(member), drain=claim.drain
+        )
         try:
             async with journal, asyncio.timeout(self._patience(member)):
                 return await self._ran(item, work, turn, engine, journal)
@@ -308,6 +314,16 @@ class TurnLeg:
         if turn.dead_letter is not None:
             return None
         return HistoryAddition(await self._replies.reader(turn), turn.received_at, entries)
+
+    async def _with_question(self, ended: Settlement, work: Work) -> Settlement:
+        """The end of a turn that became a dead letter, with what it was asked, so that later turns know of it."""
+        member = self._rule_book.rules.members.get(work.system_id)
+        if ended.dead_letter is None or ended.said is not None or member is None:
+            return ended
+        if member.engine not in self._remembering:
+            return ended
+        turn = turn_of(work, member, 1)
+        return replace(ended, said=await self._said(turn, (entry_of(turn, ()),)))
 
     async def _away(self, draft: Settlement, work: Work, error: Outage, claim: Claim) -> Settlement:
         """The lane waits, to keep its order; a shared outage does not count as an attempt of this message."""

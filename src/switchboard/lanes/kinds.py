@@ -7,6 +7,7 @@ and are always idle. Next: `worker.py`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -56,6 +57,8 @@ class Claim(Struct, frozen=True):
     """Where the journal of the item is kept."""
     keeps: Callable[[], bool] = lambda: True
     alive: Callable[[], bool] = lambda: True
+    drain: asyncio.Event | None = None
+    """Set when the worker claims nothing more, and only finishes what runs."""
 
 
 class Handler(Protocol):

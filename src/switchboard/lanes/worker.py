@@ -285,7 +285,7 @@ class _Session:
             kept = left > 0 and monotonic() - began < _KEPT_FOR and not self._stopping.is_set()
             return kept
 
-        claim = Claim(self._worker, self._steps, keeps, self._is_alive)
+        claim = Claim(self._worker, self._steps, keeps, self._is_alive, self._stopping)
         while following is not None:
             left -= 1
             kept = False

@@ -1,6 +1,7 @@
 """How many tokens a model can read: from the settings, otherwise from its server, otherwise a guess.
 
-`Contexts` asks local servers, each by its own API, and remembers; pure functions interpret the answers. `sentinel` and
+`Contexts` asks local servers, each by its own API, and remembers; pure functions interpret the answers. It also keeps
+what was learned from requests that were too long. `sentinel` and
 `kept_sentinel` find out whether a server silently drops the head of a long request. Next:
 `app/classification/models.py`, `app/classification/model_tests.py`.
 """
@@ -8,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
+from msgspec import Struct, structs
 
 from switchboard.core.lenient import count, items, json_value, mapping, string
 from switchboard.domain.llm import ChatMessage, Reply, Request
@@ -24,7 +27,10 @@ from switchboard.ports.models import NO_CONTEXT
 HOSTED: Final = 128_000
 """Tokens of the models of OpenAI and Anthropic; none of those in use has fewer."""
 _TIMEOUT_S: Final = 3.0
-_REMEMBERED_S: Final = 600.0
+REMEMBERED_S: Final = 600.0
+"""For so long it is remembered what a server has said, and what was learned from its refusals."""
+LEAST: Final = 2_048
+"""The fewest tokens that are learned from a refusal: with less no model can do anything."""
 _NUM_CTX: Final = re.compile(r"^\s*num_ctx\s+(\d+)", re.MULTILINE)
 
 CONTEXT_REMEDY: Final = (
@@ -92,23 +98,68 @@ def context_of(spec: ModelSpec, told: int | None, unknown: int = NO_CONTEXT) -> 
     return told or (HOSTED if hosted else unknown)
 
 
+class _Learned(Struct, frozen=True):
+    """A limit learned from refusals, at `since` and until `until`, in seconds of the clock.
+
+    `told`: what the server had said by then; `asked`: whether it had been asked.
+    """
+
+    tokens: int
+    since: float
+    until: float
+    told: int | None
+    asked: bool
+
+
 class Contexts:
-    """The contexts of models, remembered for ten minutes, since a server may be restarted with a different one."""
+    """The contexts of models, remembered for ten minutes, since a server may be restarted with a different one.
+
+    What is learned from a refusal ends when its server reports another size.
+    """
 
     def __init__(self, http: httpx2.AsyncClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._http = http
         self._clock = clock
         self._known: dict[str, tuple[float, int | None]] = {}
+        self._learned: dict[str, _Learned] = {}
+        self._ended: dict[str, float] = {}
+        """When a server reported another size: what was learned before counts no more, whoever tells it."""
 
     async def of(self, spec: ModelSpec, unknown: int = NO_CONTEXT) -> int:
         """The context of a model. Only local servers are asked; raises nothing."""
+        told = await self._told_lately(spec)
+        found, learned = context_of(spec, told, unknown), self._learned.get(spec.origin)
+        if learned is None:
+            return found
+        now = self._clock()
+        if not learned.asked:
+            learned = self._learned[spec.origin] = structs.replace(learned, told=told, asked=True)
+        if now >= learned.until or told != learned.told:
+            del self._learned[spec.origin]
+            self._ended[spec.origin] = now
+            return found
+        return min(found, learned.tokens)
+
+    def learn(self, spec: ModelSpec, tokens: int, seconds: float) -> None:
+        """For these seconds the model is known to read no more than so many tokens. Its server is asked anew."""
+        now, origin = self._clock(), spec.origin
+        since = now - (REMEMBERED_S - seconds)
+        before = self._learned.get(origin)
+        if since < self._ended.get(origin, -math.inf) or (before is not None and before.since > since):
+            return
+        _, told = self._known.get(origin, (0.0, None))
+        self._learned[origin] = _Learned(tokens, since, now + seconds, told, origin in self._known)
+        if seconds >= REMEMBERED_S:  # its server has just refused something: it may have another size
+            self._known.pop(origin, None)
+
+    async def _told_lately(self, spec: ModelSpec) -> int | None:
         if spec.context is not None or spec.profile != "local" or spec.base_url is None:
-            return context_of(spec, None, unknown)
+            return None
         since, told = self._known.get(spec.origin, (0.0, None))
-        if spec.origin not in self._known or self._clock() - since > _REMEMBERED_S:
+        if spec.origin not in self._known or self._clock() - since > REMEMBERED_S:
             told = await self._told(spec.base_url, spec.model)
             self._known[spec.origin] = (self._clock(), told)
-        return context_of(spec, told, unknown)
+        return told
 
     async def _told(self, base_url: str, model: str) -> int | None:
         answers = await asyncio.gather(*(self._ask(way, _root(base_url) + path, model) for way, path, _ in _ASKED))

@@ -2,28 +2,35 @@
 
 The caller passes `Dispatcher.run` a `Request` and its `RequestTerms` and gets a `Report`. Next: `port.py`.
 
-After every failure the next model is asked, and none twice in one run: later retries are up to the caller. Only a model
-for which the request was too long is asked once more, with the shortest form of the request. No model is asked after
-our own server has accepted a call, as the message would be routed twice.
+After every failure the next model is asked. If all of them have failed with an outage, and the caller can wait, all are
+asked again after 0.5, 2 and 5 seconds; later retries are up to the caller. Nobody holds a slot meanwhile.
+
+A model for which the request was too long is asked again with less of it, the oldest first, and then with its shortest
+form, as long as no more than three requests of the turn were refused for that; what it can read is remembered. A
+request at which a model fails four times while it answers others is itself at fault: the other models are asked, then
+that model with the shortest form, and then it is not asked any more. No model is asked after our own server has
+accepted a call, as the message would be routed twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
+import structlog
 from msgspec import Struct, structs
 
-from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, Ticket, admit, wait_left
+from switchboard.core.policy.breaker import DEFAULT, Breaker, BreakerPolicy, CallEnd, Ticket, admit, wait_left
 from switchboard.core.policy.breaker import settle as settle_breaker
 from switchboard.core.policy.budget import ZERO, Amount, BudgetAccount, BudgetRefusal, Cap, Share, amount, reserve
 from switchboard.core.policy.budget import settle as settle_account
 from switchboard.core.tokens import asked_tokens
 from switchboard.domain.llm import (
+    AWAY,
     NO_USAGE,
     Bill,
     ModelAttempt,
@@ -37,10 +44,14 @@ from switchboard.domain.llm import (
     Request,
     Usage,
 )
+from switchboard.llm.blame import Blame
+from switchboard.llm.context import LEAST, REMEMBERED_S
 from switchboard.llm.port import ModelSession
 from switchboard.llm.slots import NoSlot, SlotQueue, Slots, held_slot, rank_of
 from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.llm.spending import Spending, amount_of
+
+log = structlog.get_logger(__name__)
 
 _CLOSED: Final = Breaker()
 _NO_CAP: Final = Cap()
@@ -54,19 +65,41 @@ _KILL_S: Final = 8.0
 """The time a session may take beyond its deadline to clean up."""
 
 
-Context = Callable[[ModelSpec], Awaitable[int]]
-"""How many tokens a model can read, question and answer together."""
+_PASSING: Final = AWAY - {"auth"} | {"cooldown", "busy"}
+"""Outcomes after which a model may soon answer."""
+_PERHAPS_ITS_FAULT: Final = frozenset({"unavailable", "timeout"})
+"""Outages that a request itself may cause."""
+_MOST_REFUSED: Final = 3
+"""So many requests of a turn may be refused because they are too long."""
+_STEP: Final = 0.75
+"""The next request has at most this share of the tokens of the one that was too long."""
+_NEARLY_FULL: Final = 0.7
+"""An empty answer to a request above this share of the context means that it was too long."""
+
+Again = Callable[[Report, float], Awaitable[bool]]
+"""Waits for these seconds, and returns whether all models are to be asked again; it is given the attempts so far."""
+
+
+class ContextSource(Protocol):
+    """How many tokens models can read, question and answer together."""
+
+    async def of(self, spec: ModelSpec, /) -> int: ...
+
+    def learn(self, spec: ModelSpec, tokens: int, seconds: float, /) -> None:
+        """From now on and for these seconds, the model is known to read no more than so many tokens."""
 
 
 class DispatchLimits(Struct, frozen=True):
     """The maximum cost of a day, and the seconds to wait for a busy model if there is another.
 
-    `sender_tokens`: maximum tokens of turns per day for one sender; 0: no limit.
+    `sender_tokens`: maximum tokens of turns per day for one sender; 0: no limit. `pauses`: the seconds after which all
+    models are asked again that have failed with an outage.
     """
 
     day: Cap = _NO_CAP
     patience: float = 5.0
     sender_tokens: int = 0
+    pauses: tuple[float, ...] = (0.5, 2.0, 5.0)
 
 
 class RequestTerms(Struct, frozen=True):
@@ -77,7 +110,9 @@ class RequestTerms(Struct, frozen=True):
     wrong with a reply (then the next model is asked), or None. `taken` returns whether our server has accepted a call
     of this request: then no other model is asked, however the session ended. `shorter` returns the request within a
     number of tokens, or as short as possible. `on_share_of`: the message whose sender's share is charged, None:
-    nobody's. `ready` is awaited before a request leaves.
+    nobody's. `ready` is awaited before a request leaves. `again` waits before all models are asked again; None: they
+    are not. `name` tells the request from all others, and is the same whenever it is asked again; "": unknown.
+    `refused`: how many requests of the turn were too long before.
     """
 
     asker: str = ""
@@ -90,6 +125,9 @@ class RequestTerms(Struct, frozen=True):
     on_share_of: UUID | None = None
     ready: Callable[[], Awaitable[None]] | None = None
     butler: str = ""
+    again: Again | None = None
+    name: str = ""
+    refused: int = 0
 
 
 _NO_TERMS: Final = RequestTerms()
@@ -98,22 +136,27 @@ _NO_LIMITS: Final = DispatchLimits()
 
 @dataclass(slots=True)
 class _Model:
-    """One model at run time. `pause_ends`: until when its provider asked for a pause, in seconds of the clock."""
+    """One model at run time. `pause_ends`: until when its provider asked for a pause, in seconds of the clock.
+
+    `blame`: the requests that it keeps failing at.
+    """
 
     spec: ModelSpec
     session: ModelSession
     line: SlotQueue
     breaker: Breaker = _CLOSED
     pause_ends: float = 0.0
+    blame: Blame = field(default_factory=Blame)
     probed: asyncio.Event = field(default_factory=asyncio.Event)
     """Not set while a probe is running: a run that has no other model waits for its outcome."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """The state of one run of the dispatcher. `last`: there is no model after the current one.
+    """The state of one run of the dispatcher. `behind`: how many models there are after the current one.
 
-    `told`: `on_delta` has received part of a reply.
+    `told`: `on_delta` has received part of a reply. `refused`: how many requests of the turn were too long. `room`: the
+    tokens that the current model can read, question and answer together. `shortest`: only the shortest form is left.
     """
 
     request: Request
@@ -127,7 +170,15 @@ class _Run:
     """What the session that runs has used, as far as it is told."""
     attempts: list[ModelAttempt] = field(default_factory=list)
     best: Reply | None = None
-    last: bool = False
+    behind: int = 0
+    refused: int = 0
+    room: int | None = None
+    shortest: bool = False
+
+    @property
+    def last(self) -> bool:
+        """Whether there is no model after the current one."""
+        return not self.behind
 
     def left(self) -> float:
         """Seconds until the deadline."""
@@ -189,7 +240,7 @@ class Dispatcher:
         policy: BreakerPolicy = DEFAULT,
         clock: Callable[[], float] = time.monotonic,
         slots: Slots | None = None,
-        context: Context | None = None,
+        context: ContextSource | None = None,
     ) -> None:
         lines: dict[str, SlotQueue] = {}
         self._models = {
@@ -211,13 +262,44 @@ class Dispatcher:
         report.
         """
         ends, spent = self._clock() + request.deadline, BudgetAccount(spent=terms.spent)
-        run = _Run(request, terms, self._clock, ends, spent, on_delta)
+        run = _Run(request, terms, self._clock, ends, spent, on_delta, refused=terms.refused)
         names = list(self._models) if terms.models is None else terms.models
-        for name in names:
-            run.last = name == names[-1]
-            if run.left() <= 0 or await self._done(run, self._models[name]):
-                break
+        pauses = iter(self._limits.pauses)
+        over = await self._asked_all(run, names)
+        while not over and await self._waited(run, pauses):
+            over = await self._asked_all(run, names)
         return Report(run.best, tuple(run.attempts))
+
+    async def _asked_all(self, run: _Run, names: Sequence[str]) -> bool:
+        """Ask one model after the other; returns whether it is all over: by an answer, or for lack of time."""
+        began, run.shortest = len(run.attempts), False
+        for behind, name in zip(range(len(names) - 1, -1, -1), names, strict=True):
+            run.behind = behind
+            if self._cannot_go_on(run) or await self._done(run, self._models[name]):
+                return True
+        run.behind, run.shortest = 0, True
+        for model in [self._models[name] for name in names]:
+            if not model.blame.is_at_fault(run.terms.name):
+                continue
+            if self._cannot_go_on(run) or await self._done(run, model):
+                return True
+            if model.blame.is_given_up(run.terms.name):
+                _at_fault(run, model)
+        return not _are_away(run.attempts[began:])
+
+    def _cannot_go_on(self, run: _Run) -> bool:
+        return run.left() <= 0 or run.refused >= _MOST_REFUSED
+
+    async def _waited(self, run: _Run, pauses: Iterator[float]) -> bool:
+        """Whether all models are to be asked again, after the next pause at whose end one of them may be asked."""
+        if run.terms.again is None:
+            return False
+        last = {one.name: one for one in run.attempts}.values()
+        soonest = min(max(self._wait(self._models[one.name]), one.retry_after or 0.0) for one in last)
+        pause = next((one for one in pauses if one >= soonest), None)
+        if pause is None or pause >= run.left():
+            return False
+        return await run.terms.again(Report(run.best, tuple(run.attempts)), pause)
 
     def estimate(self, request: Request, models: Iterable[str]) -> Amount:
         """The maximum that a session should cost with any one of these models."""
@@ -228,6 +310,8 @@ class Dispatcher:
     async def _done(self, run: _Run, model: _Model) -> bool:
         """Whether to stop after this model."""
         before = len(run.attempts)
+        if model.blame.is_at_fault(run.terms.name) and not self._may_try_shortest(run, model):
+            return False
         patience = run.left() if run.last else min(run.left(), self._limits.patience)
         if self._in_cooldown(run, model):
             return False
@@ -240,24 +324,45 @@ class Dispatcher:
         asked = any(one.asked for one in run.attempts[before:])
         return asked and (run.attempts[-1].outcome == "answered" or await run.taken())
 
+    def _may_try_shortest(self, run: _Run, model: _Model) -> bool:
+        """Whether a request at fault may be sent to this model, in its shortest form, after all others were asked."""
+        return run.shortest and not model.blame.is_given_up(run.terms.name)
+
     async def _asked_within(self, run: _Run, model: _Model) -> None:
-        """Ask with as much of the request as the model accepts; if that is still too long, with the minimum."""
-        before, request = len(run.attempts), await self._fitting(run, model)
+        """Ask with as much of the request as the model accepts; if that is still too long, with less and less."""
+        request: Request | None = await self._fitting(run, model)
         await run.ready()
-        await self._asked(run, model, request)
-        if not any(one.outcome == "context_too_long" for one in run.attempts[before:]):
-            return
-        least = run.shorter(request, 0)
-        if least != request and run.left() > 0 and not await run.taken():
-            await self._asked(run, model, least)
+        while request is not None:
+            before = len(run.attempts)
+            await self._asked(run, model, request)
+            too_long = any(one.outcome == "context_too_long" for one in run.attempts[before:])
+            request = await self._after_refusal(run, model, request) if too_long else None
+
+    async def _after_refusal(self, run: _Run, model: _Model, refused: Request) -> Request | None:
+        """What to ask after a request that was too long; None: nothing more. Those behind it are asked as well."""
+        if run.refused + run.behind >= _MOST_REFUSED or run.left() <= 0 or await run.taken():
+            return None
+        fitting = await self._fitting(run, model)
+        request = run.shorter(fitting, min(asked_tokens(fitting), int(_STEP * asked_tokens(refused))))
+        if asked_tokens(request) >= asked_tokens(refused):  # the caller can leave out no more in steps
+            request = run.shorter(fitting, 0)
+        return request if asked_tokens(request) < asked_tokens(refused) else None
 
     async def _fitting(self, run: _Run, model: _Model) -> Request:
-        """As much of the request as fits into this model's context together with the answer."""
-        spec = model.spec
-        context = spec.context if self._context is None else await self._context(spec)
-        if context is None:
-            return run.request
-        return run.shorter(run.request, context - _output(run.request, model) - _OVERHEAD.get(model.session.kind, 0))
+        """As much of the request as fits into this model's context together with the answer.
+
+        The last request that may be refused, and one that is at fault, is the shortest.
+        """
+        run.room = model.spec.context if self._context is None else await self._context.of(model.spec)
+        request, output = run.request, _output(run.request, model)
+        if run.room is not None and output > run.room // 2:
+            output = max(run.room // 2, 1)
+            request = replace(request, max_tokens=output)
+        if run.shortest or run.refused + 1 >= _MOST_REFUSED:
+            return run.shorter(request, 0)
+        if run.room is None:
+            return request
+        return run.shorter(request, run.room - output - _OVERHEAD.get(model.session.kind, 0))
 
     def _in_cooldown(self, run: _Run, model: _Model) -> bool:
         wait = model.pause_ends - self._clock() if _awaits_probe(run, model) else self._wait(model)
@@ -355,23 +460,63 @@ class Dispatcher:
         asked = replace(request, deadline=limit, max_tokens=_output(request, model), on_usage=run.meter)
         try:
             reply = await _within(model.session, asked, run.listener(model))
+            run.best = _with_cost(model, reply)
+            _check_room(reply, asked, run.room)
         except ModelFailure as failure:
             run.take_back()
             if failure.kind == "timeout" and limit < _FAIR * min(model.spec.timeout, run.request.deadline):
                 model.breaker = _withdrawn(model.breaker, ticket, self._clock())  # earlier models took its time
             else:
-                self._settled(model, ticket, ok=failure.alive)
+                self._settled(run, model, ticket, ok=failure.alive)
+                if run.shortest or (failure.kind in _PERHAPS_ITS_FAULT and not failure.overloaded):
+                    model.blame.failed(run.terms.name, shortest=run.shortest)
+            if failure.kind == "context_too_long":
+                run.refused += 1
+                await self._learn(model, failure.limit or int(_STEP * asked_tokens(request)))
             if failure.retry_after is not None:
                 model.pause_ends = max(model.pause_ends, self._clock() + failure.retry_after)
             attempt = _priced(model, failure.reply.usage, failure.kind, failure.message)
+            # Without the provider's words, which may quote the message: `explain` shows them.
+            why = failure.message.partition(": ")[0]
+            log.warning("a model failed", model=model.spec.name, kind=failure.kind, reason=why, asker=run.terms.asker)
             return structs.replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
-        self._settled(model, ticket, ok=True)
-        run.best = _with_cost(model, reply)
+        self._settled(run, model, ticket, ok=True)
+        model.blame.answered(run.terms.name)
         wrong = await run.wrong(reply)
         return _priced(model, reply.usage, "answered" if wrong is None else "unfit", wrong or "")
 
-    def _settled(self, model: _Model, ticket: Ticket, *, ok: bool) -> None:
-        model.breaker = settle_breaker(model.breaker, ticket, ok=ok, now=self._clock(), policy=self._policy)
+    def _settled(self, run: _Run, model: _Model, ticket: Ticket, *, ok: bool) -> None:
+        end = CallEnd(ok, self._clock(), run.terms.name, run.last)
+        model.breaker = settle_breaker(model.breaker, ticket, end, self._policy)
+
+    async def _learn(self, model: _Model, tokens: int) -> None:
+        """Remember how much a model can read, and tell the other processes."""
+        most = max(tokens, LEAST)
+        if self._context is not None:
+            self._context.learn(model.spec, most, REMEMBERED_S)
+        if self._slots is not None:
+            await self._slots.limit(model.spec.name, most, REMEMBERED_S)
+
+
+def _are_away(attempts: Sequence[ModelAttempt]) -> bool:
+    """Whether all models of a round failed with an outage, and one of them may soon be over."""
+    last = {one.name: one for one in attempts}.values()
+    passing = (one.retryable and one.outcome in _PASSING for one in last)
+    return bool(last) and all(passing)
+
+
+def _check_room(reply: Reply, request: Request, room: int | None) -> None:
+    """Raise ModelFailure if an empty answer means that the request was too long: some servers say nothing else."""
+    if room is None or request.carrying is not None or reply.by_program or reply.text.strip() or reply.calls:
+        return
+    asked = asked_tokens(request) if reply.usage.estimated else reply.usage.input_tokens
+    if asked > _NEARLY_FULL * room:
+        raise ModelFailure("context_too_long", f"an empty answer to {asked:,} tokens, of {room:,}", reply=reply)
+
+
+def _at_fault(run: _Run, model: _Model) -> None:
+    why = "fails at this request only, even in its shortest form, while it answers others: the request is at fault"
+    _not_asked(run, model, "at_fault", why, retryable=False)
 
 
 def _not_asked(

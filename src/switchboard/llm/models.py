@@ -56,6 +56,9 @@ class OpenModels:
             on_share_of=asking.on_share_of,
             ready=asking.ready,
             butler=asking.butler,
+            again=asking.again,
+            name=asking.name,
+            refused=asking.refused,
         )
         return await self.dispatcher.run(request, terms, asking.on_delta)
 

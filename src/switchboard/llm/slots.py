@@ -78,6 +78,9 @@ class Slots(Protocol):
         `for_all`: the provider asked for it, so it applies to all.
         """
 
+    async def limit(self, model: str, tokens: int, seconds: float) -> None:
+        """Tell the others that for these seconds a model is known to read no more than so many tokens."""
+
     async def refuse(self, model: str, why: str) -> None:
         """Pause a model for all processes with the same key, which its provider will refuse again."""
 

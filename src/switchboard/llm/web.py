@@ -29,6 +29,21 @@ _TOO_LONG: Final = re.compile(
     r"|input.{0,20}too long|exceed.{0,40}(?:context|token)",
     re.IGNORECASE,
 )
+_SURELY_TOO_LONG: Final = re.compile(
+    r"exceed.{0,30}context|context.{0,30}(?:exceed|overflow)|prompt (?:is )?too long|maximum context length"
+    r"|n_keep.{0,40}n_ctx|greater than the context length|longer than the maximum model length|too large to process"
+    r"|input.{0,20}too long",
+    re.IGNORECASE,
+)
+"""What no server says for another reason, for statuses that usually mean something else."""
+_LIMITS: Final = re.compile(
+    r"n_ctx\W{1,8}(\d{3,9})|(?:context length|model length|context window|context size)"
+    r"\s?(?:is|of|:|=)?\s?(?:only )?(\d{3,9})\b|(\d{3,9}) maximum|allowed \((\d{3,9})\)|must be <= (\d{3,9})"
+    r"|> (\d{3,9})\b",
+    re.IGNORECASE,
+)
+"""How many tokens a server can read, in its own words; not by how many a request has exceeded that."""
+_READ_OF_BODY: Final = 20_000
 _FILTERED: Final = re.compile(r"content.?(?:policy|filter)|safety|flagged|guardrail", re.IGNORECASE)
 _NO_QUOTA: Final = re.compile(r"insufficient_quota|billing|credit balance", re.IGNORECASE)
 # Only 401 concerns the key. With 402 and 403, a provider or a firewall may mean this one request.
@@ -43,6 +58,12 @@ _STATUSES: Final[Mapping[int, FailureKind]] = {
     429: "rate_limited",
     504: "timeout",
 }
+
+
+_REJECTED: Final = frozenset({400, 404, 413, 422})
+_NOT_OF_LENGTH: Final = frozenset({401, 402, 403, 429})
+"""Statuses whose texts about tokens are about quotas."""
+_OVERLOADED: Final = frozenset({503, 529})
 
 
 class _TooMuch(httpx2.TransportError):
@@ -96,15 +117,27 @@ def status_failure(status: int, headers: Mapping[str, str], body: str) -> ModelF
     said = _said(body)
     message = f"status {status}: {said}" if said else f"status {status}"
     wait = retry_after(headers.get("retry-after"), time.time())
-    if status in {400, 404, 413, 422} and _TOO_LONG.search(said):
-        return ModelFailure("context_too_long", message)
+    if status not in _NOT_OF_LENGTH and _is_too_long(status, said):
+        return ModelFailure("context_too_long", message, limit=_limit(body))
     if status in {400, 403, 422} and _FILTERED.search(said):
         return ModelFailure("refused", message)
     kind = _STATUSES.get(status, "unavailable" if status >= 500 else "defect")
     if status == 402 or (kind == "rate_limited" and _NO_QUOTA.search(said)):
         return ModelFailure(kind, message, retryable=False, retry_after=wait)
     # This server rejects one request but may accept the next, so it counts as healthy.
-    return ModelFailure(kind, message, retry_after=wait, alive=status in {400, 413, 422})
+    overloaded = status in _OVERLOADED
+    return ModelFailure(kind, message, retry_after=wait, alive=status in {400, 413, 422}, overloaded=overloaded)
+
+
+def _is_too_long(status: int, said: str) -> bool:
+    rejected = status in _REJECTED and _TOO_LONG.search(said) is not None
+    return rejected or _SURELY_TOO_LONG.search(said) is not None
+
+
+def _limit(body: str) -> int | None:
+    """The number of tokens that a server says it can read."""
+    found = _LIMITS.search(body[:_READ_OF_BODY])
+    return None if found is None else int(next(one for one in found.groups() if one))
 
 
 def _said(body: str) -> str:

@@ -110,6 +110,8 @@ class Turn:
     """Called by a `Stoppable` engine with the reply as it is written; None: nobody listens."""
     stop: Stop | None = field(default=None, compare=False, repr=False)
     """For an engine that can stop in the middle, see `Stoppable`; otherwise None."""
+    drain: Stop | None = field(default=None, compare=False, repr=False)
+    """Set when the worker is about to end: what only waits should not begin anything else; None: nobody says so."""
     below: Callable[[], Mapping[str, str]] = field(default=dict, compare=False, repr=False)
     """The teams and butlers below its own team to which it may hand the message on, each with its description."""
     keeps: Keeps | None = field(default=None, compare=False, repr=False)
@@ -509,6 +511,14 @@ class Stoppable(Protocol):
 
     @property
     def stoppable(self) -> bool: ...
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An engine whose turns add what was said to the history. Of one that fails, what it was asked is kept."""
+
+    @property
+    def remembers(self) -> bool: ...
 
 
 OpenEngine = Callable[[EngineContext], Engine]

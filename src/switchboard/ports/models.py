@@ -36,6 +36,10 @@ class Asking(Struct, frozen=True):
     sender's daily share it counts towards; None: nobody's. `ready` is awaited before each request is sent, while that
     is being prepared; its exceptions are passed on. `taken` says whether the request has already had an effect: then no
     other model is asked. The cost is recorded for `asker`, the purpose, and `butler`.
+
+    If all models are unavailable, `again` is given the attempts so far, waits for these seconds, and returns whether to
+    ask all of them again; None: that is up to the caller. `name` tells the request from all others, and is the same
+    whenever it is asked again. `refused`: how many requests of the turn were too long before.
     """
 
     models: Sequence[str]
@@ -46,6 +50,9 @@ class Asking(Struct, frozen=True):
     ready: Callable[[], Awaitable[None]] | None = None
     taken: Callable[[], Awaitable[bool]] | None = None
     butler: str = ""
+    again: Callable[[Report, float], Awaitable[bool]] | None = None
+    name: str = ""
+    refused: int = 0
 
 
 class Models(Protocol):

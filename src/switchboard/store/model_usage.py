@@ -23,6 +23,7 @@ from switchboard.store.classification import Reservation
 from switchboard.store.database import Database, query, rows_as
 
 By = Literal["day", "model", "butler", "team", "message", "asker"]
+_MOST_INT: Final = 2**31 - 1
 _BOOKED: Final = frozenset({"day", "model", "asker"})
 """By these all requests are counted, by whole days; by team and message those that were made for one message. By butler
 all are, and of the requests for classification a share."""
@@ -84,6 +85,14 @@ class Cooldown(Struct, frozen=True):
     model: str
     until: datetime
     why: str
+
+
+class LearnedContext(Struct, frozen=True):
+    """A model that reads no more than so many tokens, as its refusals have shown; that counts until then."""
+
+    model: str
+    tokens: int
+    until: datetime
 
 
 # Spending -----------------------------------------------------------------------------------------------------------
@@ -219,12 +228,28 @@ async def cooldowns(database: Database) -> list[Cooldown]:
     return rows_as(Cooldown, await database.rows(query("model_usage.cooldowns")))
 
 
+async def limit_context(database: Database, process: UUID, model: str, tokens: int, seconds: float) -> None:
+    """Record that a process has learned how much a model can read, which counts for so many seconds."""
+    values = (model, process, min(tokens, _MOST_INT), timedelta(seconds=seconds))
+    await database.run(query("model_usage.limit_context"), *values)
+
+
+async def contexts(database: Database) -> list[LearnedContext]:
+    """The models of which some process has learned how much they can read, with the smallest number of each."""
+    return rows_as(LearnedContext, await database.rows(query("model_usage.contexts")))
+
+
 class SlotFound(Struct, frozen=True):
-    """The result of asking for a slot. Without one, `paused_s` (seconds of a pause) or `refused` (its key) says why."""
+    """The result of asking for a slot. Without one, `paused_s` (seconds of a pause) or `refused` (its key) says why.
+
+    `context`: the tokens that the model can read, as another process has learned, for the next `context_s` seconds.
+    """
 
     taken: bool
     paused_s: float
     refused: str | None
+    context: int | None = None
+    context_s: float = 0.0
 
 
 class SlotWanted(Struct, frozen=True):

@@ -21,7 +21,5 @@ async def open_models(specs: Sequence[ModelSpec]) -> AsyncIterator[OpenModels]:
     """
     sessions = Sessions(specs)
     book = DayBook(lambda: datetime.now(UTC).date())
-    async with aclosing(
-        OpenModels(sessions, Dispatcher(sessions.models, book, context=sessions.contexts.of))
-    ) as models:
+    async with aclosing(OpenModels(sessions, Dispatcher(sessions.models, book, context=sessions.contexts))) as models:
         yield models

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from switchboard.core.storable import storable_json
 from switchboard.core.tokens import asked_tokens, estimate_tokens
-from switchboard.core.turns.fitting import fit, shorter
+from switchboard.core.turns.fitting import Said, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.core.turns.render import MOST_NOTES, messages, notes, opening, said_at, system_prompt
@@ -173,25 +173,37 @@ def test_what_is_moved_is_moved_once_and_keeps_its_call(sizes: list[int]) -> Non
 
 
 def test_a_request_is_cut_at_its_history() -> None:
-    history = messages([SAID, DONE] * 5, [], ZONE)
     now = ChatMessage("user", "now")
-    request = Request((*history, now))
-    assert shorter(request, 1, 10_000, "r") == (request, [])
-    cut, _ = shorter(request, 1, asked_tokens(request) // 2, "r")
+    said = Said([SAID, DONE] * 5, [now], ZONE)
+    request = Request(messages(said.history, said.turn, ZONE))
+    assert shorter(request, said, 10_000, "r") == (request, [])
+    cut, _ = shorter(request, said, asked_tokens(request) // 2, "r")
     assert 1 < len(cut.messages) < len(request.messages)
     assert cut.messages[0].role == "user"
     assert not cut.messages[0].results
-    assert shorter(request, 1, 0, "r") == (replace(request, messages=(now,)), [])
+    assert shorter(request, said, 0, "r") == (replace(request, messages=(now,)), [])
+    assert shorter(cut, said, 0, "r") == (replace(request, messages=(now,)), []), "in steps"
+
+
+def test_what_was_never_answered_is_one_message_with_the_next_but_does_not_stay_for_ever() -> None:
+    now = ChatMessage("user", "now")
+    said = Said([SAID, DONE, SAID, SAID], [now], ZONE)
+    request = Request(messages(said.history, said.turn, ZONE))
+    assert [one.role for one in request.messages[-2:]] == ["assistant", "user"]
+    assert shorter(request, said, 0, "r") == (replace(request, messages=(now,)), [])
+    last = Request(messages(said.history[3:], said.turn, ZONE))
+    assert shorter(request, said, asked_tokens(last), "r")[0] == last
 
 
 def test_results_of_the_turn_are_moved_before_its_history_is_cut() -> None:
-    history = messages([SAID, DONE] * 5, [], ZONE)
+    entries = [SAID, DONE] * 5
+    history = messages(entries, [], ZONE)
     now = turn(12_000, 12_000)
-    request = Request((*history, *now))
+    request, said = Request((*history, *now)), Said(entries, now, ZONE)
     least = asked_tokens(Request((*history, *turn(10, 10))))
-    found, moved = shorter(request, len(now), least + 500, "r")
+    found, moved = shorter(request, said, least + 500, "r")
     assert found.messages[: len(history)] == history
     assert [one.name for one in moved] == ["r/2-1.txt", "r/4-1.txt"]
     assert asked_tokens(found) <= least + 500
-    found, moved = shorter(request, len(now), 0, "r")
+    found, moved = shorter(request, said, 0, "r")
     assert (len(found.messages), len(moved)) == (len(now), 2)

@@ -152,7 +152,9 @@ class ProgramTalk(Talk):
         async def taken() -> bool:
             return len(self._made) > before
 
-        return replace(self._asking(begin(""), []), shorter=None, on_delta=self._hear, taken=taken)
+        # A run is not begun again here: its request must then name the calls that were made before.
+        asking = self._asking(begin(""), 0, [])
+        return replace(asking, shorter=None, on_delta=self._hear, taken=taken, again=None, name="")
 
     def _hear(self, delta: ModelDelta) -> None:
         self._telling.hear(delta)

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 from msgspec import structs
 
+from switchboard.agents.loop.again import request_name, wait_for_models
 from switchboard.agents.loop.asking import people_of
 from switchboard.agents.loop.calls import Around, ToolCaller, record_of, told
 from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
@@ -27,7 +28,7 @@ from switchboard.core.planning.guard import is_read_only
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
 from switchboard.core.turns.entries import exchange_of
-from switchboard.core.turns.fitting import Moved, fit, shorter
+from switchboard.core.turns.fitting import Moved, Said, fit, shorter
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.core.turns.images import FrozenImage, left_out
 from switchboard.core.turns.limits import may_generate
@@ -104,6 +105,8 @@ class Talk:
         self._unknown: list[str] = []
         self._files: dict[str, Attachment] = {}
         """The files for the answer, by name; a later file replaces an earlier one."""
+        self._refused = 0
+        """How many requests of this attempt were too long."""
         self._written = ""
         """The text of the last recorded answer."""
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
@@ -192,7 +195,8 @@ class Talk:
             self._go_on()
             self._telling.restart(ask.n)
             began, moved = monotonic(), list[Moved]()
-            report = await self._around.models.ask(request, self._asking(progress, moved))
+            report = await self._around.models.ask(request, self._asking(progress, ask.n, moved))
+            self._refused += sum(one.outcome == "context_too_long" for one in report.attempts)
             await self._keep(moved)
             try:
                 return recorded(report, monotonic() - began, last=not ask.tools, reserved=reserved)
@@ -229,15 +233,17 @@ class Talk:
             key=f"{self._turn.request_id}",
         )
 
-    def _asking(self, progress: LoopProgress, moved: list[Moved]) -> Asking:
-        """How to send a request. `moved` receives parts that a model with a smaller context must read from files."""
+    def _asking(self, progress: LoopProgress, n: int, moved: list[Moved]) -> Asking:
+        """How to send request `n`. `moved` receives parts that a model with a smaller context must read from files."""
+        said = Said(self._frozen.history, progress.messages, self._frozen.zone)
 
         def shortened(request: Request, tokens: int) -> Request:
-            found, files = shorter(request, len(progress.messages), tokens, self._folder)
+            found, files = shorter(request, said, tokens, self._folder)
             moved.extend(files)
             return found
 
         on_share_of = None if self._frozen.by_owner else self._turn.request_id
+        reserved = self._frozen.limits.generated is not None
         return Asking(
             self._frozen.models,
             self._around.asker,
@@ -246,6 +252,9 @@ class Talk:
             on_share_of=on_share_of,
             ready=self._journal.flush,  # otherwise a crash might lose two answered requests
             butler=self._turn.member.system_id,
+            again=wait_for_models(self._turn, reserved=reserved),
+            name=request_name(self._turn, f"request:{n}"),
+            refused=self._refused,
         )
 
     async def _fitted(self, progress: LoopProgress) -> LoopProgress:

@@ -41,6 +41,7 @@ class ModelEngine:
         self._equipment = Equipment(context, tools)
 
     stoppable: Final = True
+    remembers: Final = True
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing key included."""

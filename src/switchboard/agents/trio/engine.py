@@ -59,6 +59,7 @@ class TrioEngine:
         self._planner = planner
 
     stoppable: Final = True
+    remembers: Final = True
 
     def check(self, member: Member) -> None:
         """Raises `EngineFailure` that names each wrong option, a missing key included."""

@@ -6,7 +6,7 @@ journal, so a planner needs no memory: after a crash, answered calls are not rep
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from switchboard.core.planning.ladder import SettledDecision, Templates
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import Plan
 from switchboard.core.planning.menu import Menu
+from switchboard.domain.llm import Report
 from switchboard.domain.planning import Review
 from switchboard.ports.engine import ModelUsage
 
@@ -25,7 +26,7 @@ class PlanQuestion(Struct, frozen=True):
 
     `menu`: what plans, or in a review new steps, may use. `models`: the names of the router's models, in the order of
     asking. `tokens`: maximum to generate in all requests of this call; `seconds`: how long the plan may still work.
-    `key`, `on_share_of` and `butler` go into `Request` and `Asking`.
+    `key`, `on_share_of`, `butler` and `again` go into `Request` and `Asking`.
     """
 
     text: str
@@ -38,6 +39,7 @@ class PlanQuestion(Struct, frozen=True):
     key: str = ""
     on_share_of: UUID | None = None
     butler: str = ""
+    again: Callable[[Report, float], Awaitable[bool]] | None = None
 
 
 class Planned(Struct, frozen=True):

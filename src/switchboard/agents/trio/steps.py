@@ -17,6 +17,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct, structs
 
+from switchboard.agents.loop.again import request_name, wait_for_models
 from switchboard.agents.loop.asking import People, event_of
 from switchboard.agents.loop.calls import ToolCaller, record_of
 from switchboard.agents.loop.requests import failure_of, recorded
@@ -178,7 +179,7 @@ class Carrier(Struct, frozen=True):
         if name not in models.names:
             raise StepFailed({"why": f"there is no model {name} any more"})
         sent = replace(request, deadline=self._seconds, whole=False, key=str(self.caller.turn.request_id))
-        report = await models.ask(sent, self._asking(name))
+        report = await models.ask(sent, self._asking(name, path))
         try:
             costed = recorded(report, monotonic() - began, last=True, reserved=request.max_tokens)
         except ModelFailure as failure:
@@ -191,10 +192,17 @@ class Carrier(Struct, frozen=True):
             raise StepFailed(structs.replace(costed, result={"why": _short(f"{_SAID[what]}: {why}")}))
         return costed
 
-    def _asking(self, name: str) -> Asking:
-        # Earlier steps must be on record first, or a crash might lose two answered requests.
-        butler = self.caller.turn.member.system_id
-        return Asking((name,), ASKER, on_share_of=self._share, ready=self.journal.flush, butler=butler)
+    def _asking(self, name: str, path: str) -> Asking:
+        turn = self.caller.turn
+        return Asking(
+            (name,),
+            ASKER,
+            on_share_of=self._share,
+            ready=self.journal.flush,  # earlier steps first, or a crash might lose two answered requests
+            butler=turn.member.system_id,
+            again=wait_for_models(turn, reserved=True),
+            name=request_name(turn, path),
+        )
 
     async def _loop(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         """Run a specialist with tools, with its own branch of the journal."""
@@ -269,6 +277,7 @@ class Carrier(Struct, frozen=True):
             key=str(turn.request_id),
             on_share_of=self._share,
             butler=turn.member.system_id,
+            again=wait_for_models(turn, reserved=True),
         )
 
     async def lead(self, final: str) -> str:

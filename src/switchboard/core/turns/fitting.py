@@ -13,7 +13,9 @@ from typing import Final
 from msgspec import Struct, structs
 
 from switchboard.core.tokens import asked_tokens, estimate_tokens, fits
+from switchboard.core.turns.render import messages
 from switchboard.domain.llm import ChatMessage, Request, ToolResult
+from switchboard.ports.history import Entry
 
 _FULL: Final = 0.8
 """Results are moved above this share of the context."""
@@ -42,22 +44,34 @@ def fit(
     return _referring(turn, asked_tokens(request) + request.max_tokens - _LEFT * window, folder)
 
 
-def shorter(request: Request, keep: int, tokens: int, folder: str) -> tuple[Request, list[Moved]]:
+class Said(Struct, frozen=True):
+    """What a request is made of: the history, the messages of this turn, and the time zone of both."""
+
+    history: Sequence[Entry]
+    turn: Sequence[ChatMessage]
+    zone: str
+
+
+def shorter(request: Request, said: Said, tokens: int, folder: str) -> tuple[Request, list[Moved]]:
     """The request within `tokens`, as far as that can be done, and the files in `folder` that it refers to.
 
-    First the oldest results in its last `keep` messages, those of this turn, become references; then the history is
-    removed from its beginning. What a person said in this turn always stays.
+    First the oldest results of this turn become references, which can still be read; then the history is removed from
+    its beginning. What a person said in this turn always stays, but not what was said before and never answered.
     """
     if fits(request, tokens):
         return request, []
-    over = asked_tokens(request) - tokens
-    history = request.messages[: len(request.messages) - keep]
-    turn, moved = _referring(request.messages[len(history) :], over, folder)
-    while history and asked_tokens(replace(request, messages=(*history, *turn))) > tokens:
-        history = history[1:]
-        while history and (history[0].role == "assistant" or history[0].results):
-            history = history[1:]
-    return replace(request, messages=(*history, *turn)), moved
+    turn, moved = _referring(said.turn, asked_tokens(request) - tokens, folder)
+    shown = replace(request, messages=messages(said.history, turn, said.zone))
+    for start in _starts(said.history):
+        if fits(shown, tokens):
+            break
+        shown = replace(request, messages=messages(said.history[start:], turn, said.zone))
+    return shown, moved
+
+
+def _starts(history: Sequence[Entry]) -> list[int]:
+    """Where a history may begin instead, at what a person said; the last one is behind its end."""
+    return [*(n for n, entry in enumerate(history) if n and entry.role == "user"), len(history)]
 
 
 def _referring(turn: Sequence[ChatMessage], over: float, folder: str) -> tuple[tuple[ChatMessage, ...], list[Moved]]:

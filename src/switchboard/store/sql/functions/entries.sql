@@ -39,7 +39,8 @@ end $$;
 
 -- settle_turns, and what was said in these turns: both, or neither. A lane with 40 entries that no summary stands for is due to
 -- be compacted; one whose tries are used up gets new ones. _entries: a JSON array of lane, n, role, person, private,
--- text, calls, created_at, own, name, told; n is the order within a lane.
+-- text, calls, created_at, own, name, told; n is the order within a lane. A turn that fails leaves what it was asked, without
+-- an answer; if its message comes again to the same butler, the entries of that turn take the place of this one.
 create or replace function settle_turns_with_entries(_owner bigint, _given settlement[], _entries text)
 returns table (lane uuid, ok boolean, next_seq bigint)
 language plpgsql as $$
@@ -52,6 +53,11 @@ begin
     select array_agg(s.lane), array_agg(s.ok), array_agg(s.next_seq) into _lane, _ok, _next
         from settle_turns(_owner, _given) s;
     -- settle_turns has locked the lanes, so that nobody else gives positions there
+    delete from entry a
+        using json_to_recordset(_entries::json) as e (lane uuid), unnest(_lane, _ok) as s (lane, ok), unnest(_given) i, delivery d
+        where s.lane = e.lane and s.ok and i.lane = e.lane and d.lane = i.lane and d.seq = i.seq
+          and d.n > 1 and a.lane = e.lane and a.request_id = d.request_id and a.compacted_at is null
+          and not exists (select from entry b where b.request_id = a.request_id and b.lane = a.lane and b.role = 'assistant');
     insert into entry (lane, position, request_id, role, person, private, text, calls, created_at, own, name, told)
         select e.lane,
                last_position(e.lane) + row_number() over (partition by e.lane order by e.n),

@@ -75,10 +75,11 @@ end $$;
 -- another process for a pause. If all are taken, or others stand before it, it waits in line; its place is kept for two seconds
 -- after each time it asks. `_fresh`: the process has just started, so that the key is tried again.
 -- Slots and places of dead processes come back when they expire.
--- paused_s: seconds of the pause, 0 if there is none; refused: why the key was refused, or null.
+-- paused_s: seconds of the pause, 0 if there is none; refused: why the key was refused, or null. context: the tokens that the
+-- model can read, as the refusals of another process have shown, for the next context_s seconds.
 create or replace function take_slot_of_model(_model text, _slot text, _most integer, _rank smallint, _lease_id uuid, _process uuid,
                                               _ttl interval, _key_hash text, _fresh boolean)
-returns table (taken boolean, paused_s float8, refused text)
+returns table (taken boolean, paused_s float8, refused text, context integer, context_s float8)
 language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -86,6 +87,8 @@ declare
     _refused text;
     _since timestamptz;
     _taken boolean;
+    _context integer;
+    _context_s float8;
 begin
     perform set_config('synchronous_commit', 'off', true);  -- a slot that a crash of the database frees costs nothing
     perform pg_advisory_xact_lock(hashtextextended(_slot, 1969647215));
@@ -97,7 +100,7 @@ begin
         from model_cooldown c where c.model = _model and c.process <> _process and c.for_all
             and c.until > clock_timestamp();
     if _refused is not null or _paused is not null then
-        return query select false, coalesce(extract(epoch from _paused), 0)::float8, _refused;
+        return query select false, coalesce(extract(epoch from _paused), 0)::float8, _refused, null::integer, 0::float8;
         return;
     end if;
     delete from model_lease l where l.slot = _slot and l.until < clock_timestamp();
@@ -108,5 +111,8 @@ begin
         values (_lease_id, _slot, _rank, _since, _taken,
                 clock_timestamp() + case when _taken then _ttl else interval '2 seconds' end)
         on conflict (lease_id) do update set holds = excluded.holds, until = excluded.until;
-    return query select _taken, 0::float8, null::text;
+    select c.context, extract(epoch from c.context_until - clock_timestamp())::float8 into _context, _context_s
+        from model_cooldown c where c.model = _model and c.process <> _process and c.context_until > clock_timestamp()
+        order by c.context_until desc limit 1;
+    return query select _taken, 0::float8, null::text, _context, coalesce(_context_s, 0)::float8;
 end $$;

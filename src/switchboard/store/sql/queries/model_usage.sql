@@ -146,6 +146,15 @@ insert into model_cooldown (model, process, until, why, for_all) values ($1, $2,
 on conflict (model, process) do update set
     until = excluded.until, why = excluded.why, for_all = excluded.for_all, at = clock_timestamp();
 
+-- name: limit_context
+insert into model_cooldown (model, process, until, why, context, context_until)
+values ($1, $2, clock_timestamp(), '', $3, clock_timestamp() + $4)
+on conflict (model, process) do update set context = excluded.context, context_until = excluded.context_until;
+
+-- name: contexts
+select distinct on (r.model) r.model, r.context as tokens, r.context_until as until from model_cooldown r
+where r.context_until > clock_timestamp() order by r.model, r.context;
+
 -- name: cooldowns
 select distinct on (r.model) r.model, r.until, r.why from model_cooldown r
 where r.until > clock_timestamp() order by r.model, r.until desc;
@@ -154,7 +163,8 @@ where r.until > clock_timestamp() order by r.model, r.until desc;
 delete from model_reservation where until < clock_timestamp();
 
 -- name: forget_cooldowns
-delete from model_cooldown where until < clock_timestamp();
+delete from model_cooldown
+where until < clock_timestamp() and (context_until is null or context_until < clock_timestamp());
 
 -- name: refuse_key
 insert into model_refused_key (model, key_hash, why) values ($1, $2, $3) on conflict do nothing;
@@ -169,7 +179,7 @@ delete from model_refused_key where model = $1;
 delete from model_refused_key where at < clock_timestamp() - interval '1 day';
 
 -- name: take_slot
-select taken, paused_s, refused from take_slot_of_model($1, $2, $3, $4, $5, $6, $7, $8, $9);
+select taken, paused_s, refused, context, context_s from take_slot_of_model($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: renew_slots
 update model_lease set until = clock_timestamp() + $2 where lease_id = any($1::uuid[]);

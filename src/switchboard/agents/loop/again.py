@@ -1,0 +1,51 @@
+"""How a turn waits before it asks again, when all its models are unavailable.
+
+`talk.py` and `agents/trio` pass `wait_for_models(turn)` with their requests, and the dispatcher calls it between two
+rounds, when it holds no slot. A stop and a drain of the worker end the wait at once. Next: `llm/dispatch.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+from switchboard.agents.loop.requests import generated
+from switchboard.domain.llm import Report
+from switchboard.ports.engine import Stop, Turn
+from switchboard.tasks import first_of
+
+
+def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, float], Awaitable[bool]]:
+    """Waits so many seconds, and returns whether all models are to be asked again.
+
+    `reserved`: the step has reserved tokens for one answer; once some may have been generated, the next try is one of
+    its own, with a reservation of its own.
+    """
+
+    async def again(report: Report, seconds: float) -> bool:
+        if reserved and generated(report, 1):
+            return False
+        ends = [one for one in (turn.stop, turn.drain) if one is not None]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await _any_of(ends)
+        return not any(one.is_set() for one in ends)
+
+    return again
+
+
+def request_name(turn: Turn, path: str) -> str:
+    """What tells a request from all others: its butler, its message, and its step."""
+    return f"{turn.member.system_id} {turn.request_id} {turn.segment} {path}"
+
+
+async def _any_of(ends: list[Stop]) -> None:
+    if ends:
+        await first_of(*(_set(one) for one in ends))
+    else:
+        await asyncio.Event().wait()
+
+
+async def _set(end: Stop) -> None:
+    await end.wait()

@@ -1,0 +1,298 @@
+"""What the dispatcher makes of failures: when it asks again, whose fault they are, and what it learns of refusals.
+
+No time is waited for: pauses are called for, and the clock is the test's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from switchboard.agents.loop.again import wait_for_models
+from switchboard.core.tokens import asked_tokens
+from switchboard.domain.llm import ChatMessage, ModelFailure, Report, Request, Usage
+from switchboard.domain.llm import Reply as Said
+from switchboard.llm.context import LEAST, REMEMBERED_S, Contexts
+from switchboard.llm.dispatch import Dispatcher, RequestTerms
+from switchboard.llm.spec import ModelSpec
+from switchboard.testing.engines import a_turn
+from switchboard.testing.scripted_llm import Script, ScriptedLlm
+from tests.asking import request
+from tests.asking import spec as asked_spec
+from tests.integration.test_dispatcher import DOWN, GOOD, Billed, Clock, Scripted, by, dispatcher, outcomes
+
+SCRIPT: Final = Script(models=("scripted-1",))
+FAILED: Final = ModelFailure("unavailable", "status 500: no")
+OVERLOADED: Final = ModelFailure("unavailable", "status 503: no", overloaded=True)
+TOO_LONG: Final = ModelFailure("context_too_long", "status 400: no")
+
+
+class Pauses:
+    """Notes the pauses that are called for, and does something at each."""
+
+    def __init__(self, act: Callable[[], Awaitable[object]] | None = None, *, clock: Clock | None = None) -> None:
+        self.seconds: list[float] = []
+        self.reports: list[Report] = []
+        self._act, self._clock = act, clock
+
+    async def __call__(self, report: Report, seconds: float) -> bool:
+        self.seconds.append(seconds)
+        self.reports.append(report)
+        if self._clock is not None:
+            self._clock.now += seconds
+        if self._act is not None:
+            await self._act()
+        return True
+
+
+def chat(name: str, again: Pauses | None = None) -> RequestTerms:
+    """The request of one chat, and of no other."""
+    return RequestTerms("turn", name=name, again=again)
+
+
+def failing(times: int, failure: ModelFailure = FAILED) -> Callable[[Request], Said | ModelFailure]:
+    """Fails so many times, and then is well."""
+    left = [failure] * times
+    return lambda _: left.pop() if left else GOOD
+
+
+async def test_three_failures_of_one_chat_hold_up_no_other_and_itself_for_less_than_ten_seconds() -> None:
+    """With room for one session only, so that who holds it while waiting would stop everybody."""
+    clock, sick = Clock(), Scripted("sick", failing(3))
+    book = Billed()
+    one = Dispatcher([(ModelSpec("sick", "openai", "m", concurrency=1), sick)], book, clock=clock)
+    others: list[Report] = []
+
+    async def other() -> None:
+        was, sick._act = sick._act, lambda _: GOOD
+        others.append(await one.run(request(), chat(f"other {len(others)}")))
+        sick._act = was
+
+    again = Pauses(other, clock=clock)
+    report = await one.run(replace(request(), deadline=600.0), chat("a", again))
+    assert [outcomes(other.attempts) for other in others] == [[("sick", "answered")]] * 3, "asked at once"
+    assert outcomes(report.attempts) == [*[("sick", "unavailable")] * 3, ("sick", "answered")]
+    assert again.seconds == [0.5, 2.0, 5.0]
+    assert sum(again.seconds) < 10
+    assert [bill.failed for bill in book.bills if bill.failed] == [True] * 3, "every try is booked"
+    assert book.account.reserved.tokens == 0
+
+
+@pytest.mark.parametrize(
+    ("failures", "pauses"),
+    [
+        ([FAILED, FAILED], [0.5, 2.0, 5.0]),
+        ([FAILED, ModelFailure("garbage", "no")], []),
+        ([FAILED, ModelFailure("auth", "no")], []),
+        ([ModelFailure("defect", "no"), FAILED], []),
+        ([FAILED, ModelFailure("rate_limited", "no quota", retryable=False)], []),
+        ([ModelFailure("rate_limited", "no", retry_after=3.0)] * 2, [5.0]),
+        ([ModelFailure("rate_limited", "no", retry_after=12.0)] * 2, []),
+        ([ModelFailure("rate_limited", "no", retry_after=12.0), FAILED], [0.5, 2.0, 5.0]),
+    ],
+    ids=str,
+)
+async def test_all_are_asked_again_only_after_all_have_failed_with_an_outage_that_may_soon_be_over(
+    failures: Sequence[ModelFailure], pauses: Sequence[float]
+) -> None:
+    clock = Clock()
+    models = [Scripted(f"m{n}", lambda _, failure=failure: failure) for n, failure in enumerate(failures)]
+    again = Pauses(clock=clock)
+    report = await dispatcher(*models, clock=clock).run(replace(request(), deadline=600.0), chat("a", again))
+    assert report.reply is None
+    assert again.seconds == pauses
+    assert report.failure is not None
+    assert report.failure.message.count("m0: ") == 1, "each reason is named once"
+
+
+async def test_who_has_no_time_left_or_is_told_to_end_does_not_ask_again() -> None:
+    sick = Scripted("sick", lambda _: FAILED)
+    again = Pauses()
+    await dispatcher(sick).run(replace(request(), deadline=1.0), chat("a", again))
+    assert again.seconds == [0.5]  # and none of 2 s
+
+    async def ends(_: Report, __: float) -> bool:
+        return False
+
+    sick.asked.clear()
+    await dispatcher(sick).run(request(), RequestTerms(again=ends))
+    assert len(sick.asked) == 1
+
+
+@pytest.mark.parametrize("which", ["stop", "drain", "both before"])
+async def test_a_stop_and_a_drain_end_the_pause_at_once(which: str) -> None:
+    stop, drain = asyncio.Event(), asyncio.Event()
+    again = wait_for_models(replace(a_turn(), stop=stop, drain=drain))
+    if which == "both before":
+        stop.set()
+        drain.set()
+    waiting = asyncio.create_task(again(Report(None), 1e6))
+    await asyncio.sleep(0)
+    (drain if which == "drain" else stop).set()
+    assert await waiting is False
+    assert await wait_for_models(a_turn())(Report(None), 0.0) is True
+
+
+async def test_a_request_that_alone_fails_is_at_fault_and_others_are_not_kept_waiting() -> None:
+    """First the next model, then the shortest form, then an end that says so."""
+
+    def act(asked: Request) -> Said | ModelFailure:
+        return FAILED if "poison" in asked.said else GOOD
+
+    def shorter(asked: Request, tokens: int) -> Request:
+        return replace(asked, messages=asked.messages[-1:]) if tokens <= 0 else asked
+
+    first, second = Scripted("first", act), Scripted("second", act)
+    one = dispatcher(first, second)
+
+    async def other() -> None:
+        for model in ("first", "second"):
+            terms = RequestTerms(models=(model,), name="other")
+            assert by(await one.run(request(), terms)) == model
+
+    bad = Request((ChatMessage("user", "poison"), ChatMessage("user", "hello")), deadline=600.0)
+    report = await one.run(bad, shortened(chat("a", Pauses(other)), shorter))
+    assert outcomes(report.attempts) == [
+        *[("first", "unavailable"), ("second", "unavailable")] * 4,
+        ("first", "answered"),
+    ]
+    assert [one.said for one in first.asked if "poison" not in one.said][-1] == "hello"
+    worse = Request((ChatMessage("user", "poison"),), deadline=600.0)
+    report = await one.run(worse, shortened(chat("b", Pauses(other)), shorter))
+    assert outcomes(report.attempts)[8:] == [
+        *[("first", "unavailable"), ("first", "at_fault")],
+        *[("second", "unavailable"), ("second", "at_fault")],
+    ]
+    failure = report.failure
+    assert failure is not None
+    assert (failure.kind, failure.retryable) == ("defect", False)
+    assert "the request is at fault" in failure.message
+    asked = len(first.asked)
+    assert (await one.run(worse, shortened(chat("b"), shorter))).failure is not None
+    assert len(first.asked) == asked, "and it is not asked again"
+
+
+def shortened(terms: RequestTerms, shorter: Callable[[Request, int], Request]) -> RequestTerms:
+    return RequestTerms(terms.asker, name=terms.name, again=terms.again, shorter=shorter)
+
+
+@pytest.mark.parametrize("failure", [OVERLOADED, ModelFailure("rate_limited", "no"), DOWN])
+async def test_no_request_is_at_fault_where_the_server_has_too_much_to_do_or_answers_nobody(
+    failure: ModelFailure,
+) -> None:
+    clock, sick = Clock(), Scripted("sick", lambda _: failure)
+    one = dispatcher(sick, clock=clock)
+
+    async def other() -> None:
+        if failure is DOWN:
+            return
+        was, sick._act = sick._act, lambda _: GOOD
+        await one.run(request(), chat("other"))
+        sick._act = was
+
+    for _ in range(5):
+        report = await one.run(replace(request(), deadline=600.0), chat("a", Pauses(other, clock=clock)))
+        assert report.failure is not None
+        assert report.failure.kind == failure.kind
+        assert report.failure.retryable
+
+
+# Too long -----------------------------------------------------------------------------------------------------------
+
+
+def long(lines: int) -> tuple[Request, Callable[[Request, int], Request]]:
+    """A request that consists of lines, and what leaves out the first."""
+    asked = Request(tuple(ChatMessage("user", f"word {n} " * 20) for n in range(lines)), deadline=600.0, max_tokens=100)
+
+    def shorter(asked: Request, tokens: int) -> Request:
+        while len(asked.messages) > 1 and asked_tokens(asked) > tokens:
+            asked = replace(asked, messages=asked.messages[1:])
+        return asked
+
+    return asked, shorter
+
+
+@pytest.mark.parametrize(("kept", "named"), [(80, None), (40, None), (1, None), (0, None), (40, 2_500)])
+async def test_less_and_less_is_asked_at_most_three_times_and_the_limit_is_remembered(
+    kept: int, named: int | None
+) -> None:
+    """`kept`: how many lines the server takes."""
+    limit = ModelFailure("context_too_long", "no", limit=named)
+    sick = Scripted("m", lambda one: GOOD if len(one.messages) <= kept else limit)
+    async with httpx2.AsyncClient() as http:
+        contexts, clock = Contexts(http, Clock()), Clock()
+        spec = ModelSpec("m", "openai", "m", base_url="http://127.0.0.1:9/v1")
+        one = Dispatcher([(spec, sick)], Billed(), clock=clock, context=contexts)
+        asked, shorter = long(120)
+        report = await one.run(asked, RequestTerms(shorter=shorter))
+        sizes = [len(one.messages) for one in sick.asked]
+        assert sizes == sorted(set(sizes), reverse=True)
+        assert len(sizes) <= 3
+        assert (report.reply is not None) == (kept > 0)
+        if not kept:
+            assert report.failure is not None
+            assert (report.failure.kind, report.failure.retryable, sizes[-1]) == ("context_too_long", False, 1)
+        known = await contexts.of(spec)
+        assert known >= LEAST
+        assert known < 8192
+        assert named is None or known == named
+        sick.asked.clear()
+        if kept > 1:
+            again = await one.run(asked, RequestTerms(shorter=shorter))
+            assert len(sick.asked) == 1 or again.attempts[0].outcome == "context_too_long"
+
+
+async def test_refusals_are_counted_over_the_turn_and_its_models() -> None:
+    models = [Scripted(f"m{n}", lambda _: TOO_LONG) for n in range(3)]
+    asked, shorter = long(120)
+    for n in range(1, 4):
+        report = await dispatcher(*models[:n]).run(asked, RequestTerms(shorter=shorter))
+        assert [one.outcome for one in report.attempts] == ["context_too_long"] * 3
+        assert {one.name for one in report.attempts} == {f"m{i}" for i in range(n)}
+        assert len(models[n - 1].asked[-1].messages) == 1, "the last is the shortest"
+        report = await dispatcher(*models[:n]).run(asked, RequestTerms(shorter=shorter, refused=2))
+        assert len(report.attempts) == 1
+
+
+async def test_an_empty_answer_to_a_request_that_nearly_fills_the_context_means_that_it_was_too_long() -> None:
+    empty = Said(usage=Usage(6_000, 0), stop_reason="end")
+    asked, shorter = long(120)
+    silent = Scripted("m", lambda one: GOOD if len(one.messages) < 100 else empty)
+    report = await dispatcher(silent, context=8_000).run(asked, RequestTerms(shorter=shorter))
+    assert outcomes(report.attempts) == [("m", "context_too_long"), ("m", "answered")]
+    assert report.attempts[0].usage.input_tokens == 6_000, "it is paid for"
+    short = Scripted("m", lambda _: Said(usage=Usage(5_000, 0), stop_reason="end"))
+    report = await dispatcher(short, context=8_000).run(asked, RequestTerms(shorter=shorter))
+    assert outcomes(report.attempts) == [("m", "answered")]
+    never = Scripted("m", lambda _: empty)
+    report = await dispatcher(never, context=8_000).run(asked, RequestTerms(shorter=shorter))
+    assert (len(report.attempts), by(report)) == (3, "m"), "its silence is all that there is"
+
+
+async def test_what_is_learned_ends_after_ten_minutes_or_when_the_server_reports_another_size() -> None:
+    clock = Clock()
+    async with httpx2.AsyncClient() as http:
+        async with ScriptedLlm(SCRIPT, server="llama.cpp", context=6_000) as llm:
+            url, contexts = llm.url, Contexts(http, clock)
+            spec = asked_spec("openai", url, profile="local")
+            assert await contexts.of(spec) == 6_000
+            contexts.learn(spec, 3_000, REMEMBERED_S)
+            assert await contexts.of(spec) == 3_000
+            contexts.learn(spec, 4_000, 300.0)  # an older one, told by another process
+            assert await contexts.of(spec) == 3_000
+            clock.now += REMEMBERED_S
+            assert await contexts.of(spec) == 6_000
+            fresh = Contexts(http, clock)
+            fresh.learn(spec, 3_000, 300.0)
+            assert await fresh.of(spec) == 3_000, "told before the server was ever asked"
+        async with ScriptedLlm(SCRIPT, port=urlsplit(url).port or 0, server="llama.cpp", context=5_000):
+            contexts.learn(spec, 4_000, REMEMBERED_S)
+            assert await contexts.of(spec) == 5_000, "it was restarted, and tells so"
+            contexts.learn(spec, 4_000, REMEMBERED_S - 1)
+            assert await contexts.of(spec) == 5_000, "what another process learned before counts no more"
