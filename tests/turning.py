@@ -65,11 +65,13 @@ class Asked(OpenModels):
     With a database their slots, pauses and costs are those of all processes.
     """
 
-    def __init__(self, specs: Sequence[ModelSpec], database: Database | None = None) -> None:
+    def __init__(
+        self, specs: Sequence[ModelSpec], database: Database | None = None, limits: DispatchLimits = AT_ONCE
+    ) -> None:
         sessions = Sessions(specs)
         spending = DayBook(_today) if database is None else StoredSpending(database)
         slots, context = None if database is None else StoredSlots(database, 2.0), sessions.contexts
-        dispatcher = Dispatcher(sessions.models, spending, AT_ONCE, policy=QUICK, slots=slots, context=context)
+        dispatcher = Dispatcher(sessions.models, spending, limits, policy=QUICK, slots=slots, context=context)
         super().__init__(sessions, dispatcher)
         self.requests: list[Request] = []
         self.askings: list[Asking] = []

@@ -102,7 +102,7 @@ async def test_all_are_asked_again_only_after_all_have_failed_with_an_outage_tha
     failures: Sequence[ModelFailure], pauses: Sequence[float]
 ) -> None:
     clock = Clock()
-    models = [Scripted(f"m{n}", lambda _, failure=failure: failure) for n, failure in enumerate(failures)]
+    models = [Scripted(f"m{n}", failing(100, failure)) for n, failure in enumerate(failures)]
     again = Pauses(clock=clock)
     report = await dispatcher(*models, clock=clock).run(replace(request(), deadline=600.0), chat("a", again))
     assert report.reply is None
@@ -132,7 +132,7 @@ async def test_a_stop_and_a_drain_end_the_pause_at_once(which: str) -> None:
     if which == "both before":
         stop.set()
         drain.set()
-    waiting = asyncio.create_task(again(Report(None), 1e6))
+    waiting = asyncio.ensure_future(again(Report(None), 1e6))
     await asyncio.sleep(0)
     (drain if which == "drain" else stop).set()
     assert await waiting is False

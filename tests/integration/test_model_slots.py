@@ -150,7 +150,11 @@ async def test_a_refused_key_pauses_its_model_for_all_who_have_it(
         with capture_logs() as told:
             outcomes = [await outcome(one) for one in (ours, ours, theirs, ours)]
         assert outcomes == ["auth", "cooldown", "cooldown", "cooldown"]
-        assert [one["event"] for one in told] == ["a provider refuses the key of a model, which is paused"]
+        assert [one["event"] for one in told] == [
+            "a model failed",
+            "a provider refuses the key of a model, which is paused",
+        ]
+        assert (told[0]["model"], told[0]["kind"], told[0]["reason"]) == (told[1]["model"], "auth", "status 401")
         assert len(llm.requests) == 4
         refuses = False
         assert await outcome(renewed) == "answered", "with another key"

@@ -7,8 +7,9 @@ rounds, when it holds no slot. A stop and a drain of the worker end the wait at 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 from switchboard.agents.loop.requests import generated
 from switchboard.domain.llm import Report
@@ -16,7 +17,7 @@ from switchboard.ports.engine import Stop, Turn
 from switchboard.tasks import first_of
 
 
-def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, float], Awaitable[bool]]:
+def wait_for_models(turn: Turn, *, reserved: bool = False) -> Callable[[Report, float], Coroutine[Any, Any, bool]]:
     """Waits so many seconds, and returns whether all models are to be asked again.
 
     `reserved`: the step has reserved tokens for one answer; once some may have been generated, the next try is one of

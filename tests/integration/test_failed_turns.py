@@ -1,0 +1,150 @@
+"""What a turn leaves that failed: what it was asked stays in the history, and the conversation goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import pytest
+
+from switchboard.agents.model.engine import ModelEngine
+from switchboard.core.channels.registry import CHANNELS
+from switchboard.domain.routing import Team
+from switchboard.llm.dispatch import DispatchLimits
+from switchboard.store.history import StoredHistory, StoredReaders
+from switchboard.testing.scripted_llm import Reply, Request, ScriptedLlm, Status
+from tests.asking import spec
+from tests.dead_letters import OPERATOR, service_of, to_butler
+from tests.hands import all_dead_letters, assert_balanced, at_work, settled
+from tests.integration.test_turn_faults import LIMITS
+from tests.lab import ROOT, Lab, butler, lab, rule, submission, to
+from tests.turning import Asked, model_engine
+from tests.waiting import eventually
+
+TEAMS: Final = (Team(ROOT, None, members=(butler("clerk", "model"), butler("spare", "model"))),)
+RULES: Final = [rule(ROOT, [to("System1/clerk")])]
+REFUSED: Final = Reply(fault=Status(400, message="messages: this is not allowed"))
+TOO_LONG: Final = Reply(fault=Status(500, message="the request exceeds the available context size (4096 tokens)"))
+
+
+class Brain:
+    """Answers, unless it is to fail."""
+
+    def __init__(self) -> None:
+        self.fails = REFUSED
+        self.on: str = ""
+
+    def __call__(self, request: Request) -> Reply:
+        return self.fails if self.on and self.on in request.prompt else Reply(text="Here.")
+
+
+@asynccontextmanager
+async def working(url: str, brain: Brain) -> AsyncIterator[tuple[Lab, ScriptedLlm]]:
+    async with lab(url, TEAMS, RULES) as parts, ScriptedLlm(brain, strict=True) as llm:
+        models = Asked([spec("openai", llm.url, "m", timeout=20.0)])
+        try:
+            async with at_work(parts.worker({"model": _engine(parts, models)}, limits=LIMITS)):
+                yield parts, llm
+        finally:
+            await models.aclose()
+
+
+def _engine(parts: Lab, models: Asked) -> ModelEngine:
+    readers = StoredReaders(parts.database, CHANNELS)
+    return model_engine(models, readers=readers, history=StoredHistory(parts.database, readers))
+
+
+async def say(parts: Lab, text: str) -> None:
+    await parts.accept.accept(submission(text, channel="api", sender="x", event=text[:50]))
+    await eventually(lambda: settled(parts), within=60)
+
+
+async def entries(parts: Lab) -> list[tuple[Any, ...]]:
+    rows = await parts.database.rows(
+        "select lane_name(e.lane) as lane, e.role, e.text from entry e order by e.lane, e.position"
+    )
+    return [(row["role"], row["text"]) for row in rows]
+
+
+async def test_what_failed_turns_were_asked_is_one_message_to_the_model_with_the_next(database_url: str) -> None:
+    brain = Brain()
+    async with working(database_url, brain) as (parts, llm):
+        brain.on = "?"
+        await say(parts, "who?")
+        await say(parts, "and when?")
+        brain.on = ""
+        await say(parts, "go on")
+        assert await entries(parts) == [
+            *(("user", "who?"), ("user", "and when?")),
+            *(("user", "go on"), ("assistant", "Here.")),
+        ]
+        [asked] = [one for one in llm.requests[-1].messages if one.role == "user"]
+        assert [line for line in asked.text.splitlines() if line.startswith(">")] == [
+            "> who?",
+            "> and when?",
+            "> go on",
+        ]
+        await assert_balanced(parts)
+
+
+@pytest.mark.parametrize(("name", "left"), [("clerk", 1), ("spare", 2)])
+async def test_a_reroute_to_the_same_butler_replaces_what_was_asked(database_url: str, name: str, left: int) -> None:
+    brain = Brain()
+    async with working(database_url, brain) as (parts, _):
+        brain.on = "?"
+        await say(parts, "who?")
+        await say(parts, "go on?")
+        [first, _second] = await all_dead_letters(parts)
+        brain.on = "nothing of it"
+        await say(parts, "well")
+        service = service_of(parts)
+        await service.reroute(OPERATOR, first["dead_letter_id"], to_butler(name))
+        await eventually(lambda: settled(parts), within=60)
+        said = await entries(parts)
+        assert said.count(("user", "who?")) == left
+        assert said.count(("assistant", "Here.")) == 2
+        assert said[said.index(("user", "who?")) :][: 2 if left == 1 else 1][-1] in {
+            ("assistant", "Here."),
+            ("user", "who?"),
+        }
+        await assert_balanced(parts)
+
+
+async def test_a_message_that_is_too_long_for_the_model_ends_and_later_ones_are_answered(database_url: str) -> None:
+    """Though it stays in the history, and the model refuses whatever it is part of."""
+    brain = Brain()
+    brain.fails, brain.on = TOO_LONG, "HUGE"
+    async with working(database_url, brain) as (parts, llm):
+        await say(parts, "HUGE " * 2_000)
+        [dead] = await all_dead_letters(parts)
+        assert "context_too_long: status 500: " in dead["reason"]
+        assert len(llm.requests) <= 3
+        before = len(llm.requests)
+        for n in range(3):
+            await say(parts, f"m{n}")
+        answered = await parts.count("select count(*) from delivery where state = 'answered'")
+        assert (answered, len(await all_dead_letters(parts))) == (3, 1)
+        assert len(llm.requests) - before <= 3 + 3
+        await assert_balanced(parts)
+
+
+async def test_a_drain_ends_the_pause_and_the_turn_is_left_to_others_at_once(database_url: str) -> None:
+    """The pause is longer than a drain may take, and an attempt that is broken off leaves no failure."""
+    asked = asyncio.Event()
+
+    def fails(_: Request) -> Reply:
+        asked.set()
+        return Reply(fault=Status(500))
+
+    async with lab(database_url, TEAMS, RULES) as parts, ScriptedLlm(fails) as llm:
+        models = Asked([spec("openai", llm.url, "m", timeout=20.0)], limits=DispatchLimits(pauses=(300.0,)))
+        async with at_work(parts.worker({"model": _engine(parts, models)}, limits=LIMITS)):
+            await parts.accept.accept(submission("hello", channel="api", sender="x"))
+            await asked.wait()
+        await models.aclose()
+        outcomes = await parts.database.rows("select outcome, error from attempt")
+        assert [row["outcome"] for row in outcomes] == ["failed"]
+        assert "status 500" in outcomes[0]["error"]
+        assert len(llm.requests) == 1
