@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -114,6 +115,48 @@ async def test_a_pause_that_the_provider_asks_one_process_for_holds_for_the_othe
         await database.run("update model_cooldown set until = clock_timestamp()")
         await ask(theirs)
     assert len(llm.requests) == 2
+
+
+async def test_how_much_a_model_reads_is_learned_for_all_processes_and_shown(
+    database: Database, database_url: str
+) -> None:
+    """Even behind a pause of the same process, and after it."""
+    longest = 3_000
+
+    def short(asked: Asked) -> Reply:
+        if len(asked.prompt) <= longest:
+            return Reply("Well.")
+        return Reply(
+            fault=Status(500, message=f"the request exceeds the context length (n_keep: 1>= n_ctx: {longest})")
+        )
+
+    def shorter(asked: Request, tokens: int) -> Request:
+        text = asked.messages[-1].text[: max(tokens, 0)]
+        return replace(asked, messages=(ChatMessage("user", text),))
+
+    asked = Request((ChatMessage("user", "word " * 5_000),), deadline=20.0, max_tokens=10)
+    async with (
+        ScriptedLlm(short) as llm,
+        models(database, database_url, llm) as ours,
+        models(database, database_url, llm) as theirs,
+    ):
+        first = await ours.ask(asked, Asking(("m",), shorter=shorter))
+        assert [one.outcome for one in first.attempts] == ["context_too_long", "answered"]
+        second = await theirs.ask(asked, Asking(("m",), shorter=shorter))
+        assert [one.outcome for one in second.attempts] == ["answered"]
+        assert await theirs.context("m") == longest
+        await model_usage.cooldown(database, new_uuid7(), "m", 0.0, "over")
+        found = settings(database_url, llm.url)
+        [shown] = (await SpendingService(found, database, lambda: ()).models()).models
+        assert shown.state == "ready"
+        assert f"reads no more than {longest:,} tokens" in str(shown.why)
+        findings = {one.name: one.detail for one in await check_database(found)}
+        assert f"m reads no more than {longest:,} tokens" in findings["model context"]
+        await model_usage.forget_expired(database)
+        assert [one.tokens for one in await model_usage.contexts(database)] == [longest]
+        await database.run("update model_cooldown set context_until = clock_timestamp()")
+        await model_usage.forget_expired(database)
+        assert await database.value("select count(*) from model_cooldown") == 0
 
 
 async def test_what_fails_for_one_process_is_tried_by_the_others(database: Database, database_url: str) -> None:

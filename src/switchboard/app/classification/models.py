@@ -89,6 +89,7 @@ def by_dispatcher(dispatcher: Dispatcher, database: Database, asking: AskingPoli
             unfit=task.unfit,
             taken=task.taken,
             shorter=task.shorter,
+            name=f"{ASKER} {task.request_id}",
         )
         request = task.request(asking.mcp_url, asking.timeout)
         spent_up = isinstance(reserve(BudgetAccount(spent=terms.spent), Amount(1), asking.cap), BudgetRefusal)

@@ -18,7 +18,17 @@ from switchboard.domain.errors import InvalidInput
 from switchboard.domain.routing import Member
 from switchboard.store import model_usage as store
 from switchboard.store.database import Database
-from switchboard.store.model_usage import By, Cooldown, Day, ModelDay, RefusedKey, UsagePeriod, UsageRow, UsageTotals
+from switchboard.store.model_usage import (
+    By,
+    Cooldown,
+    Day,
+    LearnedContext,
+    ModelDay,
+    RefusedKey,
+    UsagePeriod,
+    UsageRow,
+    UsageTotals,
+)
 
 __all__ = ["By", "CapView", "SpendingService", "standing"]
 
@@ -52,7 +62,7 @@ class ModelView:
 
     `order` is its place among the models that classify, null if it does not; `butlers` are those that may ask it for
     their turns and plans. `cooldown` means that a worker does not use it until `until`, because of `why`; `paused` that
-    its provider has refused its key.
+    its provider has refused its key. Of a model that is `ready`, `why` says how little it was found to read.
     """
 
     name: str
@@ -124,11 +134,16 @@ class SpendingService:
         spent = {one.model: one for one in await store.models_of(self._database, stood.day)}
         pauses: dict[str, Cooldown | RefusedKey] = {one.model: one for one in await store.cooldowns(self._database)}
         pauses |= {one.model: one for one in await store.refused_keys(self._database)}
+        short = {one.model: one for one in await store.contexts(self._database)}
         order = {name: place for place, name in enumerate(self._settings.classify.models, 1)}
         known = sorted(self._settings.models, key=lambda model: order.get(model.name, len(order) + 1))
         butlers = butlers_of(self._members(), self._settings)
         models = [
-            _model(one, Use(order.get(one.name), butlers[one.name]), pauses.get(one.name), spent.get(one.name))
+            _model(
+                *(one, Use(order.get(one.name), butlers[one.name])),
+                pauses.get(one.name) or short.get(one.name),
+                spent.get(one.name),
+            )
             for one in known
         ]
         return ModelsView(**{name: getattr(stood, name) for name in DayTotals.__slots__}, models=models)
@@ -146,6 +161,12 @@ class SpendingService:
         rows = await store.usage(self._database, by, span, limit, after=after)
         following = cursor_after(*store.key_of_usage(by, rows[-1])) if len(rows) == limit else None
         return UsageView(by, span.since, span.until, rows, await store.total(self._database, by, span), following)
+
+
+def reads_less(learned: LearnedContext) -> str:
+    """What was learned from the refusals of a model."""
+    until = f"{learned.until:%H:%M} UTC"
+    return f"reads no more than {learned.tokens:,} tokens, as its refusals show; this counts until {until}"
 
 
 async def standing(settings: Settings, database: Database) -> DayTotals:
@@ -182,14 +203,17 @@ def _cap(name: CapName, unit: int, most: int | None, spent: int, held: int) -> C
     return CapView(name, shown[0], shown[1], shown[2], shown[3], reached=left == 0)
 
 
-def _model(model: ModelSettings, use: Use, pause: Cooldown | RefusedKey | None, spent: ModelDay | None) -> ModelView:
+def _model(
+    model: ModelSettings, use: Use, found: Cooldown | RefusedKey | LearnedContext | None, spent: ModelDay | None
+) -> ModelView:
+    pause = None if isinstance(found, LearnedContext) else found
     until = pause.until if isinstance(pause, Cooldown) else None
     spent = spent or ModelDay(model.name)
     return ModelView(
         *(model.name, model.kind, model.model, *use),
         state="ready" if pause is None else "cooldown" if until else "paused",
         until=until,
-        why=None if pause is None else pause.why,
+        why=reads_less(found) if isinstance(found, LearnedContext) else None if pause is None else pause.why,
         attempts=spent.attempts,
         failed=spent.failed,
         tokens_in=spent.tokens_in,

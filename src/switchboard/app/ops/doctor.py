@@ -22,7 +22,7 @@ import asyncpg
 from msgspec import Struct
 
 from switchboard.app.channels import known_channels
-from switchboard.app.classification.spending import CapView, DayTotals, standing
+from switchboard.app.classification.spending import CapView, DayTotals, reads_less, standing
 from switchboard.app.database import connect_pooled, existing_database
 from switchboard.app.mcp_servers import McpServerCheck, looked_at
 from switchboard.app.ops.engines import (
@@ -68,7 +68,7 @@ from switchboard.store.checkup import schema_facts, server_facts
 from switchboard.store.clock import DatabaseClock
 from switchboard.store.database import Database
 from switchboard.store.migrate import migrations
-from switchboard.store.model_usage import Cooldown, RefusedKey
+from switchboard.store.model_usage import Cooldown, LearnedContext, RefusedKey
 from switchboard.store.outbox import WaitingReplies
 from switchboard.store.processes import RunningProcess
 from switchboard.transport.plug_ins import plug_ins
@@ -425,7 +425,13 @@ async def _classifying(database: Database, settings: Settings) -> list[CheckResu
     found += [_cap(cap) for cap in stood.caps if cap.reached]
     found += _refused_today(stood)
     found += [_paused(one) for one in await model_usage.refused_keys(database)]
+    found += [_reads_less(one) for one in await model_usage.contexts(database)]
     return found + [_in_cooldown(one) for one in await model_usage.cooldowns(database)]
+
+
+def _reads_less(learned: LearnedContext) -> CheckResult:
+    remedy = "set `context` of the model to what its server has, or give the server a larger context"
+    return _warning("model context", f"{learned.model} {reads_less(learned)}", remedy)
 
 
 def _paused(refused: RefusedKey) -> CheckResult:
