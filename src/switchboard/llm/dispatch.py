@@ -408,10 +408,16 @@ class Dispatcher:
         return Share(terms.on_share_of, most) if most and terms.on_share_of is not None else None
 
     async def _report(self, model: _Model, last: ModelAttempt) -> None:
-        """Tell other processes what this attempt reveals about the model: its key is refused, or it needs a pause."""
+        """Tell operators and other processes what this attempt reveals about the model, if there are any.
+
+        Its key may be refused, or it may need a pause.
+        """
         wait = self._wait(model)
         if self._slots is None or not last.asked:
             return
+        if last.outcome not in {"answered", "unfit"}:
+            # Without the provider's words, which may quote the message: `explain` shows them.
+            log.warning("a model failed", model=last.name, kind=last.outcome, reason=last.message.partition(": ")[0])
         if last.outcome == "auth" and model.session.kind in API_KINDS:  # a program's output proves nothing for all
             await self._slots.refuse(model.spec.name, last.message)
         elif wait > 0:
@@ -476,9 +482,6 @@ class Dispatcher:
             if failure.retry_after is not None:
                 model.pause_ends = max(model.pause_ends, self._clock() + failure.retry_after)
             attempt = _priced(model, failure.reply.usage, failure.kind, failure.message)
-            # Without the provider's words, which may quote the message: `explain` shows them.
-            why = failure.message.partition(": ")[0]
-            log.warning("a model failed", model=model.spec.name, kind=failure.kind, reason=why, asker=run.terms.asker)
             return structs.replace(attempt, retryable=failure.retryable, retry_after=failure.retry_after)
         self._settled(run, model, ticket, ok=True)
         model.blame.answered(run.terms.name)
