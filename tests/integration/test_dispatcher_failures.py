@@ -89,9 +89,10 @@ async def test_three_failures_of_one_chat_hold_up_no_other_and_itself_for_less_t
     [
         ([FAILED, FAILED], [0.5, 2.0, 5.0]),
         ([FAILED, ModelFailure("garbage", "no")], []),
-        ([FAILED, ModelFailure("auth", "no")], []),
+        ([FAILED, ModelFailure("auth", "no")], [0.5, 2.0, 5.0]),
+        ([ModelFailure("auth", "no")], []),
         ([ModelFailure("defect", "no"), FAILED], []),
-        ([FAILED, ModelFailure("rate_limited", "no quota", retryable=False)], []),
+        ([ModelFailure("rate_limited", "no quota", retryable=False)], []),
         ([ModelFailure("rate_limited", "no", retry_after=3.0)] * 2, [5.0]),
         ([ModelFailure("rate_limited", "no", retry_after=12.0)] * 2, []),
         ([ModelFailure("rate_limited", "no", retry_after=12.0), FAILED], [0.5, 2.0, 5.0]),
@@ -107,6 +108,8 @@ async def test_all_are_asked_again_only_after_all_have_failed_with_an_outage_tha
     report = await dispatcher(*models, clock=clock).run(replace(request(), deadline=600.0), chat("a", again))
     assert report.reply is None
     assert again.seconds == pauses
+    asked = [len(model.asked) for model, failure in zip(models, failures, strict=True) if not failure.retryable]
+    assert all(times == 1 for times in asked), "what waiting does not help is not asked again"
     assert report.failure is not None
     assert report.failure.message.count("m0: ") == 1, "each reason is named once"
 

@@ -65,8 +65,8 @@ _KILL_S: Final = 8.0
 """The time a session may take beyond its deadline to clean up."""
 
 
-_PASSING: Final = AWAY - {"auth"} | {"cooldown", "busy"}
-"""Outcomes after which a model may soon answer."""
+_AWAY: Final = AWAY | {"cooldown", "busy"}
+"""Outcomes that say nothing about the request."""
 _PERHAPS_ITS_FAULT: Final = frozenset({"unavailable", "timeout"})
 """Outages that a request itself may cause."""
 _MOST_REFUSED: Final = 3
@@ -267,7 +267,8 @@ class Dispatcher:
         pauses = iter(self._limits.pauses)
         over = await self._asked_all(run, names)
         while not over and await self._waited(run, pauses):
-            over = await self._asked_all(run, names)
+            again = _passing(run.attempts)
+            over = await self._asked_all(run, [name for name in names if name in again])
         return Report(run.best, tuple(run.attempts))
 
     async def _asked_all(self, run: _Run, names: Sequence[str]) -> bool:
@@ -294,8 +295,8 @@ class Dispatcher:
         """Whether all models are to be asked again, after the next pause at whose end one of them may be asked."""
         if run.terms.again is None:
             return False
-        last = {one.name: one for one in run.attempts}.values()
-        soonest = min(max(self._wait(self._models[one.name]), one.retry_after or 0.0) for one in last)
+        again = _passing(run.attempts)
+        soonest = min(max(self._wait(self._models[name]), one.retry_after or 0.0) for name, one in again.items())
         pause = next((one for one in pauses if one >= soonest), None)
         if pause is None or pause >= run.left():
             return False
@@ -502,10 +503,19 @@ class Dispatcher:
 
 
 def _are_away(attempts: Sequence[ModelAttempt]) -> bool:
-    """Whether all models of a round failed with an outage, and one of them may soon be over."""
+    """Whether all models of a round failed with an outage, and that of one of them may soon be over."""
     last = {one.name: one for one in attempts}.values()
-    passing = (one.retryable and one.outcome in _PASSING for one in last)
-    return bool(last) and all(passing)
+    return all(one.outcome in _AWAY for one in last) and bool(_passing(attempts))
+
+
+def _passing(attempts: Sequence[ModelAttempt]) -> dict[str, ModelAttempt]:
+    """The models that may soon answer, and their last attempts: no key of theirs was refused, and no quota used up."""
+    last = {one.name: one for one in attempts}
+    return {name: one for name, one in last.items() if one.outcome in _AWAY and _may_pass(one)}
+
+
+def _may_pass(attempt: ModelAttempt) -> bool:
+    return attempt.retryable and (attempt.outcome != "cooldown" or attempt.retry_after is not None)
 
 
 def _check_room(reply: Reply, request: Request, room: int | None) -> None:
