@@ -276,6 +276,7 @@ async def test_an_empty_answer_to_a_request_that_nearly_fills_the_context_means_
     never = Scripted("m", lambda _: empty)
     report = await dispatcher(never, context=8_000).run(asked, RequestTerms(shorter=shorter))
     assert (len(report.attempts), by(report)) == (3, "m"), "its silence is all that there is"
+    assert report.last is report.attempts[-1]
 
 
 async def test_what_is_learned_ends_after_ten_minutes_or_when_the_server_reports_another_size() -> None:

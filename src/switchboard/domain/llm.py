@@ -353,7 +353,8 @@ class Report(Struct, frozen=True):
     def last(self) -> ModelAttempt | None:
         """The attempt that produced the reply; without a reply, the last one."""
         counted = [one for one in self.attempts if self.reply is None or one.outcome in _ANSWERED]
-        return counted[-1] if counted else None
+        # An empty answer, which counts as a failure, is returned if there is no better one.
+        return next(reversed(counted or self.attempts), None)
 
     @property
     def tried(self) -> tuple[ModelAttempt, ...]:
