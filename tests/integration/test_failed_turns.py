@@ -105,6 +105,10 @@ async def test_a_reroute_to_the_same_butler_replaces_what_was_asked(database_url
         said = await entries(parts)
         assert said.count(("user", "who?")) == left
         assert said.count(("assistant", "Here.")) == 2
+        first_left = await parts.database.value(
+            "select min(first_not_compacted(lane)) from entry group by lane limit 1"
+        )
+        assert first_left == (2 if left == 1 else 1), "a compaction begins at an entry that exists"
         assert said[said.index(("user", "who?")) :][: 2 if left == 1 else 1][-1] in {
             ("assistant", "Here."),
             ("user", "who?"),

@@ -8,12 +8,18 @@ language sql stable as $$
                      from switchboard.summary s where s.lane = _lane), ''));
 $$;
 
--- The position of the first entry of a lane for which no summary has ever stood.
+-- The position of the first entry of a lane for which no summary has ever stood. There may be none at the positions before it:
+-- what a failed turn was asked is replaced when its message comes again.
 create or replace function first_not_compacted(_lane uuid) returns bigint
 language sql stable as $$
-    select 1 + greatest(
-        (select s.position from switchboard.summary s where s.lane = _lane order by s.position desc limit 1),
-        switchboard.erased_position(_lane));
+    select coalesce(
+        (select e.position from switchboard.entry e where e.lane = _lane and e.position > f.until order by e.position limit 1),
+        f.until + 1)
+    from (
+        select greatest(
+            (select s.position from switchboard.summary s where s.lane = _lane order by s.position desc limit 1),
+            switchboard.erased_position(_lane)) as until
+    ) f;
 $$;
 
 -- How many entries of a lane no summary has ever stood for.
