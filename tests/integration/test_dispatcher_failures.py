@@ -16,14 +16,16 @@ import pytest
 
 from switchboard.agents.loop.again import wait_for_models
 from switchboard.core.tokens import asked_tokens
-from switchboard.domain.llm import ChatMessage, ModelFailure, Report, Request, Usage
+from switchboard.domain.llm import ChatMessage, ModelDelta, ModelFailure, Report, Request, Usage
 from switchboard.domain.llm import Reply as Said
 from switchboard.llm.context import LEAST, REMEMBERED_S, Contexts
 from switchboard.llm.dispatch import Dispatcher, RequestTerms
-from switchboard.llm.spec import ModelSpec
+from switchboard.llm.port import ApiKind
+from switchboard.llm.spec import API_KINDS, ModelSpec
 from switchboard.testing.engines import a_turn
-from switchboard.testing.scripted_llm import Script, ScriptedLlm
-from tests.asking import request
+from switchboard.testing.scripted_llm import Reply, Script, ScriptedLlm, Status
+from switchboard.testing.scripted_llm.faults import Where
+from tests.asking import request, session
 from tests.asking import spec as asked_spec
 from tests.integration.test_dispatcher import DOWN, GOOD, Billed, Clock, Scripted, by, dispatcher, outcomes
 
@@ -277,6 +279,19 @@ async def test_an_empty_answer_to_a_request_that_nearly_fills_the_context_means_
     report = await dispatcher(never, context=8_000).run(asked, RequestTerms(shorter=shorter))
     assert (len(report.attempts), by(report)) == (3, "m"), "its silence is all that there is"
     assert report.last is report.attempts[-1]
+
+
+@pytest.mark.parametrize("kind", API_KINDS)
+@pytest.mark.parametrize("at", ["start", "middle"])
+@pytest.mark.parametrize("status", [400, 413, 422, 500, 503])
+async def test_it_is_known_by_any_status_and_in_a_stream(kind: ApiKind, at: Where, status: int) -> None:
+    said = "the number of tokens is greater than the context length (n_keep: 5008>= n_ctx: 4096)"
+    fault = Reply("Well, well, well.", fault=Status(status, message=said, at=at))
+    told: list[ModelDelta] = []
+    async with session(kind, fault) as (one, _):
+        with pytest.raises(ModelFailure) as caught:
+            await one.run(request(), told.append)
+    assert (caught.value.kind, caught.value.limit, caught.value.alive) == ("context_too_long", 4096, True)
 
 
 async def test_what_is_learned_ends_after_ten_minutes_or_when_the_server_reports_another_size() -> None:
