@@ -25,6 +25,17 @@ Audience = Literal["owners", "others", "groups"]
 """Whom a turn is for: an owner of the butler alone, another person alone, or a conversation of several people."""
 
 
+AfterForeign = Literal["outside", "all", "never"]
+"""Which calls a person is asked about once others' words were read; see `core/planning/guard.py`."""
+
+Reach = Literal["inside", "harmless", "outside", "query"]
+"""Where the calls of a tool may have effects.
+
+`inside`: only in the butler's workspace, in a sandbox without a network, or in the answer. `outside`: anywhere.
+`harmless`: likewise, but the settings say that its risk is low. `query`: nothing is changed, but each call sends what
+the model has written to somebody outside.
+"""
+
 SHOWN: Final = 16_000
 """Characters of a result that a model sees, unless its tool says otherwise."""
 
@@ -42,6 +53,7 @@ class ToolSpec(Struct, frozen=True):
     """Calls run in order although repeating one is harmless, because one may read what another changes."""
     most: int = SHOWN
     """Characters of its results that a model sees."""
+    reach: Reach = "outside"
 
 
 Keep = Callable[[str, AsyncIterable[bytes], int], Awaitable[Attachment]]
@@ -109,6 +121,9 @@ class ToolOutcome(Struct, frozen=True):
     """Files that go with the answer, as returned by `keep`."""
     why: str = ""
     passing: bool = False
+    urls: tuple[str, ...] = ()
+    """Pages that it has found, in the form that `tools/urls.py` returns: they may be fetched in this turn, if nothing
+    foreign was read before the call."""
 
 
 class Tool(Protocol):

@@ -31,6 +31,7 @@ ASK_USER: Final = ToolSpec(
     },
     "idempotent",
     ordered=True,
+    reach="inside",
 )
 
 

@@ -29,6 +29,7 @@ ATTACH_FILE: Final = ToolSpec(
     },
     "idempotent",
     ordered=True,
+    reach="inside",
 )
 
 

@@ -38,6 +38,7 @@ BASH: Final = ToolSpec(
     "effectful",
     "medium",
     most=MOST_SHOWN,
+    reach="inside",
 )
 
 _UNSAID: Final = "a new session since the last command that ended: nothing is set that was set until then\n"

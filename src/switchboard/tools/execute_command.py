@@ -41,6 +41,7 @@ EXECUTE_COMMAND: Final = ToolSpec(
     "effectful",
     "medium",
     most=MOST_SHOWN,
+    reach="inside",
 )
 
 

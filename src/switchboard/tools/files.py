@@ -58,6 +58,7 @@ READ_FILE: Final = ToolSpec(
         "additionalProperties": False,
     },
     "idempotent",
+    reach="inside",
 )
 WRITE_FILE: Final = ToolSpec(
     "write_file",
@@ -70,6 +71,7 @@ WRITE_FILE: Final = ToolSpec(
     },
     "idempotent",
     ordered=True,
+    reach="inside",
 )
 LIST_FILES: Final = ToolSpec(
     "list_files",
@@ -83,6 +85,7 @@ LIST_FILES: Final = ToolSpec(
         "additionalProperties": False,
     },
     "idempotent",
+    reach="inside",
 )
 
 Work = Callable[[JsonMapping, ToolScope, StopSignal], str]

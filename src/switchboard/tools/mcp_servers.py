@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 from msgspec import Struct
+from msgspec.structs import replace
 
 from switchboard.core.mcp_tools import described, server_of, tool_name, unusable
 from switchboard.domain.errors import Unavailable
@@ -103,4 +104,4 @@ def _tool(server: McpServer, one: PinnedTool) -> McpTool:
     declared = server.spec.tools.get(one.tool.name, _UNDECLARED)
     name = tool_name(server.spec.name, declared.name or one.tool.name)
     spec = ToolSpec(name, described(one.tool), one.tool.parameters, declared.effect, declared.risk)
-    return McpTool(server, one, spec)
+    return McpTool(server, one, replace(spec, reach="harmless") if declared.risk == "low" else spec)

@@ -30,6 +30,7 @@ MESSAGE_ORIGINAL: Final = ToolSpec(
         "additionalProperties": False,
     },
     "idempotent",
+    reach="inside",
 )
 
 

@@ -65,6 +65,7 @@ SEARCH_FILES: Final = ToolSpec(
         "additionalProperties": False,
     },
     "idempotent",
+    reach="inside",
 )
 
 

@@ -40,7 +40,7 @@ def test_a_plan_is_told_from_its_records() -> None:
     found = recorded_of(RECORDS, "deadline")
     assert {one.end.id: one.end for one in found.ends} == {
         "s1": StepEnd("s1", "done", size=4),
-        "s2": StepEnd("s2", "failed", tokens=7, why="status 404"),
+        "s2": StepEnd("s2", "failed", tokens=7, why="status 404", calls=()),
         "s5": StepEnd("s5", "done", tokens=30),
     }
     assert [one.end.id for one in found.ends if one.review is not None] == ["s5"]

@@ -16,7 +16,7 @@ from msgspec import Struct
 from switchboard.agents.loop.calls import ToolCaller
 from switchboard.core.arguments import complaint
 from switchboard.core.passages.own import passages_of
-from switchboard.core.planning.guard import is_read_only
+from switchboard.core.planning.guard import Called, asks_after_foreign
 from switchboard.core.planning.places import unknown_url
 from switchboard.core.planning.records import APPROVAL
 from switchboard.core.turns.asking import ASK_USER, digest_of, line_behind
@@ -35,8 +35,8 @@ _IN_GROUP: Final = "nobody can approve it in a group: an owner of the butler can
 OUTSIDE: Final = "external text was read before, and may have requested it"
 STRANGE: Final = "it names an address that the person has not written, after external text was read"
 _HOUR_S: Final = 3600.0
-MadeCall = tuple[str, str]
-"""The name of a tool, and the arguments as JSON."""
+_TELLS_NOBODY: Final = frozenset({"inside", "query"})
+"""What reaches no address in its arguments."""
 
 log = structlog.get_logger(__name__)
 
@@ -60,15 +60,12 @@ class People(Struct, frozen=True):
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
 
-    async def decisions(
-        self, calls: Sequence[PlannedCall], n: int, read: Iterable[MadeCall] = ()
-    ) -> dict[str, Decided]:
+    async def decisions(self, calls: Sequence[PlannedCall], n: int, read: Iterable[Called] = ()) -> dict[str, Decided]:
         """The decisions, by path, about those calls of answer `n` that people decide about. Raises `Parked`.
 
         `read`: the calls whose results the model has already read.
         """
-        own = self.frozen.own or ()
-        wary = told_by_others(self.frozen) or any(comes_from_outside(*one, own) for one in read)
+        wary = self.wary(read)
         new = [call for call in calls if not self._made_unasked(call)]
         found = {call.path: found for call in new if (found := self._ask(call, wary=wary)) is not None}
         withheld = {
@@ -82,6 +79,11 @@ class People(Struct, frozen=True):
         for path, ask in asked.items():
             await self.journal.expect(event_of(path), within=self.hours * _HOUR_S, ask=ask)
         return withheld | {path: await self.journal.wait(event_of(path)) for path in asked}
+
+    def wary(self, read: Iterable[Called]) -> bool:
+        """Whether others' words were read when a call is made; `read` as above."""
+        own = self.frozen.own or ()
+        return told_by_others(self.frozen) or any(comes_from_outside(*one, own) for one in read)
 
     def _made_unasked(self, call: PlannedCall) -> bool:
         """Whether a call was begun without asking, perhaps by an older release: nobody is asked about it now."""
@@ -156,11 +158,11 @@ class People(Struct, frozen=True):
         return _Reason(first) if first else None
 
     def _outside(self, tool: FrozenTool, arguments: JsonMapping) -> str:
-        """Why a call needs an approval after outside content was read; "" if it changes and reveals nothing."""
-        if not is_read_only(tool):
+        """Why a call needs an approval after others' words were read; "" if it does not."""
+        if asks_after_foreign(self.frozen.after_foreign, tool):
             return self._quoting(OUTSIDE, arguments)
-        if isinstance(self.present.get(tool.name), AsksFirst):
-            return ""  # it checks addresses itself
+        if tool.reach in _TELLS_NOBODY or isinstance(self.present.get(tool.name), AsksFirst):
+            return ""  # the latter checks addresses itself
         url = unknown_url(arguments, self.frozen.urls, self.frozen.hosts)
         return "" if url is None else self._quoting(STRANGE, arguments)
 

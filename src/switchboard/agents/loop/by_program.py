@@ -20,11 +20,11 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
-from switchboard.agents.loop.asking import MadeCall, event_of
+from switchboard.agents.loop.asking import event_of
 from switchboard.agents.loop.calls import Around, told
 from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk
-from switchboard.core.planning.guard import is_read_only
+from switchboard.core.planning.guard import Called, is_read_only
 from switchboard.core.turns.frozen import Frozen
 from switchboard.core.turns.limits import CompletedCall, TurnUsage, reached
 from switchboard.core.turns.loop import DAY_SPENT, PlannedCall, begin, empty_answer, ended_at, written
@@ -289,7 +289,7 @@ class ProgramTalk(Talk):
             self._keep_record(call, record)
             return record
 
-    def _read(self) -> list[MadeCall]:
+    def _read(self) -> list[Called]:
         """The calls whose results the program has, or may have by now."""
         return [(one.made.name, arguments_text(one.made)) for one in self._made if one.path in self._records]
 

@@ -7,7 +7,7 @@ a member; out: the data that is frozen when a turn begins, and its surroundings 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ from switchboard.agents.loop.options import TurnOptions
 from switchboard.agents.loop.talk import GONE, images_in
 from switchboard.core.passages.names import speaker
 from switchboard.core.passages.own import passages_of
+from switchboard.core.readers import person_of
 from switchboard.core.turns.around import around_text, as_read
 from switchboard.core.turns.asking import ASK_USER, pending_note
 from switchboard.core.turns.entries import entry_of, others_words
@@ -177,9 +178,10 @@ class Equipment:
             window=window,
             max_tokens=min(terms.max_tokens, window // _ANSWER),
             own=tuple(sorted(ours)),
-            told=bool(waiting) or around.has_others_words or others_words(passages_of(turn.envelope), history, ours),
+            told=bool(waiting or found) or around.has_others_words or _is_told(turn, history, ours),
             said=entry,
             approvable=granted.private,
+            after_foreign=options.after_foreign,
         )
 
     def around(self, turn: Turn, options: TurnOptions, frozen: Frozen, tools: Mapping[str, Tool]) -> Around:
@@ -238,6 +240,11 @@ class Equipment:
         """The directory where only the readers of a turn find long results and images; None if nothing is kept."""
         root = self._context.workspaces
         return None if root is None else root / DIRECTORY / _directory(member) / readers
+
+
+def _is_told(turn: Turn, history: Sequence[Entry], ours: Collection[str]) -> bool:
+    """Whether the message of a turn, or what was said before, has others' words."""
+    return others_words(passages_of(turn.envelope), history, ours, person_of(turn.envelope))
 
 
 def _tools_of(options: TurnOptions) -> Mapping[str, Sequence[str]]:

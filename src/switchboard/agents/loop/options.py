@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_v
 
 from switchboard.agents.delivery import EngineOptions
 from switchboard.core.problems import shown
-from switchboard.ports.tools import QUOTA, Audience
+from switchboard.ports.tools import QUOTA, AfterForeign, Audience
 
 
 class TurnOptions(EngineOptions):
@@ -29,6 +29,8 @@ class TurnOptions(EngineOptions):
     """The tools whose calls a person must approve, in addition to all tools of high risk."""
     approve_hours: PositiveFloat = 48.0
     """Hours that a person has to approve a call or to answer a question."""
+    after_foreign: AfterForeign = "outside"
+    """The calls that a person must approve once others' words were read."""
     grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
     """Who may have the butler use which tools. By default owners may use all, others none."""
     owners: tuple[str, ...] = ()

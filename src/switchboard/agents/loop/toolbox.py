@@ -94,7 +94,7 @@ def _frozen(tool: Tool, options: TurnOptions) -> FrozenTool:
     spec = tool.spec
     why = "the settings want each call approved" if spec.name in options.approve else ""
     why = "a tool of high risk" if spec.risk == "high" else why
-    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered, why)
+    return FrozenTool(spec.name, spec.description, spec.parameters, spec.effect, spec.ordered, why, spec.reach)
 
 
 def urls_of(turn: Turn, history: Sequence[Entry]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from switchboard.core.planning.start import Roles, Start, cast, read_start
 from switchboard.core.planning.templates import templates
 from switchboard.core.turns.around import READ_ALREADY, as_read
 from switchboard.core.turns.asking import ASK_USER
-from switchboard.core.turns.entries import entry_of, own_words_of
+from switchboard.core.turns.entries import OURS, entry_of, own_words_of
 from switchboard.core.turns.images import inbox_name
 from switchboard.core.turns.limits import LoopLimits
 from switchboard.domain.routing import Member
@@ -112,7 +112,8 @@ class TrioEngine:
             urls=written_urls(own),
             paths=paths_in(own),
             more_paths=options.paths,
-            own=frozenset(options.own),
+            own=frozenset((*OURS, *options.own)),
+            after_foreign=options.after_foreign,
         )
         return PlanQuestion(
             *(text, menu, limits, templates(text, menu, limits, builds), (roles.router,)),
@@ -137,11 +138,12 @@ class TrioEngine:
     async def _start(self, turn: Turn, options: TrioOptions, roles: Roles, tools: Mapping[str, Tool]) -> Start:
         from switchboard.agents.loop.toolbox import written_urls
 
-        terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER, options.own)
+        own = (*OURS, *options.own)
+        terms = TurnTerms((roles.main,), prompt_of(turn.member, options), LoopLimits(), _ANSWER, own)
         frozen = await self._equipment.frozen(turn, options, terms, tools)
         turn = as_read(turn, frozen.around)
         models, plan = self._equipment.models(turn.member, ()), options.plan
-        said, own = frozen.said or entry_of(turn, frozen.history), own_words_of(turn.envelope)
+        said, written = frozen.said or entry_of(turn, frozen.history), own_words_of(turn.envelope)
         before = "\n".join(one.own_words for one in frozen.history if one.role == "user")
         attached = [name for one in turn.envelope.payload.attachments if (name := inbox_name(one))]
         return Start(
@@ -153,11 +155,11 @@ class TrioEngine:
             max_rounds=plan.max_rounds,
             token_budget=plan.token_budget,
             deadline=self._equipment.clock() + timedelta(seconds=plan.deadline),
-            urls=written_urls(own),
+            urls=written_urls(written),
             more_urls=tuple(url for url in frozen.urls if url in written_urls(before)),
-            paths=tuple(dict.fromkeys((*attached, *paths_in(own)))),
+            paths=tuple(dict.fromkeys((*attached, *paths_in(written)))),
             more_paths=(*options.paths, *paths_in(before)),
-            own=options.own,
+            own=own,
             subagents=turn.below(),
             builds=None if options.builds is None else options.builds.builds,
             tries=plan.tries,

@@ -12,6 +12,7 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.templates import Builds
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.planning import MAX_CHARS, MAX_ROUNDS, ROUNDS, TOKEN_BUDGET
+from switchboard.ports.tools import AfterForeign
 
 _DEFAULT: Final = PlanLimits()
 Chars = Annotated[int, Field(ge=200, le=MAX_CHARS)]
@@ -105,8 +106,11 @@ class TrioOptions(TurnOptions):
     specialist: str | None = None
     """The model that writes."""
     plan: PlanOptions = PlanOptions()
+    after_foreign: AfterForeign = "all"
+    """The calls and steps that a person must approve once others' words were read."""
     own: tuple[str, ...] = ()
-    """Tools whose results contain nothing from outside, so they do not make later steps need an approval."""
+    """Tools whose results contain nothing from outside, besides ours that reach nothing outside of the workspace, so
+    they do not make later steps need an approval."""
     paths: tuple[str, ...] = ()
     """Paths in the workspace that plans may name, in addition to those that people write."""
     builds: BuildOptions | None = None

@@ -1,20 +1,23 @@
-"""What a plan may still do once it has read something from outside: pages and mails may contain instructions. Pure.
+"""What may still be done once others' words were read: pages and mails may contain instructions. Pure.
 
-`machine.py` asks for approval where it says so; `menu.py` offers reviews and tool loops only what it allows. Next:
-`menu.py`.
-
-Every result of a tool counts as from outside, even files of a workspace, unless the tool is listed as one that returns
-only what we made ourselves.
+Plans and models ask one function, `asks_after_foreign`, whether a person must approve a call then: `machine.py` and
+`menu.py` through a `Guard`, `agents/loop/asking.py` directly. Which words are foreign is told by
+`core/turns/entries.py`; the cases are in `docs/tools.md`. Next: `menu.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
+from switchboard.core.turns.entries import comes_from_outside
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.domain.planning import PipelineStep
+from switchboard.ports.tools import AfterForeign
+
+Called = tuple[str, str]
+"""The name of a tool, and the arguments as JSON."""
 
 
 def is_read_only(tool: FrozenTool) -> bool:
@@ -22,21 +25,42 @@ def is_read_only(tool: FrozenTool) -> bool:
     return tool.effect == "idempotent" and not tool.ordered
 
 
+def asks_after_foreign(rule: AfterForeign, tool: FrozenTool) -> bool:
+    """Whether a person must approve a call of a tool once others' words were read, because of these.
+
+    `never`: none. `outside`: what has effects outside, or sends a query there. `all`: whatever does more than read,
+    and queries. What needs an approval in any case is not decided here.
+    """
+    if rule == "never":
+        return False
+    if tool.reach == "query":
+        return True
+    return not is_read_only(tool) and (rule == "all" or tool.reach == "outside")
+
+
 class Guard(Struct, frozen=True):
     """`readers`: names of tools that only read. `own`: tools whose results contain nothing from outside. `asked`: tools
     whose every call needs approval, whatever was read. `told`: whether the plan itself may follow others' instructions.
+
+    `wary`: tools whose calls need approval once others' words were read; None: all that do more than read.
     """
 
     readers: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
     asked: frozenset[str] = frozenset()
     told: bool = False
+    wary: frozenset[str] | None = None
 
-    def reads(self, step: PipelineStep) -> bool:
-        """Whether the result of a step may come from outside."""
+    def reads(self, step: PipelineStep, calls: Sequence[Called] | None = None) -> bool:
+        """Whether what a step has read may come from outside.
+
+        `calls`: those of a specialist, as far as they are known. One that has called no tool has read nothing new.
+        """
         if step.action == "tool":
-            return step.target not in self.own
-        return step.action == "specialist_with_tools"
+            return comes_from_outside(step.target, step.args, self.own)
+        if step.action != "specialist_with_tools":
+            return False
+        return calls is None or any(comes_from_outside(*one, self.own) for one in calls)
 
     def acts(self, step: PipelineStep) -> bool:
         """Whether a step has effects. A specialist's tool calls are judged one by one, by what was read until then."""
@@ -44,15 +68,18 @@ class Guard(Struct, frozen=True):
 
     def asks(self, step: PipelineStep, *, read_outside: bool) -> bool:
         """Whether somebody must approve a step before it is started."""
-        wary = read_outside or self.told
-        return step.action == "tool" and (step.target in self.asked or (wary and self.acts(step)))
+        if step.action != "tool":
+            return False
+        wary = self.acts(step) if self.wary is None else step.target in self.wary
+        return step.target in self.asked or (wary and (read_outside or self.told))
 
 
-def guard_of(tools: Iterable[FrozenTool], own: Iterable[str] = ()) -> Guard:
+def guard_of(tools: Iterable[FrozenTool], own: Iterable[str] = (), rule: AfterForeign = "all") -> Guard:
     """The guard for the tools of a turn."""
     there = tuple(tools)
     return Guard(
         frozenset(tool.name for tool in there if is_read_only(tool)),
         frozenset(own),
         frozenset(tool.name for tool in there if tool.approval),
+        wary=frozenset(tool.name for tool in there if asks_after_foreign(rule, tool)),
     )

@@ -30,7 +30,7 @@ from msgspec import Struct
 from msgspec.structs import replace as changed
 
 from switchboard.core.planning.graph import graph_faults, in_order
-from switchboard.core.planning.guard import Guard
+from switchboard.core.planning.guard import Called, Guard
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.domain.planning import SPECIALISTS, Pipeline, PipelineStep, Review
 
@@ -56,6 +56,8 @@ class StepEnd(Struct, frozen=True):
     size: int = 0
     tokens: int = 0
     why: str = ""
+    calls: tuple[Called, ...] | None = None
+    """The tools that a specialist has called; None: not known."""
 
 
 # What happens ---------------------------------------------------------------------------------------------------------
@@ -288,14 +290,14 @@ def _with_end(plan: Plan, end: StepEnd, review: Review | None = None) -> Plan:
 
 
 def _with_ends(plan: Plan, ends: Mapping[str, StepEnd]) -> Plan:
-    ran = (end.id for end in ends.values() if end.state in {"done", "failed"})
+    ran = (end for end in ends.values() if end.state in {"done", "failed"})
     return changed(
         plan,
         ends={**plan.ends, **ends},
         running={step_id: tokens for step_id, tokens in plan.running.items() if step_id not in ends},
         asked=plan.asked - ends.keys(),
         used=plan.used + sum(end.tokens for end in ends.values()),
-        read_outside=plan.read_outside or any(plan.guard.reads(plan.step(step_id)) for step_id in ran),
+        read_outside=plan.read_outside or any(plan.guard.reads(plan.step(end.id), end.calls) for end in ran),
     )
 
 

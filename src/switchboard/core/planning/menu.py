@@ -12,8 +12,9 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from switchboard.core.planning.guard import Guard, guard_of, is_read_only
+from switchboard.core.planning.guard import Guard, asks_after_foreign, guard_of, is_read_only
 from switchboard.core.turns.frozen import FrozenTool
+from switchboard.ports.tools import AfterForeign
 
 SPECIALIST_TASKS: Final = ("synthesize", "analyze", "write")
 
@@ -22,7 +23,7 @@ class Menu(Struct, frozen=True):
     """`urls` and `paths` are those of the message, `more_urls` and `more_paths` of earlier turns and the settings.
 
     `subagents`: butlers and teams that may answer instead, with their descriptions. `own`: names of tools whose
-    results contain nothing from outside.
+    results contain nothing from outside. `after_foreign`: what people are asked about once others' words were read.
     """
 
     tools: tuple[FrozenTool, ...] = ()
@@ -32,11 +33,12 @@ class Menu(Struct, frozen=True):
     paths: tuple[str, ...] = ()
     more_paths: tuple[str, ...] = ()
     own: frozenset[str] = frozenset()
+    after_foreign: AfterForeign = "all"
 
     @property
     def guard(self) -> Guard:
         """The guard for these tools."""
-        return guard_of(self.tools, self.own)
+        return guard_of(self.tools, self.own, self.after_foreign)
 
     @property
     def all_urls(self) -> tuple[str, ...]:
@@ -56,8 +58,9 @@ class Menu(Struct, frozen=True):
         return None
 
     def after_outside(self) -> Menu:
-        """What reviews and tool loops may use once something from outside was read: tools that change nothing, with
-        the message's own URLs and paths, and no other butlers.
+        """What reviews and tool loops may use once others' words were read: tools that change nothing, or that nobody
+        is asked about then, with the message's own URLs and paths, and no other butlers.
         """
-        tools = tuple(tool for tool in self.tools if is_read_only(tool))
+        rule = self.after_foreign
+        tools = tuple(tool for tool in self.tools if is_read_only(tool) or not asks_after_foreign(rule, tool))
         return replace(self, tools=tools, subagents={}, more_urls=(), more_paths=())

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from switchboard.core.lenient import mapping, string
+from switchboard.core.planning.guard import Called
 from switchboard.core.planning.machine import HaltReason, Recorded, StepEnd, StepEnded
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.planning import PipelineStep, Review
@@ -70,10 +71,23 @@ def ended_of(step_id: str, records: Records, tokens: int) -> StepEnded:
     if one.state == "started":
         raise ValueError(f"step {step_id} has not ended")
     if one.state != "done":
-        return StepEnded(StepEnd(step_id, one.state, tokens=tokens, why=string(mapping(one.result).get("why"))))
+        why = string(mapping(one.result).get("why"))
+        return StepEnded(StepEnd(step_id, one.state, tokens=tokens, why=why, calls=_calls_of(step_id, records)))
     result = mapping(one.result)
     review = msgspec.convert(result["review"], Review) if "review" in result else None
-    return StepEnded(StepEnd(step_id, "done", size=len(text_of(result)), tokens=tokens), review)
+    calls = _called(result["calls"]) if "calls" in result else None
+    return StepEnded(StepEnd(step_id, "done", len(text_of(result)), tokens, calls=calls), review)
+
+
+def _called(calls: object) -> tuple[Called, ...]:
+    """The calls that a specialist's step has on record, each with its arguments as JSON."""
+    made = map(mapping, calls if isinstance(calls, list) else ())
+    return tuple((string(one.get("name")), string(one.get("arguments"))) for one in made)
+
+
+def _calls_of(step_id: str, records: Records) -> tuple[Called, ...] | None:
+    """The same of a step that has no result: none if no call was begun, else nobody knows what was read."""
+    return None if any(path.startswith(f"{step_id}/tool:") for path in records) else ()
 
 
 def notes_of(records: Records, ids: Iterable[str]) -> tuple[str, ...]:

@@ -92,6 +92,7 @@ class Start(Struct, frozen=True):
             paths=self.paths,
             more_paths=self.more_paths,
             own=frozenset(self.own),
+            after_foreign=self.frozen.after_foreign,
         )
 
     def guard(self, source: PlanSource) -> Guard:

@@ -7,7 +7,7 @@ answer to that question. Next: `frozen.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 from urllib.parse import unquote
 
@@ -88,12 +88,14 @@ def told_by_others(frozen: Frozen) -> bool:
     return frozen.told is not False or frozen.outside
 
 
-def others_words(passages: Sequence[Passage], shown: Iterable[Entry], ours: Collection[str]) -> bool:
+def others_words(passages: Sequence[Passage], shown: Sequence[Entry], ours: Collection[str], person: str = "") -> bool:
     """Whether anything in a message, or in the entries shown with it, is by others or was written after reading them.
 
-    `ours`: tools whose results contain nothing from outside.
+    `ours`: tools whose results contain nothing from outside. `person`: who sent the message; what other people of the
+    conversation have said is foreign, too.
     """
-    return has_others_words(passages) or any(_is_told(entry, ours) for entry in shown)
+    others = {entry.author for entry in shown if entry.role == "user"} - {"", person} if person else ()
+    return bool(others) or has_others_words(passages) or any(_is_told(entry, ours) for entry in shown)
 
 
 def comes_from_outside(tool: str, arguments: JsonMapping | str, ours: Collection[str]) -> bool:

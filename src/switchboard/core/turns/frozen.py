@@ -18,6 +18,7 @@ from switchboard.domain.llm import OfferedTool
 from switchboard.ports.engine import Effect
 from switchboard.ports.history import Entry
 from switchboard.ports.surroundings import Surrounding
+from switchboard.ports.tools import AfterForeign, Reach
 
 
 class FrozenTool(Struct, frozen=True):
@@ -30,6 +31,7 @@ class FrozenTool(Struct, frozen=True):
     ordered: bool = False
     approval: str = ""
     """Why a person must approve each call; empty: no approval is needed."""
+    reach: Reach = "outside"
 
     @property
     def offered(self) -> OfferedTool:
@@ -82,6 +84,8 @@ class Frozen(Struct, frozen=True):
     """Whether somebody may approve calls where the turn answers, or operators are asked to; not in a group."""
     around: Surrounding = Surrounding()
     """What stood around the message, without the record."""
+    after_foreign: AfterForeign = "all"
+    """Which calls people are asked about once others' words were read; starts of older releases have nothing here."""
 
     def record(self) -> object:
         """The form that the journal keeps."""
