@@ -25,6 +25,8 @@ from switchboard.tools.execute_command import MOST_SHOWN
 from switchboard.tools.mcp_spec import ServerSpec
 from switchboard.tools.registry import Grants, build_tools, granted, tool_definitions, withheld
 from switchboard.tools.results import MOST
+from switchboard.tools.search_spec import SearchPlace
+from switchboard.tools.searxng import Searxng
 from switchboard.tools.web_fetch import MOST_BODY, MOST_REDIRECTS, WebOptions
 from switchboard.transport.stdio_mcp import MOST_LINE
 from tests.documents import HOME, codes, rows
@@ -32,7 +34,8 @@ from tests.documents import HOME, codes, rows
 MANUAL = HOME / "docs/tools.md"
 # jsonschema has no type stubs.
 Validator: Any = import_module("jsonschema").Draft202012Validator
-TOOLS = build_tools()
+SEARCH = Searxng(SearchPlace("http://127.0.0.1:1"))
+TOOLS = build_tools(search=SEARCH)
 NAMES = [tool.spec.name for tool in TOOLS]
 
 
@@ -46,10 +49,11 @@ class Risky:
 
 
 def test_the_order_of_tools() -> None:
-    files, others = ["read_file", "write_file", "list_files", "search_files"], ["web_fetch", "attach_file", "ask_user"]
-    assert [*files, "execute_command", "bash", *others, "message_original"] == NAMES
+    files, web = ["read_file", "write_file", "list_files", "search_files"], ["web_fetch", "web_search"]
+    assert [*files, "execute_command", "bash", *web, "attach_file", "ask_user", "message_original"] == NAMES
+    assert [tool.spec.name for tool in build_tools()] == [name for name in NAMES if name != "web_search"]
     assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
-    assert tool_definitions(TOOLS) == tool_definitions(build_tools())
+    assert tool_definitions(TOOLS) == tool_definitions(build_tools(search=SEARCH))
 
 
 def test_what_a_model_is_told_of_tools() -> None:

@@ -32,6 +32,7 @@ from switchboard.llm.spec import ModelSpec, Passed
 from switchboard.ports.effects import Effect
 from switchboard.ports.tools import Risk
 from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
+from switchboard.tools.search_spec import AUTHORIZATION, SearchPlace
 
 ENGINES: Final = "switchboard.engines"
 """The entry points by which engines are found."""
@@ -338,6 +339,27 @@ class SandboxSettings(_Group):
     """Bytes of files in memory."""
 
 
+class SearchSettings(_Group):
+    """Who searches the web for butlers; see `SearchPlace` for what each says. Without a provider nobody does."""
+
+    provider: Literal["searxng"] | None = None
+    url: Annotated[str, Field(pattern=r"^https?://[^\s?#@]+$")] | None = None
+    key_env: str | None = None
+    key_header: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]+$")] = AUTHORIZATION
+    timeout: Positive = 20.0
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.provider is None) != (self.url is None):
+            raise ValueError('name both: provider = "searxng", and url, the start page of the server')
+        return self
+
+    @property
+    def place(self) -> SearchPlace | None:
+        """The same, in the form that the tool uses; None: nobody searches."""
+        return None if self.url is None else SearchPlace(self.url, self.key_env, self.key_header, self.timeout)
+
+
 class CallbackSettings(WebhookSettings):
     """Where replies to messages of one `api` endpoint are posted."""
 
@@ -386,6 +408,7 @@ class Settings(BaseSettings):
     memory: MemorySettings = MemorySettings()
     trio: TrioSettings = TrioSettings()
     sandbox: SandboxSettings = SandboxSettings()
+    search: SearchSettings = SearchSettings()
     mcp_servers: tuple[McpServerSettings, ...] = ()
     email: EmailSettings = EmailSettings()
     endpoints: dict[Annotated[str, Field(pattern=r"^[^/]+/.+$")], EndpointSettings] = Field(default_factory=dict)

@@ -29,6 +29,7 @@ from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
 from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.search import Search
 from switchboard.ports.surroundings import Surrounding
 from switchboard.ports.tools import Keeps, Toolset
 
@@ -341,6 +342,8 @@ class EngineContext(Struct, frozen=True):
     """The files of messages and answers; None: nothing is stored."""
     sandbox: SandboxRules = msgspec.field(default_factory=SandboxRules)
     """What the commands of a turn may use."""
+    search: Search | None = None
+    """Finds pages in the web; None: it cannot be searched."""
     toolset: Toolset | None = None
     """Tools besides those of the engine; None: there are none."""
     approvals: Approvals | None = None

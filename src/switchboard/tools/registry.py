@@ -1,8 +1,8 @@
 """Which tools exist, how they are described to a model, and who may use which.
 
 `agents/loop` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
-for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `attach.py`, `ask.py` and
-`original.py` for the tools.
+for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `web_search.py`, `attach.py`,
+`ask.py` and `original.py` for the tools.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from switchboard.domain import llm
 from switchboard.ports.sandbox import SandboxRules
+from switchboard.ports.search import Search
 from switchboard.ports.tools import Audience, NeedsMachine, Tool
 from switchboard.sandbox.run import Sandbox
 from switchboard.tools.ask import AskUser
@@ -24,6 +25,7 @@ from switchboard.tools.files import file_tools
 from switchboard.tools.original import MessageOriginal
 from switchboard.tools.search import search_tool
 from switchboard.tools.web_fetch import WebFetch
+from switchboard.tools.web_search import WebSearch
 
 _DEFAULTS: Final = SandboxRules()
 
@@ -40,14 +42,16 @@ class Grants(Struct, frozen=True):
         return {"owners": self.owners, "others": self.others, "groups": self.groups}[audience]
 
 
-def build_tools(sandbox: SandboxRules = _DEFAULTS) -> tuple[Tool, ...]:
+def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None) -> tuple[Tool, ...]:
     """All tools, in the order in which models see them, which never changes.
 
-    `sandbox` is for commands.
+    `sandbox` is for commands. `search`: the provider of `web_search`; None: there is no such tool.
     """
     shut_in = Sandbox(sandbox)
     commands = (ExecuteCommand(shut_in), Bash(shut_in))
-    return (*file_tools(), search_tool(), *commands, WebFetch(), AttachFile(), AskUser(), MessageOriginal())
+    searches = () if search is None else (WebSearch(search),)
+    others = (AttachFile(), AskUser(), MessageOriginal())
+    return (*file_tools(), search_tool(), *commands, WebFetch(), *searches, *others)
 
 
 async def usable(tools: Iterable[Tool]) -> tuple[Tool, ...]:

@@ -49,13 +49,13 @@ class _Reason(Struct, frozen=True):
 
 
 class People(Struct, frozen=True):
-    """`scope` is the scope of a call before it is approved; `granted`: the tools that the person may use now."""
+    """`scope` returns the scope of a call before it is approved; `granted`: the tools that the person may use now."""
 
     turn: Turn
     journal: Journal
     frozen: Frozen
     present: Mapping[str, Tool]
-    scope: ToolScope | None
+    scope: Callable[[], ToolScope | None]
     hours: float
     approvals: Approvals | None
     granted: Callable[[], Awaitable[frozenset[str]]]
@@ -173,10 +173,11 @@ class People(Struct, frozen=True):
 
     def _first(self, call: PlannedCall) -> str:
         present: object = self.present.get(call.made.name)
-        if self.scope is None or not isinstance(present, AsksFirst):
+        scope = self.scope()
+        if scope is None or not isinstance(present, AsksFirst):
             return ""
         try:
-            return present.asks_first(call.made.arguments, self.scope) or ""
+            return present.asks_first(call.made.arguments, scope) or ""
         except Exception:
             log.exception("a tool has failed", tool=call.made.name)
             return "it cannot say whether it needs an approval"
@@ -194,7 +195,11 @@ def people_of(caller: ToolCaller) -> People:
     """The people of a turn."""
     around = caller.around
     hours, approvals, granted = around.options.approve_hours, around.approvals, around.granted
-    return People(caller.turn, caller.journal, caller.frozen, around.tools, caller.scope, hours, approvals, granted)
+
+    def scope() -> ToolScope | None:
+        return caller.scope
+
+    return People(caller.turn, caller.journal, caller.frozen, around.tools, scope, hours, approvals, granted)
 
 
 def event_of(path: str) -> str:

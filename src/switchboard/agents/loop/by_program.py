@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from switchboard.agents.loop.asking import event_of
-from switchboard.agents.loop.calls import Around, told
+from switchboard.agents.loop.calls import Around, told, urls_of_record
 from switchboard.agents.loop.requests import recorded
 from switchboard.agents.loop.talk import Talk
 from switchboard.core.planning.guard import Called, is_read_only
@@ -319,6 +319,7 @@ class ProgramTalk(Talk):
 
     def _keep_record(self, call: PlannedCall, record: JsonMapping) -> None:
         self._records[call.path] = record
+        self._caller.learn(urls_of_record(record))
         result, ok = f"{record['ok']} {record['text']}", record["ok"]
         self._finished.append(CompletedCall(call.made.name, written(call.made), result, ok=ok))
 

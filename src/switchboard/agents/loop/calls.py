@@ -6,10 +6,11 @@ surroundings of the turn; out: a record for the journal. Next: `tools/calls.py`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -25,6 +26,9 @@ from switchboard.ports.engine import Approvals, Journal, Turn
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Keep, Tool, ToolOutcome, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
+
+MOST_FOUND: Final = 10
+"""Pages that may be fetched in a turn because searches have found them."""
 
 
 class Around(Struct, frozen=True):
@@ -57,20 +61,30 @@ class ToolCaller:
         self._limits_of_effects = CallLimits(around.options.tool_timeout, journal.check)
         """For tools that must not be repeated: before one begins, it is checked that nobody has taken over the turn."""
         self._scope = None if around.workspace is None else self._reach(around.workspace)
+        self._found: dict[str, None] = {}
+        """Pages that searches have found, and that may be fetched like those that the person wrote."""
+
+    def learn(self, urls: Iterable[str]) -> None:
+        """Allow pages that a search has found, at most ten in a turn."""
+        for url in urls:
+            if len(self._found) < MOST_FOUND:
+                self._found[url] = None
 
     async def call(self, tool: FrozenTool, arguments: JsonMapping, key: UUID, *, approved: bool) -> ToolOutcome:
         """Carry out a call. A failure of the tool is an outcome, not a failure of the turn."""
         present = self.around.tools.get(tool.name)
         if present is None or self._scope is None:
             return ToolOutcome(f"{tool.name} is no longer there", ok=False)
-        scope = replace(self._scope, key=key, approved=approved)
+        scope = replace(self._scope, urls=self._scope.urls | {*self._found}, key=key, approved=approved)
         limits = self._limits if tool.effect == "idempotent" else self._limits_of_effects
         return await call_tool(present, arguments, scope, limits)
 
     @property
     def scope(self) -> ToolScope | None:
-        """What a call may touch without an approval, as it was when the turn began; None if nothing."""
-        return None if self._scope is None else replace(self._scope, hosts=frozenset(self.frozen.hosts))
+        """What a call may touch without an approval; hosts as they were when the turn began. None if nothing."""
+        if self._scope is None:
+            return None
+        return replace(self._scope, urls=self._scope.urls | {*self._found}, hosts=frozenset(self.frozen.hosts))
 
     def _reach(self, workspace: Path) -> ToolScope:
         """What a call may touch."""
@@ -90,10 +104,21 @@ class ToolCaller:
         )
 
 
-def record_of(outcome: ToolOutcome, began: float) -> JsonObject:
-    """The journal record of a call; `began` is its start by the monotonic clock."""
+def record_of(outcome: ToolOutcome, began: float, *, wary: bool) -> JsonObject:
+    """The journal record of a call; `began` is its start by the monotonic clock.
+
+    `wary`: others' words were read before, so what it found is not allowed to be fetched. A resumed turn knows the
+    others from here.
+    """
     record = told(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
-    return record | ({"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {})
+    record |= {"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {}
+    return record | ({"urls": [*outcome.urls]} if outcome.urls and not wary else {})
+
+
+def urls_of_record(record: JsonMapping) -> list[str]:
+    """The pages that may be fetched because of a recorded call."""
+    urls = record.get("urls")
+    return [one for one in urls if isinstance(one, str)] if isinstance(urls, list) else []
 
 
 def told(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:

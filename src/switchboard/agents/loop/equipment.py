@@ -77,7 +77,7 @@ class Equipment:
     def _tools(self) -> Mapping[str, Tool]:
         from switchboard.agents.loop.toolbox import build_tools
 
-        tools = build_tools(self._context.sandbox) if self._given is None else self._given
+        tools = build_tools(self._context.sandbox, self._context.search) if self._given is None else self._given
         for tool in tools:
             if self._context.closing is not None and isinstance(tool, KeepsRunning):
                 self._context.closing.push_async_callback(tool.close)

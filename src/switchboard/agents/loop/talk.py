@@ -20,11 +20,11 @@ from msgspec import structs
 
 from switchboard.agents.loop.again import request_name, wait_for_models
 from switchboard.agents.loop.asking import people_of
-from switchboard.agents.loop.calls import Around, ToolCaller, record_of, told
+from switchboard.agents.loop.calls import Around, ToolCaller, record_of, told, urls_of_record
 from switchboard.agents.loop.requests import ModelUse, failure_of, recorded
 from switchboard.agents.loop.telling import Telling
 from switchboard.core.outside import outside_json
-from switchboard.core.planning.guard import is_read_only
+from switchboard.core.planning.guard import Called, is_read_only
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.asking import ASK_USER, answer_of, not_called, unanswered
 from switchboard.core.turns.entries import exchange_of
@@ -291,16 +291,21 @@ class Talk:
         self._calls += [_entry_call(call.made, result) for call, result in zip(calls, results, strict=True)]
         for call in calls:
             self._attach(records[call.path])
+            self._caller.learn(urls_of_record(records[call.path]))
         self._open.clear()
         return carried_out(progress, results, seconds=seconds)
 
     async def _decided(self, calls: Sequence[PlannedCall], n: int) -> dict[str, Decided]:
         """The decisions; a turn that must end does not wait for them. Raises `Parked`, `_HaltError`."""
         try:
-            return await self._people.decisions(calls, n, [(call.name, call.arguments) for call in self._calls])
+            return await self._people.decisions(calls, n, self._read())
         except Parked:
             self._go_on()
             raise
+
+    def _read(self) -> list[Called]:
+        """The calls whose results the model has read."""
+        return [(call.name, call.arguments) for call in self._calls]
 
     def _groups(self, calls: Sequence[PlannedCall]) -> list[list[PlannedCall]]:
         """Calls that change nothing may run in parallel; all others wait for those before them."""
@@ -356,8 +361,9 @@ class Talk:
         """Carry out a call and return its result for the model."""
         began = monotonic()
         self._telling.call(tool.name)
-        approved = call.path in self._decisions
-        return record_of(await self._caller.call(tool, call.made.arguments, key, approved=approved), began)
+        approved, wary = call.path in self._decisions, self._people.wary(self._read())
+        outcome = await self._caller.call(tool, call.made.arguments, key, approved=approved)
+        return record_of(outcome, began, wary=wary)
 
     def _remember(self, made: ToolCall, record: JsonMapping) -> None:
         """Add a call and its result to the history."""

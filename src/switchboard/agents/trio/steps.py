@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from switchboard.agents.loop.again import request_name, wait_for_models
 from switchboard.agents.loop.asking import People, event_of
-from switchboard.agents.loop.calls import ToolCaller, record_of
+from switchboard.agents.loop.calls import MOST_FOUND, ToolCaller, record_of, urls_of_record
 from switchboard.agents.loop.requests import failure_of, recorded
 from switchboard.agents.loop.talk import Talk
 from switchboard.agents.trio.branch import Branch
@@ -100,7 +100,7 @@ class Carrier(Struct, frozen=True):
     async def _carry_out(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         match step.action:
             case "tool":
-                await self._tool(step)
+                await self._tool(plan, step)
             case "specialist":
                 await self._specialist(plan, step, tokens)
             case "specialist_with_tools":
@@ -123,11 +123,12 @@ class Carrier(Struct, frozen=True):
 
     # Tools ------------------------------------------------------------------------------------------------------------
 
-    async def _tool(self, step: PipelineStep) -> None:
+    async def _tool(self, plan: Plan, step: PipelineStep) -> None:
         tool = self.menu.tool(step.target)
         if tool is None:
             raise EngineFailure(f"there is no tool {step.target}")
-        decided = self._decided(step)
+        decided, wary = self._decided(step), plan.read_outside or plan.guard.told
+        self.caller.learn(self._found(plan))
 
         async def act(key: UUID) -> JsonObject:
             if decided is not None and (why := await self.people.changed(tool, call_of(step), decided)) is not None:
@@ -136,7 +137,7 @@ class Carrier(Struct, frozen=True):
             outcome = await self._tried(tool, step, key, approved=decided is not None)
             if not outcome.ok:
                 raise StepFailed({"why": _short(outcome.why or outcome.text)})
-            return record_of(outcome, began)
+            return record_of(outcome, began, wary=wary)
 
         # `ask` calls the tool again with the same key, which `queryable` allows.
         await self.journal.step(step.id, act, effect=tool.effect, ask=act)
@@ -249,7 +250,17 @@ class Carrier(Struct, frozen=True):
         return frozen, asked
 
     def _menu(self, plan: Plan) -> Menu:
-        return self.menu.after_outside() if plan.read_outside else self.menu
+        """What a step may use now: with the pages that searches of the plan have found, like those of the message."""
+        menu = self.menu.after_outside() if plan.read_outside else self.menu
+        found = self._found(plan)
+        return structs.replace(menu, urls=tuple(dict.fromkeys((*menu.urls, *found)))) if found else menu
+
+    def _found(self, plan: Plan) -> list[str]:
+        """The pages that searches of the plan have found, and that may be fetched, in the order of its steps."""
+        records = self.journal.on_record()
+        done = [records[step.id] for step in plan.steps if step.action == "tool" and step.id in records]
+        urls = [url for one in done if one.state == "done" for url in urls_of_record(mapping(one.result))]
+        return [*dict.fromkeys(urls)][:MOST_FOUND]
 
     async def _review(self, plan: Plan, step: PipelineStep, tokens: int) -> None:
         question = self.question(tokens, self._menu(plan))

@@ -49,6 +49,7 @@ from switchboard.domain.routing import Member, Rule, Team
 from switchboard.domain.shown import Connector
 from switchboard.llm.build import flaw
 from switchboard.ports.engine import ChecksMachine
+from switchboard.ports.search import SearchFailure
 from switchboard.sandbox.run import Sandbox
 from switchboard.store import (
     approvals,
@@ -71,6 +72,7 @@ from switchboard.store.migrate import migrations
 from switchboard.store.model_usage import Cooldown, LearnedContext, RefusedKey
 from switchboard.store.outbox import WaitingReplies
 from switchboard.store.processes import RunningProcess
+from switchboard.tools.searxng import Searxng
 from switchboard.transport.plug_ins import plug_ins
 
 Status = Literal["ok", "error", "warning"]
@@ -80,6 +82,7 @@ MAX_SKEW: Final = 2.0
 """Seconds that this machine's clock and the database's may differ."""
 _OLDEST_PYTHON: Final = (3, 11)
 _MANY: Final = 20
+_SEARCHED: Final = "switchboard"
 _BEHIND_S: Final = 600.0
 """A connector that is further behind its platform is reported, though it is well."""
 _GONE: Final = timedelta(days=30)
@@ -265,6 +268,7 @@ async def _look(database: Database, settings: Settings, told: Told | None) -> As
         _teams,
         _classifying,
         _mcp_servers,
+        _searching,
         _remote,
         _connectors,
         _processes,
@@ -477,6 +481,19 @@ def _mcp_server(look: McpServerCheck) -> Iterator[CheckResult]:
         yield _warning(name, detail, remedy)
     for tool, why in list(look.left_out.items())[:_MANY]:
         yield _warning(name, f"{tool} is not offered: {why}", "see docs/tools.md")
+
+
+async def _searching(_: Database, settings: Settings) -> list[CheckResult]:
+    """Search once, from here."""
+    place = settings.search.place
+    if place is None:
+        return []
+    try:
+        await Searxng(place).search(_SEARCHED, 1)
+    except SearchFailure as failure:
+        remedy = "correct it, or [search] in the settings; butlers with web_search are told the same"
+        return [_warning("search", f"{place.url}: {failure}", remedy)]
+    return [_ok("search", f"{place.url} answers")]
 
 
 async def _remote(database: Database, settings: Settings) -> list[CheckResult]:

@@ -32,6 +32,7 @@ from switchboard.store.memos import StoredMemos
 from switchboard.store.remote_agents import StoredRemoteAgents
 from switchboard.store.surroundings import StoredSurroundings
 from switchboard.tools.mcp_servers import McpServers
+from switchboard.tools.searxng import Searxng
 from switchboard.transport.plug_ins import plug_ins
 
 log = structlog.get_logger(__name__)
@@ -61,6 +62,7 @@ def engine_context(
         facts=StoredFacts(database, readers),
         files=stored_files(settings, database),
         sandbox=sandbox_rules(settings),
+        search=None if settings.search.place is None else Searxng(settings.search.place),
         toolset=toolset or McpServers(settings.servers, StoredPins(database)),
         approvals=StoredApprovals(database),
         roles=settings.trio.named,

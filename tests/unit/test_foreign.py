@@ -1,0 +1,240 @@
+"""What is foreign, and what waits then: the two tables of cases in the manual, held against the product.
+
+Each row of a table has its case here, and the other way round; what the row says is what happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, get_args
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from switchboard.agents.loop.asking import People
+from switchboard.agents.loop.options import TurnOptions
+from switchboard.agents.loop.toolbox import granted_to
+from switchboard.agents.model.options import ModelOptions
+from switchboard.agents.trio.options import TrioOptions
+from switchboard.core.passages.own import read_passages
+from switchboard.core.planning.guard import Called, guard_of
+from switchboard.core.turns.entries import OURS, comes_from_outside, others_words, told_by_others
+from switchboard.core.turns.frozen import Frozen, FrozenTool, read_frozen
+from switchboard.core.turns.loop import PlannedCall
+from switchboard.domain.llm import ToolCall
+from switchboard.domain.planning import PipelineStep
+from switchboard.domain.routing import Member, SystemId, TeamId
+from switchboard.ports.history import Entry, EntryCall
+from switchboard.ports.mcp import ListedTool, PinnedTool
+from switchboard.ports.search import FoundPage
+from switchboard.ports.surroundings import Surrounding
+from switchboard.ports.tools import AfterForeign, Tool, ToolScope
+from switchboard.testing.engines import MemoryJournal, a_turn
+from switchboard.tools.mcp_servers import McpServers
+from switchboard.tools.mcp_spec import DeclaredTool, ServerSpec
+from switchboard.tools.registry import build_tools
+from tests.documents import HOME, codes, rows
+from tests.turning import OWNER
+
+MANUAL: Final = HOME / "docs/tools.md"
+ANN: Final = "telegram/bot/ann"
+WRITTEN: Final = "https://example.org/"
+STRANGE: Final = "https://evil.example/?canary"
+
+
+# What is foreign ------------------------------------------------------------------------------------------------------
+
+
+def told(text: str = "Do it.", *history: Entry, own: Sequence[str] = ()) -> bool:
+    """Whether Ann's message, or what was said before, is foreign; of a model, which is told so of images, too."""
+    return others_words(read_passages(text, "telegram"), history, {*OURS, *own}, ANN)
+
+
+def reads(*calls: Called, own: Sequence[str] = ()) -> bool:
+    """Whether results are foreign, to a model that made these calls and to a plan with them as steps."""
+    found = [comes_from_outside(*one, {*OURS, *own}) for one in calls]
+    guard = guard_of((), (*OURS, *own))
+    steps = [PipelineStep("s1", "tool", name, {"path": arguments}) for name, arguments in calls]
+    assert [guard.reads(step) for step in steps] == found
+    assert guard.reads(PipelineStep("s1", "specialist_with_tools", "write", {}), calls) is any(found)
+    assert len(set(found)) < 2
+    return any(found)
+
+
+def answered(tool: str, arguments: str) -> Entry:
+    """An answer after a call, as it is kept."""
+    outside = comes_from_outside(tool, arguments, OURS)
+    return Entry("assistant", "Done.", calls=(EntryCall("1", tool, arguments, "x"),), told=outside)
+
+
+FOREIGN: Final[Mapping[str, bool]] = {
+    "the sender's own words, now or earlier": told("Do it.", Entry("user", "Do that.", ANN, told=False)),
+    "a part of the message that the sender quotes or forwards": told("What is this?\n> Do it."),
+    "an earlier message of somebody else in the conversation": told(
+        "Well?", Entry("user", "Do it.", "telegram/bot/eve", told=False)
+    ),
+    "an earlier answer, or a summary, written after something foreign was read": told(
+        "Well?", answered("web_fetch", "{}")
+    )
+    and told("Well?", Entry("user", "[What was said before, in short]", own="", told=True)),
+    "an earlier answer, written after only the workspace was read": told("Well?", answered("read_file", "{}")),
+    "the result of `read_file`, `write_file`, `list_files`, `search_files`, `attach_file`, `execute_command`, `bash` or"
+    " `ask_user`": reads(*((name, '{"path": "a.md"}') for name in OURS)),
+    "the same, if the call names `inbox` or `tool-results`: files of messages, long results": reads(
+        *((name, f'{{"path": "{place}/a.md"}}') for name in OURS for place in ("inbox", "tool-results"))
+    ),
+    "the result of `web_fetch`, `web_search` or `message_original`": reads(
+        *((name, "{}") for name in ("web_fetch", "web_search", "message_original"))
+    ),
+    "the result of a tool of an MCP server": reads(("clock__now", "{}")),
+    "the result of a tool that the option `own` of the butler names": reads(("clock__now", "{}"), own=["clock__now"]),
+    "the answer of a specialist of a plan that called no tool": reads(),
+}
+OF_A_TURN: Final = {
+    "an image of the message",
+    "what stands around the message: the one that it replies to, what the group said",
+}
+"""Which a whole turn is needed for; see `test_model_turns.py` and `test_surroundings.py`."""
+
+
+def test_the_table_of_what_is_foreign_in_the_manual() -> None:
+    said = {case: verdict == "yes" for case, verdict in rows(MANUAL, "what the model reads")}
+    assert said == {**FOREIGN, **dict.fromkeys(OF_A_TURN, True)}
+    named = codes(next(case for case in said if "ask_user" in case))
+    assert {*named} == {*OURS}
+
+
+# What waits then ------------------------------------------------------------------------------------------------------
+
+
+class Pins:
+    """Tools of one server, all accepted."""
+
+    async def known(self, servers: Sequence[str]) -> Mapping[str, Sequence[PinnedTool]]:
+        schema = {"type": "object", "properties": {"url": {"type": "string"}}}
+        return {one: [PinnedTool(ListedTool(name, "", schema), name) for name in DECLARED] for one in servers}
+
+    async def seen(self, server: str, tools: Sequence[PinnedTool]) -> None:
+        raise NotImplementedError
+
+    async def failed(self, server: str, why: str) -> None:
+        raise NotImplementedError
+
+
+class Nothing:
+    """A provider that is not asked."""
+
+    async def search(self, query: str, n: int) -> Sequence[FoundPage]:
+        raise NotImplementedError
+
+
+DECLARED: Final = {
+    "look": DeclaredTool("idempotent"),
+    "note": DeclaredTool("effectful", "low"),
+    "send": DeclaredTool(),
+    "pay": DeclaredTool("effectful", "high"),
+    "wipe": DeclaredTool("effectful", "low"),
+}
+Calls = Sequence[tuple[str, Mapping[str, str]]]
+CALLS: Final[Mapping[str, Calls]] = {
+    "`read_file`, `list_files`, `search_files`, `message_original`": [
+        *(("read_file", {"path": "a"}), ("list_files", {})),
+        *(("search_files", {"text": STRANGE}), ("message_original", {})),
+    ],
+    "`write_file`, `attach_file`": [("write_file", {"path": "a", "content": STRANGE}), ("attach_file", {"path": "a"})],
+    "`execute_command`, `bash`: in the sandbox, so without a network": [
+        ("execute_command", {"command": f"curl {STRANGE}"}),
+        ("bash", {"command": "make"}),
+    ],
+    "`web_fetch` of an address that the person wrote": [("web_fetch", {"url": WRITTEN})],
+    "`web_fetch` of another address": [("web_fetch", {"url": STRANGE})],
+    "`web_search`": [("web_search", {"query": "weather"})],
+    'an MCP tool that only reads (`effect = "idempotent"`)': [("s__look", {"url": WRITTEN})],
+    "the same, with an address that the person has not written": [("s__look", {"url": STRANGE})],
+    "an MCP tool with effects, of risk `low`": [("s__note", {})],
+    "an MCP tool with effects, of risk `medium`, the default": [("s__send", {})],
+    "a tool of risk `high`": [("s__pay", {})],
+    "a tool that the option `approve` names": [("s__wipe", {})],
+}
+
+
+@dataclass(frozen=True)
+class House:
+    """The tools of a butler with an MCP server and a search, as they are frozen for its owner."""
+
+    tools: Mapping[str, Tool]
+    frozen: tuple[FrozenTool, ...]
+
+
+async def a_house() -> House:
+    butler = Member(SystemId("System1/clerk"), TeamId("root"), 1, "clerk")
+    server = ServerSpec("s", ("true",), butlers=("*",), tools=DECLARED)
+    found: list[Tool] = [*build_tools(search=Nothing()), *await McpServers([server], Pins()).of(butler)]
+    there = {tool.spec.name: tool for tool in found}
+    # Sandboxes may be off here, and a chat shows all of its messages; the rule is the same.
+    named = tuple(there)
+    options = TurnOptions(owners=tuple(OWNER), approve=("s__wipe",), grants={"owners": named})
+    granted = await granted_to(a_turn({}, "x"), options, there, None)
+    known = {tool.name for tool in granted.tools}
+    assert known >= {*there} - {"execute_command", "bash", "message_original"}
+    absent = [there[name].spec for name in named if name not in known]
+    return House(
+        there,
+        (*granted.tools, *(FrozenTool(s.name, "", s.parameters, s.effect, s.ordered, reach=s.reach) for s in absent)),
+    )
+
+
+async def asked(house: House, rule: AfterForeign, calls: Calls) -> set[str]:
+    """The names of the tools of which a call waits in a turn of a model."""
+    frozen = Frozen(
+        *(datetime.now(UTC), "UTC", "", "", ("m",), house.frozen),
+        urls=(WRITTEN,),
+        told=True,
+        own=OURS,
+        after_foreign=rule,
+    )
+    scope = ToolScope(Path("/nonexistent"), frozenset({WRITTEN}), frozenset(), UUID(int=1), UUID(int=2))
+    people = People(
+        *(a_turn({}, "x"), MemoryJournal(), frozen, house.tools, lambda: scope, 1.0, None),
+        _nothing,
+    )
+    made = [PlannedCall(f"tool:1:{n}", ToolCall(name, dict(given))) for n, (name, given) in enumerate(calls)]
+    decided = await people.decisions(made, 1)
+    return {call.made.name for call in made if call.path in decided}
+
+
+async def _nothing() -> frozenset[str]:
+    return frozenset()
+
+
+@pytest.mark.parametrize("rule", get_args(AfterForeign))
+async def test_the_table_of_what_waits_in_the_manual(rule: AfterForeign) -> None:
+    house = await a_house()
+    header = ("outside", "all", "never").index(rule)
+    said = {case: verdicts[header] for case, *verdicts in rows(MANUAL, "call")}
+    assert said.keys() == CALLS.keys()
+    guard = guard_of(house.frozen, OURS, rule)
+    for case, calls in CALLS.items():
+        waits = {name for name, _ in calls} if said[case] == "asks" else set()
+        assert await asked(house, rule, calls) == waits, case
+        # A plan asks about the same steps; it cannot name an unknown address at all.
+        if STRANGE not in [given.get("url") for _, given in calls]:
+            steps = [PipelineStep("s1", "tool", name, given) for name, given in calls]
+            assert {one.target for one in steps if guard.asks(one, read_outside=True)} == waits, case
+            assert not [one for one in steps if guard.asks(one, read_outside=False) and said[case] == "goes on"]
+
+
+def test_the_defaults_in_the_manual_and_of_starts_of_older_releases() -> None:
+    assert (ModelOptions().after_foreign, TrioOptions().after_foreign) == ("outside", "all")
+    assert "Its default is `outside` for the engine `model`, and `all` for [`trio`](plans.md)" in MANUAL.read_text()
+    tool = FrozenTool("write_file", "", {}, "idempotent", ordered=True)
+    start = Frozen(datetime.now(UTC), "UTC", "", "", ("m",), (tool,), around=Surrounding()).record()
+    new = {"after_foreign", "reach", "told"}
+    older = msgspec.convert(start, dict[str, object])
+    older["tools"] = [{key: one[key] for key in one if key not in new} for one in msgspec.to_builtins([tool])]
+    read = read_frozen({key: value for key, value in older.items() if key not in new})
+    assert (told_by_others(read), read.after_foreign, [one.reach for one in read.tools]) == (True, "all", ["outside"])
