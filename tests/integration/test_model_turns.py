@@ -137,6 +137,7 @@ async def test_a_turn_has_four_images_at_most_and_none_that_is_too_large(tmp_pat
         seen = [one["name"] for one in journal.record.ended["start"]["images"]]
         names = [reference(image).filename for image in images]
         assert seen == names[1:4]
+        assert journal.record.ended["start"]["told"] is True, "nobody knows whose words are in an image"
         assert json.dumps(llm.requests[-1].body).count("data:image/png") == 3
         assert f"({names[0]}: not available any more.)" in llm.requests[-1].prompt
         assert f"({names[4]}, {names[5]}: not shown, a message has at most 4.)" in llm.requests[-1].prompt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -11,7 +12,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from switchboard.app.ops.doctor import check_database
+from switchboard.app.settings import Settings
 from switchboard.domain.json_values import JsonObject
 from switchboard.domain.planning import Review
 from switchboard.ports.engine import Answer, Decided, Parked
@@ -24,9 +28,11 @@ from switchboard.tools.searxng import MOST_BODY, Searxng
 from switchboard.tools.web_fetch import WebFetch, WebOptions
 from switchboard.tools.web_search import WebSearch
 from tests.obeying import Web, a_web
+from tests.running import turns_by
+from tests.servers import open_server
 from tests.tools import outcome_of
 from tests.trios import Given, a_trio, plan, review, tool, writes
-from tests.turning import OWNER, NoApprovals, a_model_engine
+from tests.turning import OWNER, NoApprovals, Noting, a_model_engine
 
 KEY: Final = "sk-canary"
 
@@ -106,10 +112,10 @@ async def test_the_query_and_the_key_arrive_as_they_are(monkeypatch: pytest.Monk
     query = "a&format=html ü? \ud800"
     async with a_web() as web:
         web.pages["/search"] = ok()
-        for header in ("Authorization", "X-Api-Key"):
+        for header in ("authorization", "X-Api-Key"):
             await Searxng(SearchPlace(f"http://127.0.0.1:{web.port}", "SEARCH_KEY", header)).search(query, 1)
         bearer, plain = web.heads
-    assert f"\r\nAuthorization: Bearer {KEY}\r\n" in bearer
+    assert f"\r\nauthorization: Bearer {KEY}\r\n" in bearer
     assert f"\r\nX-Api-Key: {KEY}\r\n" in plain
     assert parse_qs(urlsplit(bearer.split(" ")[1]).query) == {"q": ["a&format=html ü? ?"], "format": ["json"]}
 
@@ -233,6 +239,31 @@ async def test_after_a_crash_the_results_are_known_from_the_records_alone(tmp_pa
     assert len([head for head in web.heads if "/search?" in head]) == 1
 
 
+async def test_a_command_line_that_does_the_turn_knows_what_it_has_found_also_when_it_is_started_again(
+    tmp_path: Path,
+) -> None:
+    record, turn = Record(), a_turn({"owners": OWNER, "models": ["cli"], "approve": ["pay"]}, "Look it up.")
+    async with a_web() as web:
+        url, other, *_ = finds(web)
+        body = f"""
+found = call("web_search", query="weather")
+call("web_fetch", url={url!r})
+told = call("pay", text="it")
+if not told.startswith("pending"):
+    call("web_fetch", url={other!r})
+end("Done.")
+"""
+        tools: list[Tool] = [searching(web), WebFetch(WebOptions(resolver=web.resolve)), Noting("pay", "effectful")]
+        async with turns_by(tmp_path, body, tools, approvals=NoApprovals()) as engine:
+            with pytest.raises(Parked):
+                await engine.run(turn, MemoryJournal(record))
+            assert approve(record) == ["pay"]
+            answer = await engine.run(replace(turn, attempt=2), MemoryJournal(record))
+        assert isinstance(answer, Answer)
+        assert web.names == ["page0.example", "page1.example"]
+        assert len([head for head in web.heads if "/search?" in head]) == 1
+
+
 # Plans ----------------------------------------------------------------------------------------------------------------
 
 
@@ -268,3 +299,26 @@ async def test_a_plan_searches_and_then_reads_what_was_found(text: str, known: b
         asked = [] if known else ["web_search", *(["web_fetch"] if by == "specialist" else [])]
         assert waited == asked
         assert ("page0.example" in web.names) is (known or by == "specialist")
+
+
+# Settings -------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_settings_name_the_server_and_doctor_searches_once(database_url: str, tmp_path: Path) -> None:
+    async with open_server(database_url, tmp_path / "data"), a_web() as web:
+        finds(web)
+        url = f"http://127.0.0.1:{web.port}"
+
+        async def told(**search: object) -> list[tuple[str, str]]:
+            given: dict[str, Any] = {"search": search} if search else {}
+            found = Settings(database_url=database_url, data_dir=tmp_path / "data", **given)
+            return [(one.status, one.detail) for one in await check_database(found) if one.name == "search"]
+
+        assert await told() == []
+        assert await told(provider="searxng", url=url) == [("ok", f"{url} answers")]
+        web.pages["/search"] = raw("403 Forbidden")
+        [(status, detail)] = await told(provider="searxng", url=url)
+        assert (status, "add json to search.formats" in detail) == ("warning", True)
+        for wrong in ({"url": url}, {"provider": "searxng"}, {"provider": "searxng", "url": "http://u:p@h/"}):
+            with pytest.raises(ValidationError, match="search"):
+                await told(**wrong)

@@ -9,12 +9,12 @@ from typing import Final
 
 from msgspec import Struct
 
-AUTHORIZATION: Final = "Authorization"
+AUTHORIZATION: Final = "authorization"
 
 
 class SearchPlace(Struct, frozen=True):
     """Where a search server is. `url` is that of its start page. The key comes from the variable `key_env`, if named,
-    and goes into `key_header`, as a bearer token if that is `Authorization`. `seconds` is the limit for a search.
+    and goes into `key_header`, as a bearer token if that is `authorization`. `seconds` is the limit for a search.
     """
 
     url: str

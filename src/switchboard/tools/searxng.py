@@ -113,7 +113,7 @@ def _key(place: SearchPlace) -> dict[str, str]:
     key = read_secret(place.key_env, None, hint=", as the operator of the search server gives it").decode()
     if not (key.isascii() and key.isprintable()):
         raise ConfigurationError(f"the environment variable {place.key_env} holds something that is not a key")
-    return {place.key_header: f"Bearer {key}" if place.key_header.lower() == AUTHORIZATION.lower() else key}
+    return {place.key_header: f"Bearer {key}" if place.key_header.lower() == AUTHORIZATION else key}
 
 
 def _check(response: httpx2.Response) -> None:
