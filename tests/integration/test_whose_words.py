@@ -33,6 +33,7 @@ from switchboard.store.facts import StoredFacts
 from switchboard.store.history import StoredHistory, StoredReaders
 from switchboard.testing.engines import MemoryJournal, Record, a_turn
 from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
+from switchboard.tools.files import file_tools
 from switchboard.tools.web_fetch import WebFetch, WebOptions
 from tests.asking import spec
 from tests.engines import Book
@@ -269,6 +270,23 @@ async def test_what_others_words_may_have_asked_for_waits_for_an_approval_and_is
     assert len(pay.calls) == 1
     said, done = answer.entries
     assert (said.own, said.name, said.told, done.told) == ("For you.", "Alice owner", True, True)
+
+
+@pytest.mark.parametrize(("rule", "waits"), [("outside", ["pay"]), ("all", ["pay", "write_file"]), ("never", [])])
+async def test_what_stays_in_the_workspace_goes_on_after_others_words(
+    rule: str, waits: list[str], tmp_path: Path
+) -> None:
+    pay, record = Noting("pay", "effectful"), Record()
+    turn = forwarding(after_foreign=rule, workspace=str(tmp_path / "w"))
+    script = [Reply(calls=(Call("write_file", {"path": "a.md", "content": "x"}), PAYS)), SENT]
+    given: dict[str, Any] = {"approvals": NoApprovals(), "workspaces": tmp_path}
+    async with ScriptedLlm(script) as llm, a_model_engine(llm, [*file_tools(), pay], **given) as (engine, _):
+        try:
+            await engine.run(turn, MemoryJournal(record))
+        except Parked:
+            assert waits
+    assert sorted(ask.tool for ask in record.asks.values()) == waits
+    assert (len(pay.calls), (tmp_path / "w/a.md").exists()) == ((0, False) if waits else (1, True))
 
 
 async def test_nobody_is_asked_about_what_an_older_release_has_done_already(tmp_path: Path) -> None:

@@ -48,6 +48,25 @@ def test_a_plan_is_told_from_its_records() -> None:
     assert found.lost == 100 + 1_500 + 40, "what was planned, and what steps have used that have not ended"
 
 
+@pytest.mark.parametrize(
+    ("records", "calls"),
+    [
+        ({"s1": OnRecord("done", {"text": "x"})}, None),
+        ({"s1": OnRecord("done", {"text": "x", "calls": []})}, ()),
+        (
+            {"s1": OnRecord("done", {"text": "x", "calls": [{"name": "look", "arguments": "{}", "result": "y"}, 7]})},
+            (("look", "{}"), ("", "")),
+        ),
+        ({"s1": OnRecord("failed", {"why": "x"}), "s1/request:1": OnRecord("done", {})}, ()),
+        ({"s1": OnRecord("failed", {"why": "x"}), "s1/tool:1:a": OnRecord("done", {})}, None),
+    ],
+)
+def test_what_a_specialist_has_called_is_known_or_not(
+    records: dict[str, OnRecord], calls: tuple[tuple[str, str], ...] | None
+) -> None:
+    assert ended_of("s1", records, 0).end.calls == calls
+
+
 def test_what_has_not_ended_has_no_end() -> None:
     with pytest.raises(ValueError, match="s3 has not ended"):
         ended_of("s3", RECORDS, 0)
