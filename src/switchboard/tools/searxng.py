@@ -1,8 +1,8 @@
 """Searches with a SearXNG server: `GET /search?q=…&format=json`.
 
-`app/ops/engines.py` makes a `Searxng` of the settings, `web_search.py` asks it. Its address is the operator's, so it may
-be a private one, unlike those of pages. Redirects are not followed: they would send the key to another server. Next:
-`transport/signed_post.py`, which connects.
+`app/ops/engines.py` makes a `Searxng` of the settings, `web_search.py` asks it. Its address is the operator's, so it
+may be a private one, unlike those of pages. Redirects are not followed: they would send the key to another server.
+Next: `transport/signed_post.py`, which connects.
 """
 
 from __future__ import annotations

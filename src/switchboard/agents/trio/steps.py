@@ -257,8 +257,11 @@ class Carrier(Struct, frozen=True):
 
     def _found(self, plan: Plan) -> list[str]:
         """The pages that searches of the plan have found, and that may be fetched, in the order of its steps."""
+        searches = {tool.name for tool in self.menu.tools if tool.reach == "query"}
+        if not searches:
+            return []
         records = self.journal.on_record()
-        done = [records[step.id] for step in plan.steps if step.action == "tool" and step.id in records]
+        done = [records[step.id] for step in plan.steps if step.target in searches and step.id in records]
         urls = [url for one in done if one.state == "done" for url in urls_of_record(mapping(one.result))]
         return [*dict.fromkeys(urls)][:MOST_FOUND]
 
