@@ -24,7 +24,7 @@ from switchboard.domain.ledger import FailureClass
 from switchboard.domain.message import Conversation, RequestId
 from switchboard.domain.routing import Member, SystemId, TeamId
 from switchboard.ports import effects
-from switchboard.ports.facts import Fact, Reader
+from switchboard.ports.facts import Fact, OwnWords, Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.memos import Memos
 from switchboard.ports.models import Models
@@ -257,6 +257,17 @@ class Facts(Protocol):
         """The latest facts that may be told where the turn answers, newest first. Raises `Unavailable`."""
         ...
 
+    async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
+        """Those of the facts that are `visible`, and by the person of the turn, that share words with these.
+
+        The best first. Raises `Unavailable`.
+        """
+        ...
+
+    async def is_forgotten(self, turn: Turn, words: OwnWords) -> bool:
+        """Whether these words of the person, or those of their entry, were forgotten. Raises `Unavailable`."""
+        ...
+
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
         """Share a fact with all who talk to the butler. False: the caller is not its author, or it does not exist."""
         ...
@@ -375,6 +386,8 @@ class _Result(Struct, frozen=True, kw_only=True):
     """What the operator should know about a turn that otherwise went well; `explain` shows it."""
     entries: tuple[Entry, ...] = ()
     """What the turn adds to the history; saved together with its reply, which assigns the positions."""
+    remembered: tuple[OwnWords, ...] = ()
+    """Words of the person that become facts, which are saved together with the entries."""
 
 
 class Answer(_Result, frozen=True):

@@ -5,8 +5,9 @@ The store implements `Facts` over one function of PostgreSQL, `visible`. Next: `
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 from msgspec import Struct
@@ -41,3 +42,28 @@ class Fact(Struct, frozen=True):
     """Who may hear it: `private:<author>`, `group:<conversation>` or `shared`."""
     text: str
     created_at: datetime
+
+
+class OwnWords(Struct, frozen=True):
+    """Something that the person of a turn wrote themselves in its conversation."""
+
+    text: str
+    position: int = 0
+    """That of the entry; 0: it is in the message being answered, whose entry has none yet."""
+
+
+class PersonalMemory(Protocol):
+    """What the person of a turn has said, and what is known from them. The turn's message determines both."""
+
+    @property
+    def said(self) -> Sequence[OwnWords]:
+        """The person's own words in this conversation, the latest message first."""
+        ...
+
+    async def is_forgotten(self, words: OwnWords) -> bool:
+        """Whether these words, or those of their entry, were forgotten. Raises `Unavailable`."""
+        ...
+
+    async def find(self, words: str, limit: int) -> Sequence[Fact]:
+        """The person's own facts that share words with these, the best first. Raises `Unavailable`."""
+        ...

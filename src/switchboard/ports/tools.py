@@ -17,6 +17,7 @@ from switchboard.domain.envelope import Attachment, Passage
 from switchboard.domain.json_values import JsonMapping
 from switchboard.domain.routing import Member
 from switchboard.ports.effects import Effect
+from switchboard.ports.facts import OwnWords, PersonalMemory
 
 Risk = Literal["low", "medium", "high"]
 """`high`: nobody, not even an owner, may use it unless the settings grant it by name, and each call needs approval."""
@@ -107,6 +108,8 @@ class ToolScope(Struct, frozen=True):
     """For a tool that keeps something in this process; None: there are no other processes."""
     message: tuple[Passage, ...] = ()
     """The message that the turn answers."""
+    memory: PersonalMemory | None = None
+    """What the person has said, and what is known from them; None: nothing is remembered."""
 
 
 class ToolOutcome(Struct, frozen=True):
@@ -124,6 +127,8 @@ class ToolOutcome(Struct, frozen=True):
     urls: tuple[str, ...] = ()
     """Pages that it has found, in the form that `tools/urls.py` returns: they may be fetched in this turn, if nothing
     foreign was read before the call."""
+    remembered: tuple[OwnWords, ...] = ()
+    """Words of the person that become facts when the turn ends."""
 
 
 class Tool(Protocol):

@@ -6,19 +6,20 @@ that reads the table `fact` directly finds nothing: its rows are under forced ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from msgspec import Struct
 
 from switchboard.core.storable import to_storable_json
+from switchboard.domain.json_values import JsonObject
 from switchboard.domain.ledger import LaneKey
 from switchboard.domain.routing import SystemId
 from switchboard.domain.shown import FactSource, ShownFact
 from switchboard.ports.engine import Turn
-from switchboard.ports.facts import Fact, Reader
+from switchboard.ports.facts import Fact, OwnWords, Reader
 from switchboard.store.database import Database, query, row_as, rows_as
-from switchboard.store.history import StoredReaders
+from switchboard.store.history import HistoryAddition, StoredReaders
 from switchboard.store.ids import new_uuid7
 
 
@@ -35,6 +36,19 @@ class StoredFacts(Struct, frozen=True):
             query("facts.visible"), who.system_id, who.conversation, who.person, who.private, who.authentic, limit
         )
         return rows_as(Fact, rows)
+
+    async def find(self, turn: Turn, words: str, limit: int) -> Sequence[Fact]:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        given = (who.system_id, who.conversation, who.person, who.private, who.authentic)
+        return rows_as(Fact, await self.database.rows(query("facts.find"), *given, words, limit))
+
+    async def is_forgotten(self, turn: Turn, words: OwnWords) -> bool:
+        """As in the port."""
+        who = await self.readers.of(turn)
+        mark = UUID((await self.database.keys()).fact(who.system_id, who.person, words.text))
+        where = (who.system_id, who.conversation, words.position)
+        return bool(await self.database.value(query("facts.is_forgotten"), mark, *where))
 
     async def share(self, turn: Turn, fact_id: UUID) -> bool:
         """As in the port."""
@@ -55,21 +69,31 @@ class NewFact(Struct, frozen=True):
 
 async def fact_rows(database: Database, system_id: SystemId, facts: Sequence[NewFact]) -> str:
     """The rows that `save_facts` takes."""
-    keys = await database.keys()
-    return to_storable_json(
-        [
-            {
-                "fact_id": new_uuid7(),
-                "author": one.author,
-                "subject": one.subject,
-                "space": "private" if one.private else "group",
-                "text": one.text,
-                "mark": UUID(keys.fact(system_id, one.author, one.text)),
-                "positions": one.positions,
-            }
-            for one in facts
-        ]
-    )
+    return to_storable_json([await _row(database, system_id, one) for one in facts])
+
+
+async def _row(database: Database, system_id: SystemId, fact: NewFact) -> JsonObject:
+    mark = (await database.keys()).fact(system_id, fact.author, fact.text)
+    return {
+        "fact_id": new_uuid7(),
+        "author": fact.author,
+        "subject": fact.subject,
+        "space": "private" if fact.private else "group",
+        "text": fact.text,
+        "mark": UUID(mark),
+        "positions": fact.positions,
+    }
+
+
+async def remembered_rows(database: Database, said: Iterable[tuple[LaneKey, HistoryAddition]]) -> str | None:
+    """What `settle_turns_with_facts` takes, a row for each fact; None if there are none."""
+    rows = list[JsonObject]()
+    for lane, one in said:
+        who = one.reader
+        for words in one.remembered if who.authentic and who.person else ():
+            fact = NewFact(who.person, "self", who.private, words.text, (words.position,))
+            rows.append({"lane": lane, **await _row(database, who.system_id, fact)})
+    return to_storable_json(rows) if rows else None
 
 
 async def save(database: Database, lane: LaneKey, system_id: SystemId, facts: Sequence[NewFact]) -> int:

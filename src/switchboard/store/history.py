@@ -23,7 +23,7 @@ from switchboard.core.turns.window import shortened, window_start
 from switchboard.domain.envelope import Attachment
 from switchboard.domain.ledger import LaneKey
 from switchboard.ports.engine import Turn
-from switchboard.ports.facts import Reader
+from switchboard.ports.facts import OwnWords, Reader
 from switchboard.ports.history import Entry, EntryCall
 from switchboard.store.database import Database, Row, decoded, each_as, query
 from switchboard.store.ids import new_uuid7
@@ -33,11 +33,12 @@ _MOST_FACTS: Final = 100
 
 
 class HistoryAddition(Struct, frozen=True):
-    """What a turn adds to the history; `at`: when its message arrived."""
+    """What a turn adds to the history; `at`: when its message arrived. `remembered` become facts of the reader."""
 
     reader: Reader
     at: datetime
     entries: tuple[Entry, ...]
+    remembered: tuple[OwnWords, ...] = ()
 
 
 class StoredReaders(Struct, frozen=True):

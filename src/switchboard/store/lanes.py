@@ -27,6 +27,7 @@ from switchboard.ports.engine import ModelUsage, StopReason
 from switchboard.ports.tools import Kept
 from switchboard.store.database import Database, Row, arrays, query, rows_as, seconds, to_json
 from switchboard.store.dead_letters import branch_columns
+from switchboard.store.facts import remembered_rows
 from switchboard.store.history import HistoryAddition, entry_rows
 from switchboard.store.ids import new_uuid7
 from switchboard.store.migrate import known_schema
@@ -202,11 +203,14 @@ def _work(r: Row) -> Work:
 async def settle(database: Database, worker: int, batch: Sequence[Settlement]) -> list[SettlementOutcome]:
     """End turns in one transaction; each one entirely or, when fenced, not at all."""
     given = [_settle_row(one) for one in batch]
-    entries = entry_rows((one.item.lane, one.said) for one in batch if one.said is not None)
+    said = [(one.item.lane, one.said) for one in batch if one.said is not None]
+    entries, facts = entry_rows(said), await remembered_rows(database, said)
     if entries is None:
         rows = await database.rows(query("lanes.settle"), worker, given)
-    else:
+    elif facts is None:
         rows = await database.rows(query("lanes.settle_with_entries"), worker, given, entries)
+    else:
+        rows = await database.rows(query("lanes.settle_with_facts"), worker, given, entries, facts)
     by_lane = {r["lane"]: r for r in rows}
     return [SettlementOutcome(by_lane[s.item.lane]["ok"], by_lane[s.item.lane]["next_seq"]) for s in batch]
 

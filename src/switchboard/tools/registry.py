@@ -2,7 +2,7 @@
 
 `agents/loop` builds the tools of a butler once, and asks for those of the audience in every turn. Next: `calls.py`
 for a call, `files.py`, `search.py`, `execute_command.py`, `bash.py`, `web_fetch.py`, `web_search.py`, `attach.py`,
-`ask.py` and `original.py` for the tools.
+`ask.py`, `original.py` and `memory.py` for the tools.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from switchboard.tools.attach import AttachFile
 from switchboard.tools.bash import Bash
 from switchboard.tools.execute_command import ExecuteCommand
 from switchboard.tools.files import file_tools
+from switchboard.tools.memory import OF_MEMORY, MemorySearch, Remember
 from switchboard.tools.original import MessageOriginal
 from switchboard.tools.search import search_tool
 from switchboard.tools.web_fetch import WebFetch
@@ -31,10 +32,13 @@ _DEFAULTS: Final = SandboxRules()
 
 
 class Grants(Struct, frozen=True):
-    """The names of the tools that each audience may use; None: all except those of high risk."""
+    """The names of the tools that each audience may use; None: all except those of high risk.
+
+    A person alone with a butler may have it remember their own words: it learns from these in any case.
+    """
 
     owners: frozenset[str] | None = None
-    others: frozenset[str] | None = frozenset()
+    others: frozenset[str] | None = OF_MEMORY
     groups: frozenset[str] | None = frozenset()
 
     def of(self, audience: Audience) -> frozenset[str] | None:
@@ -50,7 +54,7 @@ def build_tools(sandbox: SandboxRules = _DEFAULTS, search: Search | None = None)
     shut_in = Sandbox(sandbox)
     commands = (ExecuteCommand(shut_in), Bash(shut_in))
     searches = () if search is None else (WebSearch(search),)
-    others = (AttachFile(), AskUser(), MessageOriginal())
+    others = (AttachFile(), AskUser(), MessageOriginal(), Remember(), MemorySearch())
     return (*file_tools(), search_tool(), *commands, WebFetch(), *searches, *others)
 
 

@@ -17,12 +17,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from switchboard.agents.loop.memory import TurnMemory
 from switchboard.agents.loop.options import TurnOptions
 from switchboard.core.passages.own import passages_of
 from switchboard.core.storable import storable_text
 from switchboard.core.turns.frozen import Frozen, FrozenTool
 from switchboard.domain.json_values import JsonMapping, JsonObject
-from switchboard.ports.engine import Approvals, Journal, Turn
+from switchboard.ports.engine import Approvals, Facts, Journal, Turn
 from switchboard.ports.models import Models
 from switchboard.ports.tools import Keep, Tool, ToolOutcome, ToolScope
 from switchboard.tools.calls import CallLimits, call_tool
@@ -45,6 +46,8 @@ class Around(Struct, frozen=True):
     """The tools that the person may use now."""
     keep: Keep | None = None
     """Stores a file for the answer."""
+    facts: Facts | None = None
+    """What was learned; None: nothing is learned."""
     asker: str = "turn"
     """The purpose of requests to models."""
 
@@ -88,6 +91,7 @@ class ToolCaller:
 
     def _reach(self, workspace: Path) -> ToolScope:
         """What a call may touch."""
+        facts = self.around.facts
         return ToolScope(
             workspace,
             frozenset(self.frozen.urls),
@@ -101,6 +105,7 @@ class ToolCaller:
             conversation=f"{self.turn.member.system_id} {self.turn.conversation}",
             keeps=self.turn.keeps,
             message=passages_of(self.turn.envelope),
+            memory=None if facts is None else TurnMemory(self.turn, self.frozen, facts),
         )
 
 
@@ -111,14 +116,15 @@ def record_of(outcome: ToolOutcome, began: float, *, wary: bool) -> JsonObject:
     others from here.
     """
     record = told(outcome.text, ok=outcome.ok, seconds=monotonic() - began)
-    record |= {"files": msgspec.to_builtins(outcome.attachments)} if outcome.attachments else {}
-    return record | ({"urls": [*outcome.urls]} if outcome.urls and not wary else {})
+    found = () if wary else outcome.urls
+    made = {"files": outcome.attachments, "remembered": outcome.remembered, "urls": found}
+    return record | {name: msgspec.to_builtins(value) for name, value in made.items() if value}
 
 
 def urls_of_record(record: JsonMapping) -> list[str]:
     """The pages that may be fetched because of a recorded call."""
     urls = record.get("urls")
-    return [one for one in urls if isinstance(one, str)] if isinstance(urls, list) else []
+    return [one for one in urls if isinstance(one, str)] if isinstance(urls, list | tuple) else []
 
 
 def told(text: str, *, ok: bool = False, seconds: float = 0.0) -> JsonObject:

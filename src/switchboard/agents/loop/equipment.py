@@ -75,9 +75,11 @@ class Equipment:
 
     @cached_property
     def _tools(self) -> Mapping[str, Tool]:
-        from switchboard.agents.loop.toolbox import build_tools
+        from switchboard.agents.loop.toolbox import OF_MEMORY, build_tools
 
         tools = build_tools(self._context.sandbox, self._context.search) if self._given is None else self._given
+        if self._context.facts is None:
+            tools = [tool for tool in tools if tool.spec.name not in OF_MEMORY]
         for tool in tools:
             if self._context.closing is not None and isinstance(tool, KeepsRunning):
                 self._context.closing.push_async_callback(tool.close)
@@ -192,6 +194,7 @@ class Equipment:
             *(models, tools, *places, self.clock, options, self._context.approvals),
             granted=lambda: self._granted(turn, options),
             keep=self._keeper(turn),
+            facts=self._context.facts,
         )
 
     async def _granted(self, turn: Turn, options: TurnOptions) -> frozenset[str]:

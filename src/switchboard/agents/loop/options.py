@@ -32,7 +32,7 @@ class TurnOptions(EngineOptions):
     after_foreign: AfterForeign = "outside"
     """The calls that a person must approve once others' words were read."""
     grants: dict[Audience, tuple[str, ...]] = Field(default_factory=dict)
-    """Who may have the butler use which tools. By default owners may use all, others none."""
+    """Who may have the butler use which tools. By default owners may use all, others those of memory."""
     owners: tuple[str, ...] = ()
     """Who owns the butler: `telegram:5488`, a channel and a sender."""
     hosts: tuple[str, ...] = ()

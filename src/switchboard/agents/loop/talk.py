@@ -62,6 +62,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
+from switchboard.ports.facts import OwnWords
 from switchboard.ports.history import MAX_CALL, EntryCall
 from switchboard.ports.models import Asking
 from switchboard.tasks import cancelled, unless
@@ -107,6 +108,8 @@ class Talk:
         """The files for the answer, by name; a later file replaces an earlier one."""
         self._refused = 0
         """How many requests of this attempt were too long."""
+        self._remembered: dict[OwnWords, None] = {}
+        """Words of the person that calls have kept, each once."""
         self._written = ""
         """The text of the last recorded answer."""
         self._open: dict[str, tuple[ToolCall, JsonMapping | None]] = {}
@@ -180,8 +183,14 @@ class Talk:
         self._telling.end(answer.text)
         entries = exchange_of(self._turn, self._frozen, answer.text, self._calls)
         warning = "; ".join(self._unknown)
-        files = tuple(self._files.values())
-        return structs.replace(answer, usage=self._use.usage, entries=entries, warning=warning, attachments=files)
+        return structs.replace(
+            answer,
+            usage=self._use.usage,
+            entries=entries,
+            warning=warning,
+            attachments=tuple(self._files.values()),
+            remembered=tuple(self._remembered),
+        )
 
     # Requests ---------------------------------------------------------------------------------------------------------
 
@@ -371,7 +380,8 @@ class Talk:
         self._calls.append(_entry_call(made, ToolResult(made.id or "", record["text"], record["ok"])))
 
     def _attach(self, record: JsonMapping) -> None:
-        """Attach the files that a call created to the answer."""
+        """Add what a call has made to the result: files for the answer, and what is to be remembered."""
+        self._remembered |= dict.fromkeys(msgspec.convert(record.get("remembered", ()), tuple[OwnWords, ...]))
         for one in msgspec.convert(record.get("files", ()), tuple[Attachment, ...]):
             name = one.filename or ""
             self._files.pop(name, None)

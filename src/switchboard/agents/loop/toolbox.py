@@ -19,13 +19,24 @@ from switchboard.core.readers import directory_of, person_of, reader_of
 from switchboard.core.turns.entries import own_words_of
 from switchboard.core.turns.frozen import FrozenTool
 from switchboard.ports.engine import Readers, Turn
+from switchboard.ports.facts import Reader
 from switchboard.ports.history import Entry
 from switchboard.ports.tools import Audience, Tool
+from switchboard.tools.memory import OF_MEMORY
 from switchboard.tools.original import MESSAGE_ORIGINAL
 from switchboard.tools.registry import Grants, build_tools, granted, usable, withheld
 from switchboard.tools.urls import hosts_of, urls_in, written_urls
 
-__all__ = ["Granted", "build_tools", "granted_to", "granted_to_owners", "hosts_of", "urls_of", "written_urls"]
+__all__ = [
+    "OF_MEMORY",
+    "Granted",
+    "build_tools",
+    "granted_to",
+    "granted_to_owners",
+    "hosts_of",
+    "urls_of",
+    "written_urls",
+]
 
 
 class Granted(Struct, frozen=True):
@@ -56,7 +67,7 @@ def _that_fit(offered: Sequence[Tool]) -> Sequence[Tool]:
 async def granted_to(turn: Turn, options: TurnOptions, tools: Mapping[str, Tool], readers: Readers | None) -> Granted:
     """The grants for a message's sender. Raises `Unavailable`."""
     reader = await readers.of(turn) if readers else reader_of(turn, {}, CHANNELS[turn.envelope.source.channel])
-    there, grants = _useful(await _offered(options, tools), turn), _grants(options)
+    there, grants = _useful(await _offered(options, tools), turn, reader), _grants(options)
     owns = is_named(options.owners, turn.envelope) and reader.authentic
     audience = _audience(private=reader.private, owns=owns)
     return Granted(
@@ -74,11 +85,14 @@ async def granted_to_owners(options: TurnOptions, tools: Mapping[str, Tool]) -> 
     return tuple(_frozen(tool, options) for tool in granted(there, _grants(options), "owners"))
 
 
-def _useful(offered: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
-    """The tools, without the one that shows the whole message where all of it is in the prompt."""
-    if folds(turn.envelope.source.channel):
-        return offered
-    return [tool for tool in offered if tool.spec.name != MESSAGE_ORIGINAL.name]
+def _useful(offered: Sequence[Tool], turn: Turn, reader: Reader) -> Sequence[Tool]:
+    """The tools without those that have nothing to do here.
+
+    Nothing is remembered of a sender who is not certain, and where all of a message is in the prompt, no tool shows it.
+    """
+    useless = {name for name in OF_MEMORY if not (reader.authentic and reader.person)}
+    useless |= set() if folds(turn.envelope.source.channel) else {MESSAGE_ORIGINAL.name}
+    return [tool for tool in offered if tool.spec.name not in useless]
 
 
 async def _offered(options: TurnOptions, tools: Mapping[str, Tool]) -> Sequence[Tool]:

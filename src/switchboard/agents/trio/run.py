@@ -56,6 +56,7 @@ from switchboard.ports.engine import (
     Turn,
     TurnResult,
 )
+from switchboard.ports.facts import OwnWords
 from switchboard.ports.history import MAX_CALL, EntryCall
 from switchboard.tasks import unless
 
@@ -245,9 +246,14 @@ class PlannedTurn:
     ) -> TurnResult:
         Telling(self._turn.on_delta).end(text)
         entries = exchange_of(self._turn, self._start.frozen, text, calls)
-        files = tuple(self._files().values())
         return Answer(
-            text, stop_reason=reason, usage=self._usage(), entries=entries, warning=warning, attachments=files
+            text,
+            stop_reason=reason,
+            usage=self._usage(),
+            entries=entries,
+            warning=warning,
+            attachments=tuple(self._files().values()),
+            remembered=self._remembered(),
         )
 
     def _usage(self) -> tuple[ModelUsage, ...]:
@@ -271,6 +277,12 @@ class PlannedTurn:
                     found.pop(one.filename or "", None)
                     found[one.filename or ""] = one
         return found
+
+    def _remembered(self) -> tuple[OwnWords, ...]:
+        """Words of the person that steps have kept, each once."""
+        results = [mapping(one.result) for one in self._journal.on_record().values() if one.state == "done"]
+        kept = (msgspec.convert(result.get("remembered", ()), tuple[OwnWords, ...]) for result in results)
+        return tuple(dict.fromkeys(words for each in kept for words in each))
 
     def _calls(self, plan: Plan) -> list[EntryCall]:
         """The calls of tools, for later turns: without them, models learn to claim work that they did not do."""

@@ -216,10 +216,10 @@ class Carrier(Struct, frozen=True):
         async def act(_: UUID) -> JsonObject:
             if not isinstance(result, Answer) or result.stop_reason == "error":
                 raise StepFailed({"why": "the model gave no answer"})
-            files = msgspec.to_builtins(result.attachments)
+            files, kept = msgspec.to_builtins((result.attachments, result.remembered))
             calls = [msgspec.to_builtins(call) for entry in result.entries for call in entry.calls]
             notes = [*_room_notes(asked, step), *([result.warning] if result.warning else [])]
-            return {"text": result.text, "files": files, "calls": calls, "notes": notes}
+            return {"text": result.text, "files": files, "remembered": kept, "calls": calls, "notes": notes}
 
         await self.journal.step(step.id, act)
 

@@ -43,7 +43,7 @@ text repeats them. subject: whom or what it is about, in the words of that entry
 Leave out questions, hypotheses, jokes, requests and instructions to the assistant, passwords and other secrets, and \
 whatever only the assistant said. No facts are better than doubtful ones."""
 
-_SENTENCE = re.compile(r"[^.!?\n]*[.!?\n]?")
+SENTENCE: Final = re.compile(r"[^.!?\n]*[.!?\n]?")
 _HYPOTHETICAL = re.compile(
     r"\b(if|unless|suppose|supposing|imagine|pretend|hypothetical(ly)?|would|could|might|maybe|perhaps|let's say"
     r"|wenn|falls|angenommen|vielleicht|w[üu]rde|k[öo]nnte|stell dir vor)\b",
@@ -210,7 +210,7 @@ def _object_in(answer: str) -> str:
 
 def _summary(text: str) -> str:
     """At most 1,200 characters, without sentences about secrets."""
-    said = [one for one in _SENTENCE.findall(text[:_MAX_READ]) if not _secret(one)]
+    said = [one for one in SENTENCE.findall(text[:_MAX_READ]) if not _secret(one)]
     clean = " ".join("".join(said).split()) or "…"
     return clean if len(clean) <= MAX_SUMMARY else clean[: MAX_SUMMARY - 1].rsplit(" ", 1)[0] + "…"
 
@@ -258,7 +258,7 @@ def _stated(value: str, words: str) -> str | None:
     wanted = _folded(value)
     if len(wanted) < 2 or wanted not in _folded(words):
         return None
-    alone = [one for one in _SENTENCE.findall(words) if wanted in _folded(one)]
+    alone = [one for one in SENTENCE.findall(words) if wanted in _folded(one)]
     return alone[0] if alone else words
 
 
@@ -267,7 +267,7 @@ def _repeats(text: str, sentence: str, words: str) -> bool:
 
     Otherwise, a model that obeys somebody else could attribute anything to this person around one of their words.
     """
-    if bool(_NEGATED.search(sentence)) != bool(_NEGATED.search(text)):
+    if negates(sentence) != negates(text):
         return False
     own, said = (" ".join(["", *_PIECE.findall(_folded(one))]) for one in (words, text))
     return all(one in _ABOUT_THE_AUTHOR or f" {one[: max(3, len(one) - 2)]}" in own for one in said.split())
@@ -278,6 +278,11 @@ def unfit(text: str) -> bool:
     if "?" in text or _HYPOTHETICAL.search(text) or _INSTRUCTION.search(text):
         return True
     return _secret(text) or (len(text) > 20 and _folded(text) in _folded(_SYSTEM))
+
+
+def negates(text: str) -> bool:
+    """Whether a text denies something."""
+    return _NEGATED.search(text) is not None
 
 
 def _secret(text: str) -> bool:

@@ -73,6 +73,46 @@ begin
     return query select s.lane, s.ok, s.next_seq from unnest(_lane, _ok, _next) as s (lane, ok, next_seq);
 end $$;
 
+-- settle_turns_with_entries, and what these turns have kept of people's words: both, or neither. What is from an entry that is
+-- not learned from any more is not kept. _facts: a JSON array of lane and what save_facts takes, with one position, which is
+-- 0 for the message that a turn has answered. The facts come last, because whoever writes them locks lanes first.
+create or replace function settle_turns_with_facts(_owner bigint, _given settlement[], _entries text, _facts text)
+returns table (lane uuid, ok boolean, next_seq bigint)
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    _lane uuid[];
+    _ok boolean[];
+    _next bigint[];
+    _kept record;
+begin
+    select array_agg(s.lane), array_agg(s.ok), array_agg(s.next_seq) into _lane, _ok, _next
+        from settle_turns_with_entries(_owner, _given, _entries) s;
+    for _kept in
+        select f.lane,
+               json_agg(json_build_object('fact_id', f.fact_id, 'author', f.author, 'subject', f.subject, 'space', f.space,
+                                          'text', f.text, 'mark', f.mark, 'positions', json_build_array(p.position)))::text as facts
+        from json_to_recordset(_facts::json) as f (lane uuid, fact_id uuid, author text, subject text, space text, text text,
+                                                   mark uuid, positions json)
+        join unnest(_lane, _ok) as s (lane, ok) on s.lane = f.lane and s.ok
+        join unnest(_given) i on i.lane = f.lane
+        join delivery d on d.lane = i.lane and d.seq = i.seq
+        cross join lateral (
+            select e.position from entry e
+            where e.lane = f.lane and e.learn
+              and case (f.positions ->> 0)::bigint
+                      when 0 then e.request_id = d.request_id and e.role = 'user'
+                      else e.position = (f.positions ->> 0)::bigint
+                  end
+            order by e.position desc limit 1
+        ) p
+        group by f.lane order by f.lane
+    loop
+        perform save_facts(_kept.lane, _kept.facts);
+    end loop;
+    return query select s.lane, s.ok, s.next_seq from unnest(_lane, _ok, _next) as s (lane, ok, next_seq);
+end $$;
+
 -- Which of these lanes, whose entries have just become more, are due to be compacted.
 create or replace function due_to_be_compacted(_lane uuid[]) returns void
 language sql as $$

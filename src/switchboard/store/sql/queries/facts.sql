@@ -9,6 +9,33 @@ select {{shown}}
 from visible($1, conversation_key($2), $3, $4, $5) f left join conversation c on c.conversation = f.conversation
 order by f.fact_id desc limit $6;
 
+-- name: find
+-- Of the facts that may be told where a turn answers those of person $3 that have any of the words of $6, the best first. A
+-- word of four letters and more finds its inflections: of longer ones the last two letters do not count.
+with query as (
+    select string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || w.more, ' | ')::tsquery as q
+    from (
+        select case when length(u.lexeme) > 4 then left(u.lexeme, greatest(4, length(u.lexeme) - 2)) else u.lexeme end as lexeme,
+               case when length(u.lexeme) > 3 then ''':*' else '''' end as more
+        from unnest(to_tsvector('simple', left($6, 1000))) u
+        order by length(u.lexeme) desc, u.lexeme limit 40
+    ) w
+)
+select {{shown}}
+from query
+cross join visible($1, conversation_key($2), $3, $4, $5) f
+cross join lateral (select to_tsvector('simple', f.subject || ' ' || f.text) as words) w
+left join conversation c on c.conversation = f.conversation
+where f.author = $3 and w.words @@ query.q
+order by ts_rank_cd(w.words, query.q, 1) desc, f.fact_id desc limit $7;
+
+-- name: is_forgotten
+-- Whether a fact with the mark $1 was forgotten, or the entry $4 of butler $2 in conversation $3, from which it is.
+select exists (select from forgotten g where g.mark = $1)
+    or exists (
+        select from entry e
+        where e.lane = lane_key('turn', $2, conversation_key($3)) and e.position = $4::bigint and not e.learn);
+
 -- name: share
 select share_fact($1, $2, $3, $4, $5);
 

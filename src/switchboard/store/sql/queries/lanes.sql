@@ -81,6 +81,9 @@ select lane, ok, next_seq from settle_turns($1, $2::settlement[]);
 -- name: settle_with_entries
 select lane, ok, next_seq from settle_turns_with_entries($1, $2::settlement[], $3);
 
+-- name: settle_with_facts
+select lane, ok, next_seq from settle_turns_with_facts($1, $2::settlement[], $3, $4);
+
 -- name: hand_on
 select lane, ok, next_seq from hand_on($1, $2::settlement[], $3, $4, $5, $6, $7, $8, $9, $10, $11);
 

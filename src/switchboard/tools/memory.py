@@ -1,0 +1,112 @@
+"""The tools `remember` and `memory_search`: facts in a person's own words, and looking for them.
+
+`registry.py` builds them. What is remembered is written with the end of the turn, like its entries: a call only says
+what, so an interrupted turn leaves nothing, and one that calls twice leaves one fact. Next:
+`core/turns/remembering.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from switchboard.core.turns.compaction import SENTENCE
+from switchboard.core.turns.remembering import NotKept, find_words
+from switchboard.domain.json_values import JsonMapping
+from switchboard.ports.facts import Fact, OwnWords, PersonalMemory
+from switchboard.ports.tools import ToolOutcome, ToolScope, ToolSpec
+
+MOST_FOUND: Final = 20
+"""Facts in one result."""
+_MOST_TEXT: Final = 1000
+_NOWHERE: Final = "nothing is remembered here"
+_FORGOTTEN: Final = (
+    "not kept: this was forgotten on request, and the same words are not kept again. Tell the person so; in other "
+    "words they can state it anew."
+)
+
+REMEMBER: Final = ToolSpec(
+    "remember",
+    "Keep something for all later conversations with this person: what they ask you to remember, and what will matter "
+    "again. Quote their own words.",
+    {
+        "type": "object",
+        "properties": {
+            "quote": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": _MOST_TEXT,
+                "description": "A statement of the person in this conversation, word for word",
+            },
+        },
+        "required": ["quote"],
+        "additionalProperties": False,
+    },
+    "idempotent",
+)
+MEMORY_SEARCH: Final = ToolSpec(
+    "memory_search",
+    "Look for what this person has told you in earlier conversations.",
+    {
+        "type": "object",
+        "properties": {
+            "query": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": _MOST_TEXT,
+                "description": "A few words that it may contain",
+            },
+        },
+        "required": ["query"],
+        "additionalProperties": False,
+    },
+    "idempotent",
+)
+OF_MEMORY: Final = frozenset({REMEMBER.name, MEMORY_SEARCH.name})
+
+
+class Remember:
+    """See the port."""
+
+    spec: Final = REMEMBER
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        """Return the words that will be kept, or why they are not."""
+        if scope.memory is None:
+            return ToolOutcome(_NOWHERE, ok=False)
+        found = find_words(arguments["quote"], scope.memory.said)
+        if isinstance(found, NotKept):
+            return ToolOutcome(f"not kept: {found.why}", ok=False)
+        if await _is_forgotten(found, scope.memory):
+            return ToolOutcome(_FORGOTTEN, ok=False)
+        return ToolOutcome(f'remembered: "{found.text}"', remembered=(found,))
+
+
+async def _is_forgotten(words: OwnWords, memory: PersonalMemory) -> bool:
+    """Whether the words, or a sentence in them, were forgotten."""
+    sentences = [one.strip() for one in SENTENCE.findall(words.text) if one.strip()]
+    for text in dict.fromkeys((words.text, *sentences)):
+        if await memory.is_forgotten(OwnWords(text, words.position)):
+            return True
+    return False
+
+
+class MemorySearch:
+    """See the port."""
+
+    spec: Final = MEMORY_SEARCH
+
+    async def call(self, arguments: JsonMapping, scope: ToolScope) -> ToolOutcome:
+        """Return the person's facts that share words with the query, a dated line each."""
+        if scope.memory is None:
+            return ToolOutcome(_NOWHERE, ok=False)
+        found = await scope.memory.find(arguments["query"], MOST_FOUND)
+        if not found:
+            return ToolOutcome("nothing that this person has told you has these words; try others, or fewer")
+        return ToolOutcome("\n".join(_lines(found)))
+
+
+def _lines(found: Sequence[Fact]) -> Iterator[str]:
+    for fact in found:
+        about = "" if fact.subject == "self" else f", about {fact.subject}"
+        yield f"{fact.created_at:%Y-%m-%d}{about}: {' '.join(fact.text.split())}"
