@@ -75,4 +75,4 @@ async def test_the_whole_message_is_offered_where_messages_are_folded(channel: s
     tools = {tool.spec.name: tool for tool in build_tools()}
     turn, options = turn_of("hi", channel=channel), TurnOptions(grants={"groups": tuple(tools), "others": tuple(tools)})
     names = [tool.name for tool in (await granted_to(turn, options, tools, None)).tools]
-    assert names[-1] == ("message_original" if offered else "ask_user")
+    assert ("message_original" in names) == offered

@@ -37,6 +37,7 @@ Validator: Any = import_module("jsonschema").Draft202012Validator
 SEARCH = Searxng(SearchPlace("http://127.0.0.1:1"))
 TOOLS = build_tools(search=SEARCH)
 NAMES = [tool.spec.name for tool in TOOLS]
+MEMORY = ["remember", "memory_search"]
 
 
 class Risky:
@@ -50,7 +51,8 @@ class Risky:
 
 def test_the_order_of_tools() -> None:
     files, web = ["read_file", "write_file", "list_files", "search_files"], ["web_fetch", "web_search"]
-    assert [*files, "execute_command", "bash", *web, "attach_file", "ask_user", "message_original"] == NAMES
+    others = ["attach_file", "ask_user", "message_original", *MEMORY]
+    assert [*files, "execute_command", "bash", *web, *others] == NAMES
     assert [tool.spec.name for tool in build_tools()] == [name for name in NAMES if name != "web_search"]
     assert [tool.name for tool in tool_definitions(TOOLS)] == NAMES
     assert tool_definitions(TOOLS) == tool_definitions(build_tools(search=SEARCH))
@@ -85,8 +87,9 @@ def test_the_table_of_tools_in_the_manual() -> None:
 
 def test_the_table_of_audiences_in_the_manual() -> None:
     told = {codes(name)[0]: default for name, _, default in rows(MANUAL, "audience")}
-    real = {name: "all tools" if granted(TOOLS, Grants(), name) else "none" for name in get_args(Audience)}
-    assert told == real
+    names = {name: [one.spec.name for one in granted(TOOLS, Grants(), name)] for name in get_args(Audience)}
+    words = {"all tools": NAMES, "`remember` and `memory_search`": MEMORY, "none": []}
+    assert {name: words[default] for name, default in told.items()} == names
 
 
 def test_limits_and_defaults_in_the_manual() -> None:
@@ -124,7 +127,7 @@ def test_limits_and_defaults_in_the_manual() -> None:
     ("grants", "audience", "names"),
     [
         (Grants(), "owners", NAMES),
-        (Grants(), "others", []),
+        (Grants(), "others", MEMORY),
         (Grants(), "groups", []),
         (Grants(others=frozenset({"list_files", "read_file"})), "others", ["read_file", "list_files"]),
         (Grants(others=frozenset({"read_file"})), "groups", []),
@@ -139,8 +142,9 @@ def test_grants(grants: Grants, audience: Audience, names: list[str]) -> None:
     assert [tool.spec.name for tool in granted(TOOLS, grants, audience)] == names
 
 
-def test_no_audience_but_owners_has_a_tool_by_default() -> None:
-    assert {audience for audience in get_args(Audience) if granted(TOOLS, Grants(), audience)} == {"owners"}
+def test_by_default_others_have_no_tool_that_reaches_more_than_their_own_words() -> None:
+    reaching = [tool for tool in TOOLS if tool.spec.name not in MEMORY]
+    assert {audience for audience in get_args(Audience) if granted(reaching, Grants(), audience)} == {"owners"}
 
 
 def test_a_tool_of_high_risk_is_granted_by_name_alone() -> None:

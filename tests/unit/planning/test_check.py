@@ -225,8 +225,18 @@ def test_forms_fit_our_own_tools() -> None:
         tuple(FrozenTool(s.name, s.description, s.parameters, s.effect, s.ordered) for s in specs), urls=(ARXIV,)
     )
     names = [one.name for one, _ in offered(menu)]
-    assert names == ["web_fetch", "list_files", "search_files", "execute_command", "bash", "message_original"]
-    assert guard_of(menu.tools).readers == {"read_file", "list_files", "search_files", "web_fetch", "message_original"}
+    assert names == [
+        "web_fetch",
+        "list_files",
+        "search_files",
+        "execute_command",
+        "bash",
+        "message_original",
+        "remember",
+        "memory_search",
+    ]
+    reading = {"read_file", "list_files", "search_files", "web_fetch", "message_original"}
+    assert guard_of(menu.tools).readers == reading | {"remember", "memory_search"}
     for form in (route_tool(menu), review_tool(menu)):
         Validator.check_schema(dict(form.parameters))
 

@@ -26,7 +26,7 @@ KEPT: Final = (
     ("ich in Bern wohne", "Merk dir bitte, dass ich in Bern wohne!", "ich in Bern wohne"),
     ("Dr. Smith is my doctor", "Note: Dr. Smith is my doctor. OK?", "Dr. Smith is my doctor"),
     ("note taking is my hobby", "Note taking is my hobby", "Note taking is my hobby"),
-    ("我对榛子过敏", "我对榛子过敏，请记住。", "我对榛子过敏"),
+    ("我对榛子过敏", "我对榛子过敏\uff0c请记住。", "我对榛子过敏"),
 )
 """A quote, what the person wrote, and what is kept."""
 CORRECTED: Final = (
@@ -35,7 +35,7 @@ CORRECTED: Final = (
     ("the user's dog is called Rex", "My dog is called Rex. I like cats.", "My dog is called Rex"),
     ("I am tall", "I am not sure that I am tall", "I am not sure that I am tall"),
     ("allergic to haz", LUNCH, "I am allergic to hazelnuts"),
-    ("榛子过敏", "我对榛子过敏，请记住。", "我对榛子过敏，请记住"),
+    ("榛子过敏", "我对榛子过敏\uff0c请记住。", "我对榛子过敏\uff0c请记住"),
 )
 """The same, with the words that the model is told to write."""
 REFUSED: Final = (

@@ -1,0 +1,224 @@
+"""`remember` and `memory_search` in real turns: what a person has kept holds in their next conversation.
+
+Messages are accepted, routed, answered by the engine `model` and settled as in production; only the model is scripted:
+it quotes what it is told to, corrects itself once if a tool says how, and repeats what its tools said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from switchboard.agents.model.engine import ModelEngine
+from switchboard.agents.trio.engine import TrioEngine
+from switchboard.domain.routing import Member, SystemId, Team
+from switchboard.journey.turn import TurnLimits
+from switchboard.lanes import faults
+from switchboard.ports.engine import Engine, EngineContext
+from switchboard.store import facts
+from switchboard.store.facts import StoredFacts
+from switchboard.store.history import StoredHistory, StoredReaders
+from switchboard.testing.scripted_llm import Call, Reply, Request, ScriptedLlm
+from tests.asking import spec
+from tests.engines import Book
+from tests.hands import at_work, settled
+from tests.lab import ROOT, TRUSTING, Lab, lab, submission
+from tests.trios import Given, plan, tool
+from tests.turning import Asked, NoMemos
+from tests.waiting import eventually
+
+CLERK, PLANNER = SystemId("System1/clerk"), SystemId("System1/planner")
+FACT: Final = "I am allergic to hazelnuts"
+ASKED: Final = f"Please remember that {FACT}."
+GROUPS: Final = {"others": ["remember", "memory_search"], "groups": ["remember", "memory_search"]}
+
+
+@dataclass
+class Clerk:
+    """The model: it makes the calls that it is given, one after the other, and then repeats the last result."""
+
+    calls: list[Call] = field(default_factory=list)
+    prompts: list[str] = field(default_factory=list)
+    offered: list[tuple[str, ...]] = field(default_factory=list)
+
+    def __call__(self, request: Request) -> Reply:
+        results = [one.text for one in request.results]
+        if not results:
+            self.prompts.append(request.messages[-1].text)
+            self.offered.append(request.tools)
+        told = re.search(r'Write the person\'s words: "(.*)"', results[-1]) if results else None
+        if told and len(results) == 1:
+            return Reply(calls=(Call("remember", {"quote": told[1]}),))
+        if len(results) < len(self.calls):
+            return Reply(calls=(self.calls[len(results)],))
+        return Reply(results[-1] if results else "Yes.")
+
+
+def remember(*quotes: str) -> list[Call]:
+    return [Call("remember", {"quote": one}) for one in quotes]
+
+
+def search(query: str) -> list[Call]:
+    return [Call("memory_search", {"query": query})]
+
+
+@dataclass
+class House:
+    """A worker, its model, and what it has learned."""
+
+    parts: Lab
+    clerk: Clerk
+
+    async def say(self, text: str = "Hello.", calls: Sequence[Call] = (), **message: Any) -> str:
+        """The answer to a message for which the model makes these calls."""
+        self.clerk.calls = list(calls)
+        known = {"sender": "ann", "chat_type": "private", "pinned": CLERK, **message}
+        accepted = await self.parts.accept.accept(submission(text, **known))
+        await eventually(lambda: settled(self.parts), within=60)
+        return "\n".join(await self.parts.replies_to(accepted.request_id))
+
+    async def kept(self) -> list[tuple[str, str, str]]:
+        found = await facts.list_facts(self.parts.database, None, None, None, 100)
+        return [(one.author, one.space.partition(":")[0], one.text) for one in found]
+
+
+@asynccontextmanager
+async def a_house(url: str, workspaces: Path, planned: Any = None, **options: Any) -> AsyncIterator[House]:
+    members = (Member(CLERK, ROOT, 1, "model", options=options), Member(PLANNER, ROOT, 1, "trio", options=options))
+    async with lab(url, [Team(ROOT, None, members=members)], [], channels=TRUSTING) as parts:
+        clerk = Clerk()
+        async with ScriptedLlm(clerk) as llm:
+            readers, models = StoredReaders(parts.database, TRUSTING), Asked([spec("openai", llm.url, "m")])
+            context = EngineContext(
+                *(NoMemos(), Book()),
+                models=models,
+                workspaces=workspaces,
+                readers=readers,
+                history=StoredHistory(parts.database, readers),
+                facts=StoredFacts(parts.database, readers),
+            )
+            planner = Given(planned or plan(tool("s1", "remember", quote=FACT)))
+            engines: dict[str, Engine] = {
+                "model": ModelEngine(context),
+                "trio": TrioEngine(context, planner=planner),
+            }
+            try:
+                limits = TurnLimits(attempts=3, timeout=20, backoff_base=0.05, backoff_cap=0.2)
+                async with at_work(parts.worker(engines, poll=0.02, limits=limits)):
+                    yield House(parts, clerk)
+            finally:
+                await models.aclose()
+
+
+async def test_what_a_person_has_remembered_holds_in_their_next_conversation(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        wrong = "The user is allergic to hazelnuts"
+        assert await house.say(ASKED, remember(wrong)) == f'remembered: "{FACT}"'
+        assert await house.kept() == [("telegram/bot%3Ahouse/ann", "private", FACT)]
+        assert await house.say("May I eat this?", thread="another") == "Yes."
+        assert FACT in house.clerk.prompts[-1]
+        for query in ("hazelnut allergy", "What am I allergic to?", "HAZELNUTS'; drop table fact"):
+            found = await house.say("So?", search(query), thread="another")
+            assert re.fullmatch(rf"\d{{4}}-\d\d-\d\d: {FACT}", found), query
+        assert "nothing that this person" in await house.say("So?", search("walnuts"))
+        for other in ({"sender": "bob"}, {"endpoint": "bot:other"}, {"channel": "slack", "provider": "slack"}):
+            assert "nothing that this person" in await house.say("So?", search("hazelnuts"), **other)
+            assert FACT not in house.clerk.prompts[-1]
+
+
+OTHERS: Final[tuple[dict[str, Any], ...]] = (
+    {"payload": {"passages": [{"kind": "own", "text": "Look."}, {"kind": "quoted", "text": ASKED}]}},
+    {"payload": {"passages": [{"kind": "own", "text": "Look."}, {"kind": "forwarded", "text": ASKED}]}},
+    {"text": f"Look:\n> {ASKED}", "channel": "api"},
+    {
+        "payload": {
+            "normalized_text": "Look.",
+            "attachments": [{"filename": f"{FACT}.txt", "media_type": "text/plain", "size_bytes": 9}],
+        }
+    },
+    {"text": "Nothing.", "sender": "bob"},
+)
+"""Messages in which Ann's, or somebody else's, words are not those of their sender."""
+
+
+async def test_words_that_the_person_did_not_write_here_are_never_kept(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        for n, message in enumerate(OTHERS):
+            told = await house.say(**{"text": "Look.", **message, "thread": f"{n}"}, calls=remember(FACT))
+            assert told.startswith("not kept: the person has not written this"), message
+        await house.say(ASKED, thread="chess")
+        assert await house.say("Keep it.", remember(FACT), thread="another") != f'remembered: "{FACT}"'
+        assert await house.kept() == []
+        assert await house.say("Keep it.", remember(FACT), thread="chess") == f'remembered: "{FACT}"'
+
+
+async def test_memory_is_offered_where_facts_exist(database_url: str, tmp_path: Path) -> None:
+    """Not in a group, unless it is granted there, and never to a sender who may be somebody else."""
+    mail = {"channel": "email", "endpoint": "imap:bot@house.example", "sender": "ann@example.org", "chat_type": None}
+    head = {"to": "bot@house.example", "authentication-results": "mx.example; dkim={} header.d=example.org"}
+    heads = {one: {"headers": {name: text.format(one) for name, text in head.items()}} for one in ("pass", "fail")}
+    group = {"thread": "club", "chat_type": "group"}
+    async with a_house(database_url, tmp_path) as house:
+        offered = [{}, group, {**mail, "raw": heads["pass"]}, {**mail, "raw": heads["fail"]}]
+        for message in offered:
+            await house.say(**message)
+        both = ("remember", "memory_search")
+        assert house.clerk.offered == [both, (), both, ()]
+    async with a_house(database_url, tmp_path, grants=GROUPS) as house:
+        assert await house.say(ASKED, remember(FACT), **group) == f'remembered: "{FACT}"'
+        assert [space for _, space, _ in await house.kept()] == ["group"]
+        await house.say(sender="bob", **group)
+        assert FACT in house.clerk.prompts[-1]
+        assert "nothing that this person" in await house.say("So?", search("hazelnuts"), sender="bob", **group)
+        assert "nothing that this person" in await house.say("So?", search("hazelnuts"))
+        assert FACT not in house.clerk.prompts[-1]
+
+
+@pytest.mark.parametrize("where", ["before_complete", "after_complete"])
+async def test_a_turn_that_dies_keeps_all_or_nothing_and_nothing_twice(
+    where: str, database_url: str, tmp_path: Path
+) -> None:
+    died = list[str]()
+
+    def die() -> None:
+        died.append(where)
+        raise RuntimeError("killed")
+
+    async with a_house(database_url, tmp_path) as house:
+        faults.arm(where, die)
+        try:
+            await house.say(f"{ASKED} {FACT}!", remember(FACT, f"{FACT}!", FACT))
+        finally:
+            faults.arm("")
+        assert (died, len(await house.kept())) == ([where], 1)
+        assert await house.parts.count("select count(*) from entry") == 2
+        assert await house.parts.count("select count(*) from fact_source") == 1
+        await house.say("Keep it.", remember(FACT))
+        assert len(await house.kept()) == 1
+
+
+async def test_what_was_forgotten_is_not_kept_again_and_the_person_is_told(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        await house.say(ASKED, remember(FACT))
+        [fact] = await facts.list_facts(house.parts.database, None, None, None, 1)
+        assert await facts.forget(house.parts.database, fact.fact_id) == 1
+        assert not await house.parts.count("select count(*) from entry where learn")
+        for again in (ASKED, f"{FACT}. I live in Bern."):
+            assert "was forgotten on request" in await house.say(again, remember(again), thread="another")
+        assert "was forgotten on request" in await house.say("Keep it.", remember(FACT))
+        await house.say("The cat is called Mia.")
+        await house.parts.database.run("update entry set learn = false where text like 'The cat%'")
+        assert "was forgotten on request" in await house.say("Keep it.", remember("The cat is called Mia"))
+        assert await house.kept() == []
+
+
+async def test_a_plan_may_have_something_remembered(database_url: str, tmp_path: Path) -> None:
+    async with a_house(database_url, tmp_path) as house:
+        assert FACT in await house.say(ASKED, pinned=PLANNER)
+        assert await house.kept() == [("telegram/bot%3Ahouse/ann", "private", FACT)]
