@@ -160,12 +160,17 @@ async def test_words_that_the_person_did_not_write_here_are_never_kept(database_
 
 async def test_memory_is_offered_where_facts_exist(database_url: str, tmp_path: Path) -> None:
     """Not in a group, unless it is granted there, and never to a sender who may be somebody else."""
-    mail = {"channel": "email", "endpoint": "imap:bot@house.example", "sender": "ann@example.org", "chat_type": None}
+    mail: dict[str, Any] = {
+        "channel": "email",
+        "endpoint": "imap:bot@house.example",
+        "sender": "ann@example.org",
+        "chat_type": None,
+    }
     head = {"to": "bot@house.example", "authentication-results": "mx.example; dkim={} header.d=example.org"}
     heads = {one: {"headers": {name: text.format(one) for name, text in head.items()}} for one in ("pass", "fail")}
-    group = {"thread": "club", "chat_type": "group"}
+    group: dict[str, Any] = {"thread": "club", "chat_type": "group"}
     async with a_house(database_url, tmp_path) as house:
-        offered = [{}, group, {**mail, "raw": heads["pass"]}, {**mail, "raw": heads["fail"]}]
+        offered: list[dict[str, Any]] = [{}, group, {**mail, "raw": heads["pass"]}, {**mail, "raw": heads["fail"]}]
         for message in offered:
             await house.say(**message)
         both = ("remember", "memory_search")

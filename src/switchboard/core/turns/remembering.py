@@ -70,7 +70,9 @@ def find_words(quote: str, said: Sequence[OwnWords]) -> OwnWords | NotKept:
             return found.words
         else:
             kept.append(found.words)
-    return next(iter((*kept, *refused)), None) or NotKept(_nearest(wanted, said))
+    if kept:
+        return kept[0]
+    return refused[0] if refused else NotKept(_nearest(wanted, said))
 
 
 def _asked_for(text: str) -> str:
