@@ -338,7 +338,8 @@ def shape(found: Pipeline | None) -> list[str]:
             ["tool web_fetch", "specialist synthesize s1"],
         ),
         ("What is this?", structs.replace(FETCHING, urls=(CRATE,)), ["tool web_fetch", "specialist synthesize s1"]),
-        ("What are these?", FETCHING, []),
+        ("What are these?", FETCHING, ["tool web_fetch", "tool web_fetch", "specialist synthesize s1 s2"]),
+        ("Was steht da?", FETCHING, ["tool web_fetch", "tool web_fetch", "specialist synthesize s1 s2"]),
         ("Research RLM", structs.replace(FETCHING, urls=()), []),
         ("Research RLM", structs.replace(FETCHING, tools=()), []),
         (
@@ -391,3 +392,13 @@ def test_more_urls_than_a_plan_has_steps() -> None:
     assert found is not None
     assert (len(found.steps), left_out(menu, LIMITS)) == (32, urls[31:])
     assert json.dumps(dict(found.steps[-1].args)).count("x.example") == 0
+
+
+def test_a_url_that_cannot_be_fetched_spoils_no_others() -> None:
+    long = f"https://x.example/{'x' * 9_000}"
+    menu = structs.replace(FETCHING, urls=(ARXIV, long, CRATE))
+    found = templates("compare", menu, LIMITS).matching
+    assert found is not None
+    assert [one.args.get("url") for one in found.steps] == [ARXIV, CRATE, None]
+    assert left_out(menu, LIMITS) == (long,)
+    assert left_out(structs.replace(menu, tools=()), LIMITS) == ()

@@ -30,7 +30,7 @@ from switchboard.core.planning.check import pipeline_faults
 from switchboard.core.planning.ladder import SettledDecision, settle
 from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import HaltReason, Plan
-from switchboard.core.planning.outcome import final_step, not_done, stop_reason
+from switchboard.core.planning.outcome import final_step, final_text, not_done, stop_reason
 from switchboard.core.planning.read import steps_of
 from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, notes_of, step_of, text_of
 from switchboard.core.planning.routed import RoutedPlan, read_routed
@@ -61,6 +61,7 @@ from switchboard.ports.history import MAX_CALL, EntryCall
 from switchboard.tasks import unless
 
 ANSWER: Final = "plan:answer"
+_MOST_URL: Final = 200
 _PAUSE: Final = "plan:pause:"
 _GO_ON: Final = "plan:go_on:"
 _UNSURE: Final = "I am not sure that this was the right way to go about it."
@@ -210,19 +211,29 @@ class PlannedTurn:
 
     def _not_fetched(self, routed: RoutedPlan) -> str:
         urls = left_out(self._start.menu, self._start.limits) if routed.source == "template" else ()
-        return f"Not fetched, because there were too many: {', '.join(urls)}" if urls else ""
+        return (
+            f"Not fetched, because there were too many, or too long: {', '.join(url[:_MOST_URL] for url in urls)}"
+            if urls
+            else ""
+        )
 
     async def _presented(self, plan: Plan, routed: RoutedPlan, carrier: Carrier) -> TurnResult:
         final, missing, reason = final_step(plan), not_done(plan), stop_reason(plan)
         if final is None and plan.halted != "cancelled":
             raise EngineFailure(f"nothing of the plan was done. {missing}", retryable=False)
-        text = STOPPED if final is None else text_of(mapping(self._journal.on_record()[final.id].result))
+        text = STOPPED if final is None else final_text(plan, self._texts(plan))
         lead = "" if final is None or plan.halted == "cancelled" else await self._lead(text, carrier)
         unsure = _UNSURE if routed.unsure else ""
         parts = filter(None, (lead, text, unsure, missing, self._not_fetched(routed)))
         notes = notes_of(self._journal.on_record(), [step.id for step in plan.steps])
         warning = "; ".join((*routed.notes, *plan.notes, *notes))
         return self._result("\n\n".join(parts), reason, calls=self._calls(plan), warning=warning)
+
+    def _texts(self, plan: Plan) -> dict[str, str]:
+        """The results of the steps that are done."""
+        records = self._journal.on_record()
+        done = [step.id for step in plan.steps if plan.state(step.id) == "done"]
+        return {one: text_of(mapping(records[one].result)) for one in done}
 
     async def _lead(self, text: str, carrier: Carrier) -> str:
         start = self._start

@@ -1,20 +1,25 @@
 """The result of an ended plan: the text to send, and what was not done. Decided by code, never by a model.
 
-`agents/trio/run.py` calls it when a plan has ended. In: a `Plan`; out: the step whose text is the answer, and what is
-appended to it.
+`agents/trio/run.py` calls it when a plan has ended. In: a `Plan`; out: the text of the answer, and what is appended
+to it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from switchboard.core.cut import cut
 from switchboard.core.lenient import shown, string
 from switchboard.core.planning.machine import NO_TOKENS, HaltReason, Plan
+from switchboard.core.planning.plainly import plain_result, without_marks
+from switchboard.core.planning.views import fair_shares
 from switchboard.core.visible import visible
 from switchboard.domain.planning import SPECIALISTS, PipelineStep
 from switchboard.ports.engine import StopReason
 
 _MOST: Final = 120
+_NO_RESULT: Final = "done, without a result"
 _HALTED: Final[dict[HaltReason, str]] = {
     "cancelled": "I was stopped before I was done.",
     "deadline": "My time for this was up before I was done.",
@@ -38,6 +43,26 @@ def final_step(plan: Plan) -> PipelineStep | None:
     used = {need for step in done if step.action in SPECIALISTS for need in step.needs}
     written = [step for step in done if step.action in SPECIALISTS and step.id not in used]
     return next(reversed(written or done), None)
+
+
+def final_text(plan: Plan, texts: Mapping[str, str]) -> str:
+    """The text that is sent for an ended plan, in words for people; "": no step is done. `texts`: by step.
+
+    If no specialist has written, all that tools have returned is shown, each as long as its step allows.
+    """
+    final = final_step(plan)
+    if final is None:
+        return ""
+    if final.action in SPECIALISTS:
+        named = {step.id: _named(step) for step in plan.steps}
+        return without_marks(texts.get(final.id, ""), named) or f"{_named(final)}: {_NO_RESULT}"
+    done = [step for step in plan.steps if step.action == "tool" and plan.state(step.id) == "done"]
+    told = [(step, plain_result(step.target, texts.get(step.id, "")).strip()) for step in done]
+    room = fair_shares([min(len(text), step.max_chars) for step, text in told], plan.limits.specialist_chars)
+    shown = [(step, cut(text, most)) for (step, text), most in zip(told, room, strict=True)]
+    if len(shown) == 1:
+        return shown[0][1] or f"{_named(final)}: {_NO_RESULT}"
+    return "\n\n".join(f"{_named(step)}:\n{text or _NO_RESULT}" for step, text in shown)
 
 
 def stop_reason(plan: Plan) -> StopReason:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from msgspec import Struct
 
 from switchboard.core.cut import cut
-from switchboard.core.planning.check import steps_faults
+from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.ladder import Templates
 from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.menu import SPECIALIST_TASKS, Menu
@@ -36,6 +37,7 @@ _BUILD: Final = re.compile(
     re.IGNORECASE,
 )
 _ANSWER: Final = "Answer the message from the page that was fetched."
+_ANSWERS: Final = "Answer the message from all pages that were fetched; say which page says what."
 _REPORT: Final = "Write a report that answers the message, from all pages that were fetched; say where they differ."
 _QUESTION: Final = "Answer the message."
 _EDIT: Final = "Make the change that the message asks for, in the files of the workspace."
@@ -59,8 +61,9 @@ def templates(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None =
 
 
 def left_out(menu: Menu, limits: PlanLimits) -> tuple[str, ...]:
-    """URLs of the message for which a template has no step, to be reported to the person."""
-    return menu.urls[limits.steps - 1 :]
+    """URLs of the message for which a template that fetches has no step, to be reported to the person."""
+    fetched = {step.args["url"] for step in _fetches(menu, limits)}
+    return tuple(url for url in menu.urls if url not in fetched) if fetched else ()
 
 
 def wants_build(text: str) -> bool:
@@ -71,16 +74,17 @@ def wants_build(text: str) -> bool:
 def _matching(text: str, menu: Menu, limits: PlanLimits, builds: Builds | None) -> Iterator[tuple[PipelineStep, ...]]:
     if builds is not None and not menu.urls and _BUILD.search(text):
         yield _build_cycle(text, builds)
-    if menu.urls and (len(menu.urls) == 1 or _RESEARCH.search(text)):
-        one = len(menu.urls) == 1 and not _RESEARCH.search(text)
-        yield _research(text, _ANSWER if one else _REPORT, menu, limits)
+    if fetches := _fetches(menu, limits):
+        task = _REPORT if _RESEARCH.search(text) else _ANSWER if len(menu.urls) == 1 else _ANSWERS
+        last = _write(f"s{len(fetches) + 1}", text, task)
+        yield (*fetches, replace(last, needs=tuple(step.id for step in fetches)))
 
 
-def _research(text: str, task: str, menu: Menu, limits: PlanLimits) -> tuple[PipelineStep, ...]:
-    urls = menu.urls[: limits.steps - 1]
-    fetches = [PipelineStep(f"s{n}", "tool", FETCH, {"url": url}) for n, url in enumerate(urls, 1)]
-    last = replace(_write(f"s{len(urls) + 1}", text, task), needs=tuple(step.id for step in fetches))
-    return (*fetches, last)
+def _fetches(menu: Menu, limits: PlanLimits) -> list[PipelineStep]:
+    """A step for each URL of the message that can be fetched, as far as there is room: one that cannot spoils none."""
+    steps = (PipelineStep("s0", "tool", FETCH, {"url": url}) for url in menu.urls)
+    good = islice((step for step in steps if not any(step_faults(step, menu))), limits.steps - 1)
+    return [replace(step, id=f"s{n}") for n, step in enumerate(good, 1)]
 
 
 def _build_cycle(text: str, builds: Builds) -> tuple[PipelineStep, ...]:
