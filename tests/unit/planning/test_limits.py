@@ -113,6 +113,26 @@ def test_what_models_and_templates_plan_has_the_sizes_of_the_options() -> None:
     assert {found.matching.token_budget, found.plain.token_budget} == {1_000}
 
 
+@pytest.mark.parametrize(
+    ("asked", "sizes"),
+    [
+        ([500, 600, 700], [500, 600, 700]),
+        ([99_999, 9, 99_999], [2_000, 200, 3_000]),
+        ([None, "700", True], [2_000, 2_000, 3_000]),
+        ([0, -5, 1e9], [2_000, 2_000, 3_000]),
+    ],
+)
+def test_what_a_router_says_of_sizes_counts_within_the_options(asked: list[object], sizes: list[int]) -> None:
+    limits = options(tool_chars=2_000, specialist_chars=3_000).limits
+    steps = [{**one, "max_chars": size} for one, size in zip(SEED["steps"], asked, strict=True)]
+    decided = read_decision({**SEED, "steps": steps}, MENU, limits)
+    added = read_review({"verdict": "extend", "steps": steps}, MENU, limits, ())
+    assert isinstance(decided, RouteDecision)
+    assert isinstance(added, Review)
+    for found in (decided.steps, added.steps):
+        assert [step.max_chars for step in found] == sizes
+
+
 @pytest.mark.parametrize(("below", "source"), [(0.0, "exact"), (0.5, "template"), (0.3, "exact")])
 def test_how_sure_a_router_must_be_is_an_option(below: float, source: str) -> None:
     limits = options(unsure_below=below).limits

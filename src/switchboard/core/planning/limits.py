@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from msgspec import Struct, field, structs
 
 from switchboard.domain.planning import SPECIALIST_CHARS, SPECIALISTS, TOOL_CHARS, PipelineAction, PipelineStep
+
+LEAST_CHARS: Final = 200
+"""The fewest characters with which a result is of use to others."""
 
 
 def _reserved() -> Mapping[PipelineAction, int]:
@@ -22,10 +26,11 @@ class PlanLimits(Struct, frozen=True):
     """The most that one plan may use.
 
     `steps` over all rounds, `at_once` in parallel. `tool_chars` and `specialist_chars`: the `max_chars` of steps that
-    models and templates plan. `reserve`: the tokens that a step with a model may generate, by action; actions that are
-    missing use none. `kept` tokens are for the end of the plan, and a step with fewer than `least` is not worth
-    starting. The router may answer with `router_tokens`, or `thinking_tokens` if it thinks; a plan from a template has
-    `template_budget`. A decision with a confidence below `unsure_below` gives way to a template that matches.
+    models and templates plan, unless a model asks for less. `reserve`: the tokens that a step with a model may
+    generate, by action; actions that are missing use none. `kept` tokens are for the end of the plan, and a step with
+    fewer than `least` is not worth starting. The router may answer with `router_tokens`, or `thinking_tokens` if it
+    thinks; a plan from a template has `template_budget`. A decision with a confidence below `unsure_below` gives way
+    to a template that matches.
     """
 
     steps: int = 32
@@ -51,10 +56,12 @@ class PlanLimits(Struct, frozen=True):
         review = max(self.reserve.get("router_review", 0), self.thinking_tokens)
         return structs.replace(self, reserve={**self.reserve, "router_review": review})
 
-    def sized(self, steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
-        """The steps with their `max_chars`."""
-        most = dict.fromkeys(SPECIALISTS, self.specialist_chars)
-        return tuple(replace(step, max_chars=most.get(step.action, self.tool_chars)) for step in steps)
+    def sized(self, steps: Sequence[PipelineStep], wanted: Mapping[str, int] | None = None) -> tuple[PipelineStep, ...]:
+        """The steps with their `max_chars`: what a router `wanted`, by step, but not more than the limits allow."""
+        most, given = dict.fromkeys(SPECIALISTS, self.specialist_chars), wanted or {}
+        limits = {step.id: most.get(step.action, self.tool_chars) for step in steps}
+        sizes = {name: min(max(given.get(name, limit), LEAST_CHARS), limit) for name, limit in limits.items()}
+        return tuple(replace(step, max_chars=sizes[step.id]) for step in steps)
 
 
 class Clock(Struct, frozen=True):

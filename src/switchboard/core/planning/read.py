@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 
 from msgspec import Struct, structs
 
-from switchboard.core.lenient import mapping, string
+from switchboard.core.lenient import count, items, mapping, string
 from switchboard.core.planning.check import step_faults, steps_faults
 from switchboard.core.planning.form import MOST_STEPS, NOTE, REVIEW, ROUTE_DECISION
 from switchboard.core.planning.limits import PlanLimits
@@ -67,7 +67,7 @@ def read_decision(value: Object, menu: Menu, limits: PlanLimits) -> RouteDecisio
     faults.unknown(value, _KEYS, "the decision")
     listed = value.get("steps")
     action = _action(string(value.get("action")) or ("pipeline" if listed else ""), faults)
-    steps = limits.sized(_steps(listed, (), menu, faults)) if action == "pipeline" else ()
+    steps = limits.sized(_steps(listed, (), menu, faults), _sizes(listed)) if action == "pipeline" else ()
     if listed and action not in {"pipeline", None}:
         faults.add(f"steps are for the action pipeline, not for {action}")
     decision = RouteDecision(
@@ -102,7 +102,7 @@ def read_review(value: Object, menu: Menu, limits: PlanLimits, before: Sequence[
         if listed:
             faults.add(f"steps are for the verdict extend, not for {verdict}")
         return Faulty(tuple(faults.found)) if faults.found else Review(verdict)
-    steps = limits.sized(_steps(listed, before, menu, faults))
+    steps = limits.sized(_steps(listed, before, menu, faults), _sizes(listed, len(before)))
     if not faults.found and steps:
         faults.found += _of_form(steps, menu, limits, before)
     return Faulty(tuple(faults.found)) if faults.found else Review("extend" if steps else "complete", steps)
@@ -179,6 +179,12 @@ def _steps(listed: object, before: Sequence[PipelineStep], menu: Menu, faults: _
     names = _names(objects, before, faults)
     steps = (_step(one, f"s{len(before) + n}", names, faults) for n, one in enumerate(objects, 1))
     return tuple(_noted(step, menu) for step in steps if step is not None)
+
+
+def _sizes(listed: object, before: int = 0) -> dict[str, int]:
+    """The `max_chars` that steps ask for, by step; one that is no number is no wish."""
+    sizes = (one.get("max_chars") for one in items(listed))
+    return {f"s{before + n}": count(size) for n, size in enumerate(sizes, 1) if count(size)}
 
 
 def _names(objects: Sequence[Object], before: Sequence[PipelineStep], faults: _Faults) -> Mapping[str, str]:
