@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,14 @@ PLAN = plan(
     writes("s3", "s1"),
     review("s4", "s3"),
 )
+TAKES_S = 0.2
+"""How long the tool that fails works."""
 MORE = Review("extend", (tool("new", "look", text="b"),))
 
 
 async def look(arguments: JsonMapping, _: ToolScope) -> ToolOutcome:
     if arguments["text"] == "b":
+        await asyncio.sleep(TAKES_S)
         return ToolOutcome("the whole page says that it is gone", ok=False, why="status 404")
     return ToolOutcome("page a")
 
@@ -86,6 +91,19 @@ async def house(database_url: str, tmp_path: Path) -> AsyncIterator[House]:
         await models.aclose()
 
 
+def assert_timed(found: Any) -> None:
+    """A failed call took its time although only its end was recorded, and waiting for people is told apart."""
+    for one in (found, *found["steps"]):
+        began, ended = (datetime.fromisoformat(one[name]) for name in (STARTS[one is found], "ended_at"))
+        assert 0 <= one["seconds"] <= (ended - began).total_seconds() - one["waited"] + 0.001, one
+    [late] = [one for one in found["steps"] if one["id"] == "s5"]
+    assert late["seconds"] >= TAKES_S
+    assert (found["waited"] > 0, late["waited"]) == (True, 0)
+
+
+STARTS = {True: "began_at", False: "started_at"}
+
+
 async def test_a_plan_that_waits_goes_on_when_it_is_approved_and_is_shown_at_every_time(house: House) -> None:
     found = await house.plan()
     assert (found["state"], found["action"], found["source"], found["ended_at"]) == (
@@ -106,6 +124,7 @@ async def test_a_plan_that_waits_goes_on_when_it_is_approved_and_is_shown_at_eve
     found = await house.plan()
     assert {one["id"]: one["state"] for one in found["steps"]}["s2"] == "done"
     assert found["ended_at"] is not None
+    assert_timed(found)
     explained = await house.got(f"/v1/messages/{house.request_id}/explain")
     assert explained["plans"] == [found]
     assert [one["reply"]["text"].splitlines()[0] for one in explained["replies"]][-1] == "Written."
@@ -123,6 +142,7 @@ async def test_the_commands_show_a_plan_and_end_it(
         assert "waiting" in said
         assert "\x1b[31m" not in said
         said = cli.says("plans", "show", house.request_id)
+        assert re.search(r"\+\d+\.\d s, 0\.[2-9] s", said), "the failed call"
         for part in ("System1/clerk: pipeline", "3/5", "of 20000 tokens", "s5: status 404", "s1", "synthesize"):
             assert part in said, part
         assert "\x1b[31m" not in said

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Final
 
 import typer
@@ -25,6 +26,8 @@ app = typer.Typer(help="Plans: list, show, cancel; try what a butler would plan 
 
 _TIMEOUT_S: Final = 300.0
 _LOOK_EVERY_S: Final = 0.5
+_LEAST_WAIT_S: Final = 0.05
+"""A shorter wait is not shown."""
 _ROOM: Final = 40
 """Cells for the input of a step; where there are fewer it has a line of its own."""
 _SOURCES: Final[Mapping[str, str]] = {
@@ -114,20 +117,40 @@ def _change(step: Json) -> Text:
 def _plan(plan: Json) -> Iterator[RenderableType]:
     head = Text(f"{clean(plan['system_id'])}: ", style="bold").append(clean(plan["action"]), style="cyan").append("  ")
     done = f"{_done(plan)} done, " if plan["steps"] else ""
-    head.append(state(plan["state"])).append(f"  {done}{_spent(plan)} tokens", style="not bold")
+    head.append(state(plan["state"])).append(f"  {done}{_spent(plan)} tokens{_worked(plan)}", style="not bold")
     yield head.append(f"  ({_SOURCES[plan['source']]})", style="not bold dim")
     if plan["steps"]:
         rows = (
-            (s["id"], state(s["state"]), ", ".join(s["needs"]), s["action"], s["target"], _came_of(s), _input(s))
+            (*_begun(s), s["action"], s["target"], _came_of(s), _took(s, plan["began_at"]), _input(s))
             for s in plan["steps"]
         )
-        columns = ("step", "state", "after", "action", "target", "result", "input")
+        columns = ("step", "state", "after", "action", "target", "result", "time", "input")
         yield table(*columns, rows=rows, keep=("step", "state", "after", "result"), wrap=True, room=_ROOM)
     for step in plan["steps"]:
         if step["why"]:
             yield Text(f"{clean(step['id'])}: {one_line(step['why'], 400)}", style="yellow")
     for note in plan["notes"]:
         yield Text(one_line(note, 400), style="dim")
+
+
+def _begun(step: Json) -> tuple[str, Text, str]:
+    return step["id"], state(step["state"]), ", ".join(step["needs"])
+
+
+def _took(step: Json, began_at: str) -> str:
+    """When it began, from the beginning of its plan, and how long it worked and waited."""
+    if step["started_at"] is None:
+        return ""
+    since = datetime.fromisoformat(step["started_at"]) - datetime.fromisoformat(began_at)
+    return f"+{max(since.total_seconds(), 0.0):.1f} s{_worked(step)}"
+
+
+def _worked(one: Json) -> str:
+    """How long a step, or a plan, has worked; waiting is told apart."""
+    if one["seconds"] is None:
+        return ""
+    waited = f", waited {one['waited']:.1f} s" if one["waited"] >= _LEAST_WAIT_S else ""
+    return f", {one['seconds']:.1f} s{waited}"
 
 
 def _came_of(step: Json) -> str:

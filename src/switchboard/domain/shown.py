@@ -380,7 +380,8 @@ PlanState = Literal["running", "waiting", "stopping", "answered", "declined", "d
 class ShownPlanStep:
     """A step of a plan, without its result; `size` is the result's length in characters, `why` says why it is not done.
 
-    `state`: `pending`, `waiting` (for an approval), `started`, `done`, `failed`, `skipped` or `cancelled`.
+    `state`: `pending`, `waiting` (for an approval), `started`, `done`, `failed`, `skipped` or `cancelled`. `seconds`:
+    how long it worked, without the seconds that it `waited` for people or for a model that was unavailable.
     """
 
     id: str
@@ -394,6 +395,8 @@ class ShownPlanStep:
     tokens: int
     started_at: datetime | None
     ended_at: datetime | None
+    seconds: float | None = None
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,7 +405,7 @@ class ShownPlan:
 
     `source`: where the decision comes from: the router's answer (`exact`, `stripped`, `repaired`), or a `template`.
     `ended`: how many of its steps have ended; `done`: how many of those are done. `tokens` of the `token_budget` were
-    generated, or may have been. `steps` is empty in lists.
+    generated, or may have been. `steps` is empty in lists, which have no `seconds`: as of a step.
     """
 
     request_id: UUID
@@ -421,6 +424,8 @@ class ShownPlan:
     deadline_at: datetime | None = None
     notes: Sequence[str] = ()
     steps: Sequence[ShownPlanStep] = ()
+    seconds: float | None = None
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 
 from switchboard.agents.trio.steps import Carrier, call_of
 from switchboard.core.planning.guard import Guard
@@ -54,6 +55,8 @@ class Executor:
     """Set when a step has ended, or when the plan must end."""
     _before: dict[str, int] = field(default_factory=dict, init=False)
     """Tokens that steps had used before they were started."""
+    _since: dict[str, float] = field(default_factory=dict, init=False)
+    """When steps were started in this attempt, by the monotonic clock."""
     _held: dict[str, Parked | Outage] = field(default_factory=dict, init=False)
     """Steps that wait for people, or for their model to come back."""
     _events: list[PlanEvent] = field(default_factory=list, init=False)
@@ -108,6 +111,7 @@ class Executor:
         match command:
             case StartStep(step, tokens):
                 self._before[step.id] = tokens_of(self.carrier.journal.on_record(), step)
+                self._since[step.id] = monotonic()
                 self._running[step.id] = asyncio.create_task(self._carried(step, tokens))
             case AskApproval(step):
                 await self._ask(step)
@@ -133,11 +137,12 @@ class Executor:
         if step_id in self._running:
             await cancelled(self._running.pop(step_id))
         self._held.pop(step_id, None)
+        took = monotonic() - self._since[step_id]
         doubt = "; whether it took effect is not known" if self._plan.guard.acts(step) else ""
         if reason == "cancelled":
-            await self.carrier.journal.end(step_id, "cancelled", {"why": f"stopped{doubt}"})
+            await self.carrier.journal.end(step_id, "cancelled", {"why": f"stopped{doubt}", "seconds": took})
         else:
-            await self.carrier.journal.end(step_id, "failed", {"why": f"the time was up{doubt}"})
+            await self.carrier.journal.end(step_id, "failed", {"why": f"the time was up{doubt}", "seconds": took})
         self._events.append(self.carrier.ended(step, self._before[step_id]))
 
     async def _next(self, over: asyncio.Task[HaltReason]) -> Sequence[PlanEvent]:

@@ -32,7 +32,7 @@ from switchboard.core.planning.limits import Clock
 from switchboard.core.planning.machine import HaltReason, Plan
 from switchboard.core.planning.outcome import final_step, final_text, not_done, stop_reason
 from switchboard.core.planning.read import steps_of
-from switchboard.core.planning.records import LEAD, ROUTE, all_tokens, notes_of, step_of, text_of
+from switchboard.core.planning.records import GO_ON, LEAD, PAUSE, ROUTE, all_tokens, notes_of, step_of, text_of
 from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import Start
 from switchboard.core.planning.templates import left_out, templates, wants_build
@@ -62,8 +62,6 @@ from switchboard.tasks import unless
 
 ANSWER: Final = "plan:answer"
 _MOST_URL: Final = 200
-_PAUSE: Final = "plan:pause:"
-_GO_ON: Final = "plan:go_on:"
 _UNSURE: Final = "I am not sure that this was the right way to go about it."
 
 T = TypeVar("T")
@@ -89,8 +87,8 @@ class PlannedTurn:
         try:
             return await self._through()
         except (Parked, Outage):
-            n = sum(path.startswith(_PAUSE) for path in self._journal.on_record()) + 1
-            await self._journal.step(f"{_PAUSE}{n}", self._time)
+            n = sum(path.startswith(PAUSE) for path in self._journal.on_record()) + 1
+            await self._journal.step(f"{PAUSE}{n}", self._time)
             raise
 
     async def _through(self) -> TurnResult:
@@ -125,13 +123,13 @@ class PlannedTurn:
     async def _clock(self) -> Clock:
         """The remaining time, not counting the time that the turn has waited."""
         records = self._journal.on_record()
-        pauses = sum(path.startswith(_PAUSE) for path in records)
-        if pauses and f"{_GO_ON}{pauses}" not in records:
-            await self._journal.step(f"{_GO_ON}{pauses}", self._time)
+        pauses = sum(path.startswith(PAUSE) for path in records)
+        if pauses and f"{GO_ON}{pauses}" not in records:
+            await self._journal.step(f"{GO_ON}{pauses}", self._time)
             records = self._journal.on_record()
         clock = Clock(self._start.deadline)
         for n in range(1, pauses + 1):
-            since, until = (datetime.fromisoformat(records[f"{path}{n}"].result) for path in (_PAUSE, _GO_ON))
+            since, until = (datetime.fromisoformat(records[f"{path}{n}"].result) for path in (PAUSE, GO_ON))
             clock = clock.wait(since).go_on(until)
         return clock
 

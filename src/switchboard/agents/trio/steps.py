@@ -136,7 +136,7 @@ class Carrier(Struct, frozen=True):
             began = monotonic()
             outcome = await self._tried(tool, step, key, approved=decided is not None)
             if not outcome.ok:
-                raise StepFailed({"why": _short(outcome.why or outcome.text)})
+                raise StepFailed({"why": _short(outcome.why or outcome.text), "seconds": monotonic() - began})
             return record_of(outcome, began, wary=wary)
 
         # `ask` calls the tool again with the same key, which `queryable` allows.

@@ -18,6 +18,7 @@ from switchboard.core.planning.machine import Plan, resume
 from switchboard.core.planning.records import APPROVAL, START, notes_of, recorded_of, tokens_of
 from switchboard.core.planning.routed import RoutedPlan, read_routed
 from switchboard.core.planning.start import read_start
+from switchboard.core.planning.times import plan_times, step_times
 from switchboard.domain.errors import NotFound
 from switchboard.domain.planning import PipelineStep
 from switchboard.domain.shown import ShownPlan, ShownPlanStep
@@ -101,8 +102,11 @@ def _whole(row: PlanRow, steps: Sequence[PlanStepRow]) -> ShownPlan:
         plan, _ = resume(routed.pipeline, start.limits, start.guard(routed.source), recorded_of(records))
     except msgspec.ValidationError as error:
         return replace(shown, notes=(_unreadable(error),))
+    times = plan_times(row.began_at, row.ended_at, by_path)
     return replace(
         shown,
+        seconds=times.seconds,
+        waited=times.waited,
         deadline_at=start.deadline,
         notes=(*routed.notes, *plan.notes, *notes_of(records, [one.id for one in plan.steps])),
         steps=[_step(one, plan, records, by_path) for one in plan.steps],
@@ -126,7 +130,7 @@ def _state(step_id: str, records: Mapping[str, OnRecord]) -> str:
 def _step(
     step: PipelineStep, plan: Plan, records: Mapping[str, OnRecord], rows: Mapping[str, PlanStepRow]
 ) -> ShownPlanStep:
-    record, row = records.get(step.id), rows.get(step.id)
+    record, times = records.get(step.id), step_times(step.id, rows)
     state = _state(step.id, records)
     end = plan.ends.get(step.id) if record is not None and record.state != "started" else None
     return ShownPlanStep(
@@ -135,6 +139,8 @@ def _step(
         "" if end is None else end.why,
         0 if end is None else end.size,
         tokens_of(records, step),
-        None if row is None else row.started_at,
-        None if row is None else row.ended_at,
+        times.started_at,
+        times.ended_at,
+        times.seconds,
+        times.waited,
     )

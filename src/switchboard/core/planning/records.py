@@ -24,6 +24,9 @@ START: Final = "plan:start"
 ROUTE: Final = "plan:route"
 LEAD: Final = "plan:lead"
 APPROVAL: Final = "approval:"
+PAUSE: Final = "plan:pause:"
+"""The turn waits from then on, for people or for a model; with the number of the pause."""
+GO_ON: Final = "plan:go_on:"
 Records = Mapping[str, OnRecord]
 
 
