@@ -156,6 +156,10 @@ async def test_words_that_the_person_did_not_write_here_are_never_kept(database_
         assert await house.say("Keep it.", remember(FACT), thread="another") != f'remembered: "{FACT}"'
         assert await house.kept() == []
         assert await house.say("Keep it.", remember(FACT), thread="chess") == f'remembered: "{FACT}"'
+        [[said]] = await house.parts.database.rows(
+            "select e.text from fact_source s join entry e on e.lane = s.lane and e.position = s.position"
+        )
+        assert said == ASKED, "the message that says it, and not the one that asked for it"
 
 
 async def test_memory_is_offered_where_facts_exist(database_url: str, tmp_path: Path) -> None:

@@ -74,8 +74,9 @@ begin
 end $$;
 
 -- settle_turns_with_entries, and what these turns have kept of people's words: both, or neither. What is from an entry that is
--- not learned from any more is not kept. _facts: a JSON array of lane and what save_facts takes, with one position, which is
--- 0 for the message that a turn has answered. The facts come last, because whoever writes them locks lanes first.
+-- not learned from any more is not kept. _facts: a JSON array of lane and what save_facts takes, with one position; where that
+-- is no entry of the author, such as 0, it is that of the message that the turn has answered. The facts come last, because
+-- whoever writes them locks lanes first.
 create or replace function settle_turns_with_facts(_owner bigint, _given settlement[], _entries text, _facts text)
 returns table (lane uuid, ok boolean, next_seq bigint)
 language plpgsql as $$
@@ -98,14 +99,15 @@ begin
         join unnest(_given) i on i.lane = f.lane
         join delivery d on d.lane = i.lane and d.seq = i.seq
         cross join lateral (
-            select e.position from entry e
-            where e.lane = f.lane and e.learn
-              and case (f.positions ->> 0)::bigint
-                      when 0 then e.request_id = d.request_id and e.role = 'user'
-                      else e.position = (f.positions ->> 0)::bigint
-                  end
-            order by e.position desc limit 1
+            select e.position, e.learn from (
+                select x.* from entry x where x.lane = f.lane and x.position = (f.positions ->> 0)::bigint
+                union all
+                select x.* from entry x where x.lane = f.lane and x.request_id = d.request_id
+            ) e
+            where e.role = 'user' and e.person = f.author
+            order by e.position = (f.positions ->> 0)::bigint desc, e.position desc limit 1
         ) p
+        where p.learn
         group by f.lane order by f.lane
     loop
         perform save_facts(_kept.lane, _kept.facts);
