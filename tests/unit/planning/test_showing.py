@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from switchboard.core.cut import cut
+from switchboard.core.outside import FOLLOWS, outside_json
 from switchboard.core.planning.check import pipeline_faults
 from switchboard.core.planning.form import MOST_TOOLS, usable
 from switchboard.core.planning.guard import Guard
@@ -19,6 +22,7 @@ from switchboard.core.planning.limits import PlanLimits
 from switchboard.core.planning.machine import EndState, HaltReason, Plan, Recorded, StepEnd, StepEnded, resume
 from switchboard.core.planning.menu import Menu
 from switchboard.core.planning.outcome import final_step, not_done, stop_reason
+from switchboard.core.planning.plainly import plain_result, without_marks
 from switchboard.core.planning.prompts import (
     FittedRequest,
     asked_again,
@@ -33,6 +37,7 @@ from switchboard.core.planning.templates import Builds, left_out, templates
 from switchboard.core.planning.views import fair_shares, review_view, router_view, specialist_view
 from switchboard.core.tokens import asked_tokens
 from switchboard.core.turns.frozen import FrozenTool
+from switchboard.core.visible import visible
 from switchboard.domain.planning import Pipeline, PipelineAction, PipelineStep
 from switchboard.tools.registry import build_tools
 from tests.unit.planning.menus import ARXIV, CRATE, FETCH, LIMITS, MENU, RUN, tool
@@ -369,6 +374,34 @@ def test_the_numbers_are_those_of_the_seed() -> None:
     assert found is not None
     assert [one.max_chars for one in found.steps] == [4_000, 4_000, 8_000]
     assert [one.args.get("url") for one in found.steps] == [ARXIV, CRATE, None]
+
+
+WORDS = st.text(st.characters(categories=("L", "N", "P")), min_size=1, max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+)
+
+
+@given(JSON, WORDS)
+def test_results_in_words_hold_all_that_was_said(value: object, text: str) -> None:
+    told = plain_result("look", f"An answer{FOLLOWS}{outside_json({'server': 'x', 'text': json.dumps(value)})}")
+    strings = re.findall(r'"((?:[^"\\]|\\.)*)"', json.dumps(value)) if isinstance(value, dict | list) else []
+    names = [json.loads(f'"{one}"') for one in strings]
+    assert all(one in told or visible(one) in told for one in names if one == one.strip())
+    assert plain_result("look", f"An answer{FOLLOWS}{outside_json({'url': 'https://x.example/', 'text': text})}") == (
+        f"https://x.example/\n\n{text}"
+    )
+    for odd in (text, f"{FOLLOWS}{text}", f"a{FOLLOWS}{{{text}", "[" * 100_000, '{"a":' * 900 + "1" + "}" * 900):
+        plain_result("look", odd)
+        without_marks(odd, {"s1": "look"})
+
+
+@pytest.mark.parametrize("piece", ["===== s1: x\n", "[s1 failed: ", "===== not done\n", "[a]\n", "=", "[s1 "])
+def test_marks_are_found_in_linear_time(piece: str) -> None:
+    began = process_time()
+    without_marks(piece * (200_000 // len(piece)), {"s1": "look"})
+    assert process_time() - began < 2
 
 
 @given(st.text(max_size=100), st.booleans())

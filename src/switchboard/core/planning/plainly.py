@@ -51,7 +51,10 @@ def _said(text: str) -> str:
     value = json_value(stripped)
     if not isinstance(value, Mapping | list) or not value:
         return text
-    lines = list(_lines(value, 0))
+    try:
+        lines = list(_lines(value, 0))
+    except RecursionError:
+        return text
     more = [f"… and {len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
     return "\n".join((*lines[:_MOST_LINES], *more))
 
